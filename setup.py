@@ -21,7 +21,7 @@ TENSORFLOW = "tensorflow>=2.20,<3"  # reads private modules for gradients in loo
 NUMPY = "numpy>=1.26,<3"  # a major version changes the type of results, and with it bits
 YAML = "pyyaml>=6.0,<7"  # the recipe reader extends the classes of the parser
 ABSL = "absl-py>=2.1"
-PANDAS = "pandas>=2.2,<4"  # aligns curves of seeds, writes CSV
+PANDAS = "pandas>=2.2,<4"  # reads tables and aligns curves; 2.2 has wheels for Python 3.10
 PYARROW = "pyarrow>=16.0"  # tensorflow-datasets needs it too
 TABULATE = "tabulate>=0.9,<1"  # lays out all tables; pure Python without requirements
 REQUIRED = [
@@ -38,6 +38,7 @@ REQUIRED = [
     "tensorflow-datasets>=4.9.7,<5",  # names of prepared sets and their folders
 ]
 CRYPTOGRAPHY = ["cryptography>=42.0"]
+EXCEL = ["openpyxl>=3.1,<4"]  # reads Excel files for pandas
 DOCS = ["mkdocs-jupyter>=0.25", "mkdocs-material>=9.5,<10"]  # 10 is announced with another configuration
 # Private modules of Flower start its programs: tested at 1.41 and 1.42. Python 3.10 has no such version of it, so pip
 # refuses the extra there; `all` leaves it out instead.
@@ -55,6 +56,7 @@ TENSORBOARD = ["tensorboard>=2.20"]  # TensorFlow needs the matching version
 WANDB = ["wandb>=0.19,<0.31"]  # 0.31 needs a pre-release of another package
 EXTRAS = {
     "docs": DOCS,
+    "excel": EXCEL,
     "flower": FLOWER,
     "gpu": ["tensorflow[and-cuda]>=2.20,<3"],
     "litert": LITERT,
@@ -70,6 +72,7 @@ EXTRAS = {
         *("hypothesis>=6.100,<7", "schemathesis>=4.0,<5"),  # a major version changes the examples and the calls
         *CRYPTOGRAPHY,  # keys of devices; Flower itself would hold other packages back
         *DOCS,
+        *EXCEL,
         *LITERT,
         *MLFLOW,
         *NOTEBOOK,

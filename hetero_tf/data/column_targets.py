@@ -1,14 +1,15 @@
-"""Reads the targets and owners of the rows of a table."""
+"""Read the targets and owners of the rows of a table."""
 
+import ast
 import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from hetero_tf.base.errors import InputError, find_nearest
+from hetero_tf.base.errors import InputError, find_nearest, shorten_repr
 from hetero_tf.data.column_types import require_numbers
-from hetero_tf.data.columns import sort_categories
-from hetero_tf.data.inspection import inspect_column
+from hetero_tf.data.columns import is_missing, normalize, sort_categories
+from hetero_tf.data.inspection import are_coarse, inspect_column
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.targets import LABEL, LABEL_SET, NUMBERS
 
@@ -25,7 +26,7 @@ def read_targets(
     numbers_are_classes: bool = False,
     targets: str = LABEL,
 ) -> tuple[tuple[str, ...], list[tuple[np.ndarray, np.ndarray | None]]]:
-    """Reads the targets and owners of the rows.
+    """Read the targets and owners of the rows.
 
     Args:
         tables: Tables with the same columns, the training rows first.
@@ -64,7 +65,7 @@ def read_targets(
 
 
 def _read_labels(tables, columns, class_names, numbers_are_classes):
-    """Returns the class names and the labels int32 [n] of each table."""
+    """Return the class names and the labels int32 [n] of each table."""
     if len(columns) != 1:
         raise InputError(
             f"{tables[0].source}: `label` must name one column of classes; several columns are targets of the tasks "
@@ -75,7 +76,7 @@ def _read_labels(tables, columns, class_names, numbers_are_classes):
 
 
 def _find_classes(table, label, numbers_are_classes):
-    """Returns the class names: the distinct values of the label column."""
+    """Return the class names: the distinct values of the label column."""
     column = table.read_texts(label)
     summary = inspect_column(label, column)
     if summary.is_continuous and not numbers_are_classes:
@@ -94,22 +95,56 @@ def _find_classes(table, label, numbers_are_classes):
 
 
 def _read_label_sets(tables, columns, class_names):
-    """Returns the labels and the sets bool [n, labels] of each table: of columns with 0 and 1, or of one with lists."""
+    """Return the labels and the sets bool [n, labels] of each table: of columns with 0 and 1, or of one with lists."""
     if len(columns) > 1:
         return columns, [_stack(table, columns, _read_flags) for table in tables]
     (name,) = columns
-    texts = [_texts_of(table, name) for table in tables]
-    if any("," in text for text in texts[0].texts) and not any(re.search("[;|]", text) for text in texts[0].texts):
-        row, text = texts[0].find(lambda text: "," in text)
-        problem = f"has the value {text!r}; separate the labels of a list by `;`, since a label may contain a comma"
-        raise tables[0].value_error(row, name, problem)
-    names = class_names or sort_categories({label for text in texts[0].texts for label in _split_labels(text)})
+    texts = _texts_of(tables[0], name).texts
+    signs = find_separators(texts)
+    if signs is None:
+        raise InputError(
+            f"{tables[0].source}: column {name!r} separates labels by different signs; use `;` in all of its lists. "
+            f"Received: {shorten_repr(next(text for text in texts if ',' in text))}"
+        )
+    names = class_names or sort_categories({label for text in texts for label in split_labels(text, signs)})
     if len(names) < 2:
         raise InputError(
             f"{tables[0].source}: `label` must name one column with lists such as `red;large`, or several columns with "
             f"0 and 1. Received: label={name!r} with {len(names)} distinct labels"
         )
-    return names, [_look_up_sets(table, name, names) for table in tables]
+    return names, [_look_up_sets(table, name, names, signs) for table in tables]
+
+
+def find_separators(texts: Sequence[str]) -> str | None:
+    """Return the signs that separate the labels of lists; "" for a single label each; None if signs are mixed.
+
+    Semicolons, bars and commas always separate labels. A slash, a new line or a space does so if all parts also occur
+    alone, as in "red large" beside "red" and "large". Lists in brackets have their own notation.
+    """
+    texts = [text for text in texts if not _is_bracketed(text)]
+    if signs := [sign for sign in ";|," if any(sign in text for text in texts)]:
+        return None if "," in signs and len(signs) > 1 else "".join(signs)
+    for sign in "\n/ ":
+        lists = [text for text in texts if sign in text.strip()]
+        if lists and {part.strip() for text in lists for part in text.split(sign)} <= {*texts, ""}:
+            return sign
+    return ""
+
+
+def _is_bracketed(text):
+    return text[:1] + text[-1:] in ("[]", "{}", "()")
+
+
+def split_labels(text: str, signs: str) -> list[str]:
+    """Return the labels of a list such as `red; large` or `['red', 'large']`."""
+    if _is_bracketed(text):
+        try:
+            parts = [str(part) for part in ast.literal_eval(text)]
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            parts = [part.strip(" '\"") for part in text[1:-1].split(",")]
+    else:
+        parts = re.split(f"[{re.escape(signs)}]", text) if signs else [text]
+    return [normalize(part) for part in parts if part.strip()]
 
 
 def _stack(table, columns, read):
@@ -117,21 +152,17 @@ def _stack(table, columns, read):
 
 
 def _texts_of(table, name):
-    """Returns a column as texts; an empty one is a set without labels."""
+    """Return a column as texts; an empty one is a set without labels."""
     column = table.columns[name]
-    return TextColumn.from_numbers(column) if isinstance(column, np.ndarray) else column
+    texts = TextColumn.from_numbers(column) if isinstance(column, np.ndarray) else column
+    return texts.map(lambda text: "" if is_missing(text) and text not in ("", "none") else text)
 
 
-def _split_labels(text):
-    """Returns the labels of a list such as `red; large`."""
-    return [label.strip() for label in re.split("[;|]", text) if label.strip()]
-
-
-def _look_up_sets(table, name, names):
+def _look_up_sets(table, name, names, signs):
     index, column = {label: number for number, label in enumerate(names)}, _texts_of(table, name)
     sets = np.zeros((len(column.texts), len(names)), bool)
     for code, text in enumerate(column.texts):
-        for label in _split_labels(text):
+        for label in split_labels(text, signs):
             if label not in index:
                 row = int(np.flatnonzero(column.codes == code)[0])
                 raise table.value_error(row, name, f"has the label {label!r}, which no training row has")
@@ -140,7 +171,7 @@ def _look_up_sets(table, name, names):
 
 
 def _read_flags(table, name):
-    """Returns a column of 0 and 1, or false and true, as bool [n]."""
+    """Return a column of 0 and 1, or false and true, as bool [n]."""
     column = table.read_texts(name)
     if unknown := column.find(lambda text: text.strip().lower() not in FLAGS):
         raise table.value_error(unknown[0], name, f"must be 0 or 1. Received: {unknown[1]!r}")
@@ -148,7 +179,7 @@ def _read_flags(table, name):
 
 
 def look_up(table, name, known, problem):
-    """Returns the index of each row's text in `known`, int32 `[n]`.
+    """Return the index of each row's text in `known`, int32 `[n]`.
 
     Raises:
         InputError: A text is unknown; `problem` says so.
@@ -162,7 +193,7 @@ def look_up(table, name, known, problem):
 
 
 def read_numbers(table, name):
-    """Returns a numeric column as float64 `[n]` in the range of float32.
+    """Return a numeric column as float64 `[n]` in the range of float32.
 
     Raises:
         InputError: A value is missing, or not such a number.
@@ -175,6 +206,11 @@ def read_numbers(table, name):
             int(invalid[0]),
             name,
             f"must be finite numbers in the range of float32. Received: {values[invalid[0]]}; correct it, remove the "
-            "row, or add the column to `ignore`",
+            "row, set `missing_values`, or add the column to `ignore`",
+        )
+    if are_coarse(values):
+        raise InputError(
+            f"{table.source}: column {name!r} has numbers such as {values[0]:.17g}, whose differences are too small "
+            "for float32; subtract a constant, use times as `time` of `data: series`, or add the column to `ignore`"
         )
     return values

@@ -9,16 +9,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Text
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.columns import (
-    Column,
-    Notation,
-    Scale,
-    has_leading_zero,
-    is_number,
-    resembles_number,
-    sort_categories,
-    to_numbers,
-)
+from hetero_tf.data.columns import Column, Notation, Scale, has_leading_zero, is_number, sort_categories, to_numbers
 from hetero_tf.data.dates import DATE_EXAMPLES, date_orders, parse_date
 from hetero_tf.data.inspection import inspect_column
 from hetero_tf.data.raw_table import RawTable, TextColumn
@@ -31,8 +22,6 @@ ColumnScales = Annotated[dict[str, Scale], Text(named=True)]
 MISSING_CATEGORY = "missing"
 # A column with more distinct values is probably free text or an id; one-hot features would be almost all 0.
 MAX_CATEGORIES = 1000
-# Signs of amounts of money.
-CURRENCIES = "$\u20ac\u00a3\u00a5"
 # Names that pandas gives to an index and to columns without a name.
 _INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 
@@ -52,6 +41,8 @@ class ColumnRoles:
         missing: Treatment of missing values, see `csv.load`.
         scale: Scaling of columns; the others are standardized.
         targets: "label", "numbers" or "label_set", see `targets`.
+        missing_values: Further texts or numbers that denote a missing value.
+        group: The column of groups whose rows stay in one split; None: rows are drawn.
     """
 
     label: tuple[str, ...]
@@ -64,39 +55,40 @@ class ColumnRoles:
     missing: str
     scale: Mapping[str, Scale]
     targets: str = LABEL
+    missing_values: tuple[str, ...] = ()
+    group: str | None = None
 
     def type_of(self, name: str) -> ColumnType | None:
-        """Returns the type of a column that an option sets; None: its values decide."""
+        """Return the type of a column that an option sets; None: its values decide."""
         if name in self.ignore:
             return "ignore"
         return "category" if name in self.categorical else self.types.get(name)
 
     def role_of(self, name: str) -> Literal["feature", "label", "owner", "ignored"]:
-        """Returns the use of a column."""
+        """Return the use of a column."""
         if name in (*self.label, self.owner):
             return "owner" if name == self.owner else "label"
+        if name == self.group:
+            return "ignored"
         return "ignored" if self.type_of(name) == "ignore" else "feature"
 
+    def mark_missing(self, table: RawTable) -> RawTable:
+        """Return a table whose columns of declared categories keep texts such as NA, and with marked missing values."""
+        literal = frozenset(name for name in table.columns if self.type_of(name) == "category")
+        return replace(table, literal=literal).mark_missing(self.missing_values)
+
     def find_feature_columns(self, table: RawTable) -> list[str]:
-        """Returns the names of the columns that become features.
+        """Return the names of the columns that become features.
 
         Raises:
             InputError: An option names a column that does not exist or has another role, or none is left.
         """
-        owners = [] if self.owner is None else [self.owner]
-        targets = [*self.label, *owners]
-        names_by_option = {
-            "label": self.label,
-            "owner": owners,
-            "ignore": self.ignore,
-            "categorical": self.categorical,
-            "columns": self.types,
-            "scale": self.scale,
-        }
-        for option, names in names_by_option.items():
-            for name in names:
+        options = {"label": self.label, "owner": self.owner, "group": self.group, "ignore": self.ignore}
+        options |= {"categorical": self.categorical, "columns": self.types, "scale": self.scale}
+        for option, names in options.items():
+            for name in [names] if isinstance(names, str) else names or ():
                 table.check_column(option, name)
-        remaining = [name for name in table.columns if name not in targets and self.type_of(name) != "ignore"]
+        remaining = [name for name in table.columns if self.role_of(name) == "feature"]
         if not remaining:
             raise InputError(f"{table.source}: expected at least one feature column. Received: only the label")
         for name in remaining:
@@ -109,7 +101,7 @@ class ColumnRoles:
         return remaining
 
     def _check_options(self, source, features):
-        """Rejects types and scales without effect."""
+        """Reject types and scales without effect."""
         if odd := [name for name in self.types if name in (*self.ignore, *self.categorical)]:
             raise InputError(f"{source}: `columns` repeats {odd[0]!r} of `ignore` or `categorical`; remove one of them")
         for name, type_ in self.types.items():
@@ -123,7 +115,7 @@ class ColumnRoles:
 
 
 def build_column(table: RawTable, name: str, roles: ColumnRoles, is_training: np.ndarray) -> Column:
-    """Builds a `Column` of the type that the options or its values determine.
+    """Build a `Column` of the type that the options or its values determine.
 
     Args:
         table: The table of the training rows, in plain notation.
@@ -154,18 +146,15 @@ def build_column(table: RawTable, name: str, roles: ColumnRoles, is_training: np
 
 
 def _infer_column(table, name, kind, roles):
-    """Builds a `Column` without a fill value from rows without missing values in it."""
+    """Build a `Column` without a fill value from rows without missing values in it."""
     values = table.columns[name]
+    if kind is None:
+        _reject_doubtful(table, name, inspect_column(name, values), roles)
     if kind == "number" or (kind is None and parse_numbers(values) is not None):
-        if roles.numbers == "plain" and kind is None:
-            _reject_leading_zeros(table, name)
         return Column(name, notation=roles.numbers)
     texts = table.read_texts(name)
     if kind == "date":
         return Column(name, date=_date_order(table, name, texts))
-    if kind is None:
-        _reject_mixed(table, name, texts)
-        _reject_names(table, name, texts)
     categories = sort_categories(set(texts.texts))
     if len(categories) > MAX_CATEGORIES:
         raise InputError(
@@ -176,9 +165,9 @@ def _infer_column(table, name, kind, roles):
 
 
 def _date_order(table, name, column):
-    """Returns the order of year, month and day of a column of dates."""
+    """Return the order of year, month and day of a column of dates."""
     orders = date_orders(column.texts)
-    if len(orders) == 1 or (orders and all("." in text for text in column.texts)):
+    if len(orders) == 1:
         return orders[0]
     if orders:
         raise InputError(
@@ -193,7 +182,7 @@ def _date_order(table, name, column):
 
 
 def _fill_value(table, column, missing, is_training):
-    """Returns the text that replaces a missing value, from the values of the training rows."""
+    """Return the text that replaces a missing value, from the values of the training rows."""
     values = table.columns[column.name]
     if isinstance(values, np.ndarray) and column.categories:
         values = TextColumn.from_numbers(values)
@@ -213,58 +202,48 @@ def _fill_value(table, column, missing, is_training):
     return values.texts[most]
 
 
-def _reject_mixed(table, name, column):
-    """Rejects a text column with mostly numbers: one typing error would turn every number into a category."""
-    counts = np.bincount(column.codes, minlength=len(column.texts))
-    is_word = np.array([not is_number(text) for text in column.texts])
-    if 2 * counts[is_word].sum() < len(column):
-        row, text = column.find(lambda text: not is_number(text))
-        problem = f"is numeric, but here it is {text!r}; correct it, or add the column to `categorical`"
-        raise table.value_error(row, name, problem)
-    if date_orders(column.texts):
+def _reject_doubtful(table, name, summary, roles):
+    """Reject a column whose type its values do not determine; the message names the option that does."""
+    column, where = table.columns[name], f"{table.source}: column {name!r}"
+    if summary.type == "date":
         raise InputError(
-            f"{table.source}: column {name!r} has dates such as {column.texts[0]!r}; set `columns: {{{name!r}: date}}` "
+            f"{where} has dates such as {column.texts[0]!r}; set `columns: {{{name!r}: date}}` "
             f"to use the year, month, day and weekday, or `columns: {{{name!r}: ignore}}`"
         )
-    resembling = np.array([resembles_number(text) for text in column.texts])
-    if 2 * counts[resembling].sum() > len(column):
-        row, text = column.find(lambda text: resembles_number(text) and not is_number(text))
-        if set(text) & set(CURRENCIES):
-            problem = f"has the value {text!r}; remove the currency from the numbers, since amounts in several "
-            raise table.value_error(row, name, problem + "currencies are not comparable")
-        raise table.value_error(
-            row,
-            name,
-            f"has the value {text!r}, not a plain number such as -1234.5; set `numbers: point` (for 1,234.5 and 12 %) "
-            "or `numbers: comma` (for 1.234,5), or add the column to `categorical` or `ignore`",
-        )
-
-
-def _reject_names(table, name, column):
-    """Rejects texts that differ in most rows: one feature for each name or id could not be learned from."""
-    summary = inspect_column(name, column)
-    if summary.type in ("text", "id"):
+    if summary.type in ("text", "id") and isinstance(column, TextColumn) and not summary.numbers_rows:
         looks = "an id" if summary.type == "id" else "names or free text"
         raise InputError(
-            f"{table.source}: column {name!r} has {summary.distinct:,} distinct texts in {table.rows:,} rows, such as "
+            f"{where} has {summary.distinct:,} distinct texts in {table.rows:,} rows, such as "
             f"{column.texts[0]!r}: it looks like {looks}; set `columns: {{{name!r}: ignore}}` to leave it out, or "
             f"`columns: {{{name!r}: category}}` for one feature for each text"
         )
-
-
-def _reject_leading_zeros(table, name):
-    column = table.columns[name]
-    if isinstance(column, TextColumn) and (padded := column.find(has_leading_zero)):
+    if summary.odd and summary.notation == "plain":
+        row, text = column.find(lambda text: text == summary.odd[0][0])
+        problem = (
+            f"is numeric, but here it is {text!r}; correct it, set `missing_values: [{text!r}]` with `missing`, or add "
+            "the column to `categorical`"
+        )
+        raise table.value_error(row, name, problem)
+    if summary.leading_zeros and roles.numbers == "plain":
+        row, text = column.find(has_leading_zero)
         raise table.value_error(
-            padded[0],
+            row,
             name,
-            f"has the value {padded[1]!r}; a number would lose the leading zero. Add the column to `categorical` if "
+            f"has the value {text!r}; a number would lose the leading zero. Add the column to `categorical` if "
             "its values are ids, or set `numbers: point` if they are numbers",
+        )
+    if summary.type == "number" and summary.notation != "plain":
+        row, text = column.find(lambda text: not is_number(text))
+        raise table.value_error(
+            row,
+            name,
+            f"has the value {text!r}, not a plain number such as -1234.5; set `numbers: {summary.notation}` "
+            "(point: 1,234.5 and 12 %; comma: 1.234,5 €), or add the column to `categorical` or `ignore`",
         )
 
 
 def parse_numbers(column: np.ndarray | TextColumn) -> np.ndarray | None:
-    """Returns a column as float64 [n]; None if a text is not a finite number."""
+    """Return a column as float64 [n]; None if a text is not a finite number."""
     if isinstance(column, np.ndarray):
         return column.astype(np.float64)
     numbers = to_numbers(column.texts)
@@ -272,7 +251,7 @@ def parse_numbers(column: np.ndarray | TextColumn) -> np.ndarray | None:
 
 
 def require_numbers(table, name):
-    """Returns a column as float64 `[n]`; `InputError` for the first text that is not a finite number."""
+    """Return a column as float64 `[n]`; `InputError` for the first text that is not a finite number."""
     numbers = parse_numbers(table.columns[name])
     if numbers is None:
         row, text = table.read_texts(name).find(lambda text: not is_number(text))

@@ -2,6 +2,7 @@
 
 import csv
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -13,19 +14,20 @@ from hetero_tf.data.dates import DATE_EXAMPLES, PARTS, DateOrder, date_features,
 
 # A digit after a leading zero, as in 007 and -01.5.
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
-# Groups of three digits, as in 1_000.
-_GROUPED = re.compile(r"[+-]?\d{1,3}(?:_\d{3})+(?:\.\d*)?")
-_SIGNS = r"%\u2030$\u20ac\u00a3\u00a5"
-_OTHER_NUMBER = re.compile(
-    rf"[-+(]?\s?[{_SIGNS}]?\s?\d[\d.,' \u00a0\u202f\u2019]*(?:[eE][+-]?\d+)?\s?[{_SIGNS})]?|0[xX][0-9a-fA-F]+"
-)
-_DATE = re.compile(
-    r"\d{4}[-/.]\d\d?[-/.]\d\d?(?:[T ].*)?|\d\d?[-/.]\d\d?[-/.]\d{2,4}(?: .*)?|\d\d?:\d\d(?::\d\d(?:\.\d+)?)?"
-)
+# Signs of amounts of money.
+CURRENCIES = "$\u20ac\u00a3\u00a5"
 
 
+def _number_pattern(point, group):
+    integer = rf"\d{{1,3}}(?:[{group} \u00a0\u202f'\u2019]\d{{3}})+|\d*"
+    currency = rf"(?:[{CURRENCIES}]|EUR|USD|GBP|CHF)"
+    number = rf"({integer})(?:{re.escape(point)}(\d*))?([eE][+-]?\d+)?"
+    return re.compile(rf"([+-]?)(?:{currency}\s?)?{number}[ \u00a0\u202f]*(?:(%)|{currency})?", re.ASCII)
+
+
+_NUMBER = {"point": _number_pattern(".", ","), "comma": _number_pattern(",", ".")}
 # Texts that denote a missing value.
-MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
+MISSING = ("", "?", "-", "--", ".", "na", "n/a", "n.a.", "#n/a", "<na>", "nan", "nat", "null", "nil", "none")
 Notation = Literal["plain", "point", "comma"]
 Scale = Literal["standard", "minmax", "none"]
 NOTATIONS: tuple[Notation, ...] = get_args(Notation)
@@ -82,7 +84,8 @@ class Column:
         Raises:
             InputError: The value is neither a finite number, a date nor a known category, as the column requires.
         """
-        value, missing = value.strip(), is_missing(value)
+        value = normalize(value)
+        missing = is_missing(value) and value not in self.categories
         if missing and self.fill is not None:
             value = self.fill
         elif self.notation != "plain":
@@ -208,32 +211,27 @@ def has_leading_zero(text: str) -> bool:
     return bool(_LEADING_ZERO.match(text))
 
 
-def resembles_number(text: str) -> bool:
-    """Return True for a number, date or time in any notation: usually a mistake as a category."""
-    try:
-        float(text.replace("\u2212", "-"))
-        return "_" not in text or bool(_GROUPED.fullmatch(text))
-    except ValueError:
-        return bool(_OTHER_NUMBER.fullmatch(text) or _DATE.fullmatch(text))
-
-
 def to_plain_number(text: str, notation: Literal["point", "comma"]) -> str:
     """Rewrite a number in plain notation; other texts are returned unchanged.
 
     Args:
-        text: Such as `1,234.5` or `12 %` with a decimal point, or `1.234,5` with a decimal comma. Spaces and
-            apostrophes between groups of three digits are dropped, and a percentage is divided by 100.
+        text: Such as `1,234.5` or `12 %` with a decimal point, or `1.234,5 \u20ac` with a decimal comma. Spaces and
+            apostrophes between groups of three digits and the sign of a currency are dropped, and a percentage is
+            divided by 100.
         notation: The decimal sign.
     """
-    point, group = (".", ",") if notation == "point" else (",", ".")
-    integer, fraction = rf"\d{{1,3}}(?:[{group} \u00a0\u202f'\u2019]\d{{3}})+|\d*", rf"(?:{re.escape(point)}(\d*))?"
-    pattern = rf"([+-]?)({integer}){fraction}([eE][+-]?\d+)?\s*(%?)"
-    match = re.fullmatch(pattern, text.replace("\u2212", "-"), re.ASCII)
+    match = _NUMBER[notation].fullmatch(text.replace("\u2212", "-"))
     if match is None or not (match[2] or match[3]):
         return text
     sign, integer, fraction, exponent, percent = (part or "" for part in match.groups())
     number = f"{sign}{re.sub(r'[^0-9]', '', integer).lstrip('0') or '0'}.{fraction or '0'}{exponent}"
     return repr(float(number) / 100) if percent else number
+
+
+def normalize(text: str) -> str:
+    """Return a text without spaces around it in the Unicode form NFC, in which equal letters have equal codes."""
+    text = text.strip()
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def sort_categories(values: set[str]) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import NotAvailable
 
 LOADERS = (
-    "data: npz reads .npz files, data: npy reads a folder of .npy files, data: csv reads text tables, data: parquet "
-    "reads .parquet and .arrow files and Hugging Face folders, data: folder reads one folder of pictures per class, "
+    "data: npz reads .npz files, data: npy a folder of .npy files, data: csv tables (text, JSON, Excel), data: parquet "
+    ".parquet and .arrow files and Hugging Face folders, data: folder reads one folder of pictures per class, "
     "data: audio one folder of WAV files per class, "
     "data: masks reads pictures with masks, data: text reads plain text, data: labelled_text reads texts with labels"
 )

@@ -36,13 +36,14 @@ def describe_data(dataset: Dataset) -> list[str]:
 
 
 def data_warnings(dataset: Dataset, clients: int) -> list[str]:
-    """Return sentences about row numbers, times of day, outliers, equal or rare classes, and a large majority.
+    """Return the notes of the data and sentences about row numbers, outliers, rare classes and a large majority.
 
     Args:
         dataset: The data.
         clients: Number of clients that share the training examples.
     """
-    warnings = [
+    warnings = list(dataset.notes)
+    warnings += [
         f"column {summary.name!r} numbers the rows; add it to `ignore`"
         for summary in dataset.inspection or ()
         if summary.role == "feature" and summary.numbers_rows and summary.type == "number"

@@ -72,6 +72,7 @@ class Dataset:
         base_channels: Channel of series whose last value was subtracted from each target, after the last values of a
             window were subtracted from the window; None for unchanged values.
         arrays: Arrays that the rows of examples consist of; None if an example is a single array.
+        notes: Sentences about the data that the user should check.
         validation: Training examples that the statistics leave out, since clients hold them out, int ids; None: none.
 
     Raises:
@@ -93,6 +94,7 @@ class Dataset:
     sounds: SoundSummary | None = None
     base_channels: tuple[int, ...] | None = None
     arrays: tuple[NamedArray, ...] | None = None
+    notes: tuple[str, ...] = ()
     validation: np.ndarray | None = None
 
     def __post_init__(self):

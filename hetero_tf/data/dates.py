@@ -1,38 +1,121 @@
-"""Dates in tables: their notation, and the calendar features of a date."""
+"""Dates and times in tables: one parser of their notations, and the calendar features of a date."""
 
 import datetime
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
+
+import numpy as np
 
 DateOrder = Literal["ymd", "dmy", "mdy"]
 DATE_EXAMPLES: dict[DateOrder, str] = {"ymd": "2024-12-31", "dmy": "31.12.2024", "mdy": "12/31/2024"}
 # Names of the features. Sine and cosine make December a neighbour of January, and Sunday one of Monday.
 PARTS = ("year", "month", "day", "weekday", "month_sin", "month_cos", "weekday_sin", "weekday_cos")
-_TIME = r"(?:[T ]+(\d\d?):(\d\d)(?::(\d\d)(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"
-_YEAR_FIRST = re.compile(rf"(\d{{4}})([-/.])(\d\d?)\2(\d\d?){_TIME}", re.ASCII)
-_YEAR_LAST = re.compile(rf"(\d\d?)([-/.])(\d\d?)\2(\d{{4}}){_TIME}", re.ASCII)
+# Two digits of a year belong to 1970 to 2069.
+FIRST_SHORT_YEAR = 70
+# Names of months in English and German; their first three or more letters are abbreviations.
+_MONTHS = {
+    name: number
+    for number, names in enumerate(
+        (
+            "january januar",
+            "february februar",
+            "march märz",
+            "april",
+            "may mai",
+            "june juni",
+            "july juli",
+            "august",
+            "september",
+            "october oktober",
+            "november",
+            "december dezember",
+        ),
+        1,
+    )
+    for name in names.split()
+}
+_TIME = (
+    r"(?:(?:T|,?[ \u202f]+)(?P<hour>\d\d?):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?"
+    r"(?:[ \u202f]*(?P<half>[AaPp])\.?[Mm]\.?)?[ ]?(?P<zone>Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?)?"
+)
+_MONTH = r"(?P<name>[^\W\d_]{3,})\.?"
+_DAY = r"(?P<day>\d\d?)(?:st|nd|rd|th|\.)?"
+# Notations in which the order of year, month and day is certain.
+_CERTAIN = [
+    r"(?P<year>\d{4})(?P<sign>[-/.])(?P<month>\d\d?)(?P=sign)(?P<day>\d\d?)",
+    r"(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)",
+    r"(?P<year>\d{4})[-/.](?P<month>\d\d?)",
+    r"(?P<month>\d\d?)[-/.](?P<year>\d{4})",
+    r"(?P<year>\d{4})[-/ ]?[Qq](?P<quarter>[1-4])",
+    r"[Qq](?P<quarter>[1-4])[-/ ]?(?P<year>\d{4})",
+    rf"(?:[^\W\d_]+\.?,? )?{_DAY}[-/ ]?{_MONTH}[-/ ,]*(?P<year>\d{{4}})",
+    rf"(?:[^\W\d_]+\.?,? )?{_MONTH}[- ]{_DAY},?[- ](?P<year>\d{{4}})",
+    rf"{_MONTH}[-/ ]*(?P<year>\d{{4}})",
+    rf"(?P<year>\d{{4}})[-/ ]{_MONTH}",
+]
+_LAST = r"(?P<{}>\d\d?)(?P<sign>[-/.])(?P<{}>\d\d?)(?P=sign)(?P<year>\d{{4}}|\d\d)"
+_PATTERNS = {
+    "ymd": [re.compile(pattern + _TIME, re.ASCII if "name" not in pattern else 0) for pattern in _CERTAIN],
+    "dmy": [re.compile(_LAST.format("day", "month") + _TIME, re.ASCII)],
+    "mdy": [re.compile(_LAST.format("month", "day") + _TIME, re.ASCII)],
+}
 
 
 def parse_time(text: str, order: DateOrder) -> datetime.datetime | None:
-    """Parse a date such as 2024-01-31 or 31.01.2024 and the time of day after it, to the second; None: not a date."""
-    match = (_YEAR_FIRST if order == "ymd" else _YEAR_LAST).fullmatch(text.strip())
-    if match is None:
-        return None
-    first, second, third = int(match[1]), int(match[3]), int(match[4])
-    year, month, day = {"ymd": (first, second, third), "dmy": (third, second, first), "mdy": (third, first, second)}[
-        order
-    ]
+    """Parse a date and the time of day after it.
+
+    Args:
+        text: Such as 2024-01-31, 31.01.2024 14:30, 1/31/2024 2:30 PM, 31 Jan 2024, 2024-01, Q1 2024, or
+            2024-01-31T14:30:00.5+01:00.
+        order: "ymd" for all notations that do not depend on the order of day and month.
+
+    Returns:
+        The time, with its time zone if the text has one; None if the text is not a date in this order.
+    """
+    for pattern in _PATTERNS[order]:
+        if match := pattern.fullmatch(text.strip()):
+            return _build_time(match.groupdict())
+    return None
+
+
+def _build_time(parts):
+    year = int(parts["year"])
+    if len(parts["year"]) == 2:
+        year += 1900 if year >= FIRST_SHORT_YEAR else 2000
+    month = _month_number(parts["name"]) if parts.get("name") else int(parts.get("month") or 0)
+    if parts.get("quarter"):
+        month = 3 * int(parts["quarter"]) - 2
+    hour, half = int(parts["hour"] or 0), (parts["half"] or "").lower()
+    if half:
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + 12 * (half == "p")
+    microseconds = int((parts["fraction"] or "0").ljust(6, "0")[:6])
+    minute, second, day = int(parts["minute"] or 0), int(parts["second"] or 0), int(parts.get("day") or 1)
     try:
-        hour, minute, seconds = (int(match[group] or 0) for group in (5, 6, 7))
-        return datetime.datetime(year, month, day, hour, minute, seconds)
+        return datetime.datetime(year, month, day, hour, minute, second, microseconds, _zone(parts["zone"]))
     except ValueError:
         return None
 
 
+def _month_number(name):
+    """Return the number of a month; 0 for another word."""
+    return next((number for month, number in _MONTHS.items() if month.startswith(name.lower())), 0)
+
+
+def _zone(text):
+    if text is None:
+        return None
+    if text[0] not in "+-":
+        return datetime.timezone.utc
+    offset = datetime.timedelta(hours=int(text[1:3]), minutes=int(text[3:].lstrip(":") or 0))
+    return datetime.timezone(-offset if text[0] == "-" else offset)
+
+
 def parse_date(text: str, order: DateOrder) -> datetime.date | None:
-    """Parse a date; a time of day after it is dropped. None: not a date."""
+    """Parse a date, see `parse_time`; a time of day after it is dropped."""
     time = parse_time(text, order)
     return None if time is None else time.date()
 
@@ -41,10 +124,23 @@ def date_orders(texts: Iterable[str]) -> tuple[DateOrder, ...]:
     """Return the orders of year, month and day in which all texts are dates.
 
     Returns:
-        Empty if a text is not a date; two orders if no day above 12 distinguishes days from months.
+        Empty if a text is not a date; two orders if no day above 12 distinguishes days from months. With points, as in
+        1.2.2024, the day is first.
     """
     texts = list(texts)
-    return tuple(order for order in DATE_EXAMPLES if texts and all(parse_date(text, order) for text in texts))
+    orders: tuple[DateOrder, ...] = tuple(
+        order for order in DATE_EXAMPLES if texts and all(parse_time(text, order) is not None for text in texts)
+    )
+    return ("dmy",) if len(orders) > 1 and all("." in text for text in texts) else orders
+
+
+def to_seconds(texts: Sequence[str], order: DateOrder) -> np.ndarray | None:
+    """Return the seconds of dates since 1970 in UTC, float64 `[n]`; None if only some have a time zone."""
+    times = [time for text in texts if (time := parse_time(text, order)) is not None]
+    if len({time.tzinfo is None for time in times}) > 1 or len(times) < len(texts):
+        return None
+    zone = datetime.timezone.utc
+    return np.array([(time if time.tzinfo else time.replace(tzinfo=zone)).timestamp() for time in times])
 
 
 def date_features(date: datetime.date) -> list[float]:

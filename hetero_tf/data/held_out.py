@@ -8,13 +8,15 @@ from hetero_tf.data.dataset import Split
 from hetero_tf.data.targets import strata
 
 
-def held_out(labels: np.ndarray, share: float, source: str) -> np.ndarray:
-    """Draws a deterministic stratified test split; at least one example of each label stays in training.
+def held_out(labels: np.ndarray, share: float, source: str, groups: np.ndarray | None = None) -> np.ndarray:
+    """Draw a deterministic stratified test split; at least one example of each label stays in training.
 
     Args:
         labels: int `[n]`.
         share: Share of the examples, above 0 and below 1.
         source: Description of the data, for the message.
+        groups: Number of the group of each example, int `[n]` from 0, of which all examples are drawn; None: each
+            example is drawn on its own.
 
     Returns:
         bool `[n]`, True for a test example; equal labels give equal draws.
@@ -24,6 +26,9 @@ def held_out(labels: np.ndarray, share: float, source: str) -> np.ndarray:
     """
     if not 0 < share < 1:
         raise InputError(f"`test_share` must be above 0 and below 1. Received: test_share={share}")
+    if groups is not None:
+        _, first, groups = np.unique(groups, return_index=True, return_inverse=True)
+        return held_out(labels[first], share, source)[groups]
     is_test, generator = np.zeros(len(labels), bool), rng(0, "held out for tests")
     for label in np.unique(labels):
         indices = generator.permutation(np.flatnonzero(labels == label))
@@ -37,7 +42,7 @@ def held_out(labels: np.ndarray, share: float, source: str) -> np.ndarray:
 
 
 def hold_out(split: Split, share: float, source: str) -> tuple[Split, Split]:
-    """Returns the training and the test split that `held_out` draws from the classes of a split, see `strata`."""
+    """Return the training and the test split that `held_out` draws from the classes of a split, see `strata`."""
     (classes,) = strata(split.labels)
     is_test = held_out(classes, share, source)
     return split.select(~is_test), split.select(is_test)

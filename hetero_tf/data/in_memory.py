@@ -62,6 +62,10 @@ def from_arrays(
     Raises:
         InputError: An array has a wrong dtype, shape or value.
     """
+    x_train, x_test = _fill_masks(x_train), _fill_masks(x_test)
+    for name, y in (("y_train", y_train), ("y_test", y_test)):
+        if np.ma.is_masked(y) or getattr(y, "hasnans", False):
+            raise InputError(f"{source}: {name} must have a value for each example; leave out examples without one")
     labels = read_targets(source, y_train, y_test, classes, class_names, targets)
     arrays = None
     if isinstance(x_train, Mapping):
@@ -123,7 +127,10 @@ def _read_pairs(source, part, pairs):
     for x, y in pairs.as_numpy_iterator():
         inputs.append(x)
         labels.append(y)
-    return _stack(source, part, inputs), np.stack(labels)
+    y = np.stack(labels) if labels else np.zeros(0, np.int32)
+    if y.ndim == 2 and np.shape(inputs[0])[:1] == y.shape[1:] and y.dtype.kind in "iu" and (y.sum(1) != 1).any():
+        raise InputError(f"{source}, {part}: must yield one example at a time; call unbatch() on batches")
+    return _stack(source, part, inputs), y
 
 
 def _stack(source, part, examples):
@@ -136,6 +143,13 @@ def _stack(source, part, examples):
             f"{source}, {part}: all examples must have the same shape. Received: {shapes[:5] or 'no example'}"
         )
     return np.stack(examples)
+
+
+def _fill_masks(x):
+    """Return an array whose masked values are NaN, so that they are not taken for numbers; also of pandas' arrays."""
+    if np.ma.is_masked(x):
+        return np.ma.filled(x.astype(np.float64), np.nan)
+    return x.to_numpy(np.float64, na_value=np.nan) if hasattr(x, "to_numpy") and x.ndim == 2 else x
 
 
 def _build_split(source, part, x, labels, owners, kind):

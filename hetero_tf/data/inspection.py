@@ -4,10 +4,10 @@ All functions are pure and read no options, so they describe data before a recip
 """
 
 import datetime
-import itertools
+import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -29,6 +29,10 @@ from hetero_tf.data.raw_table import RawTable, TextColumn
 MAX_DISTINCT_SHARE = 0.5
 # So few distinct texts are categories, and so few distinct numbers may be classes, in a table of any length.
 FEW_TEXTS, FEW_NUMBERS = 10, 20
+# Texts of which the first decide whether a column has numbers.
+SAMPLED_TEXTS = 200
+# Numbers that often denote a missing value, and the largest whole number that float64 represents with all before it.
+SENTINELS, LARGEST_WHOLE = (99, 999, 9999, 99999, 999999), 2**53
 # Most frequent values in a summary.
 MOST_FREQUENT = 5
 # Pictures that a loader examines.
@@ -56,6 +60,11 @@ class ColumnSummary:
         numbers_rows: Whether the numbers are consecutive and differ in all rows.
         has_times: Whether dates have a time of day.
         role: Use of the column by a recipe; "feature" before one exists.
+        odd: `(text, rows)` of the texts among numbers that are no numbers, such as "two" and "inf".
+        leading_zeros: Whether numbers have leading zeros, as ids have.
+        sentinel: `(number, rows)` of a number such as -999 far from all others, which may denote a missing value;
+            None if there is none.
+        are_coarse: Whether float32 has equal values for different ones of the numbers.
     """
 
     name: str
@@ -72,6 +81,10 @@ class ColumnSummary:
     numbers_rows: bool = False
     has_times: bool = False
     role: ColumnUse = "feature"
+    odd: tuple[tuple[str, int], ...] = ()
+    leading_zeros: bool = False
+    sentinel: tuple[str, int] | None = None
+    are_coarse: bool = False
 
     @property
     def is_continuous(self) -> bool:
@@ -131,56 +144,75 @@ def sample(items: Sequence, most: int) -> list:
 
 def inspect_table(table: RawTable) -> tuple[ColumnSummary, ...]:
     """Summarize the columns of numbers and texts of a table."""
-    columns = table.columns.items()
     return tuple(
-        inspect_column(name, values) for name, values in columns if isinstance(values, np.ndarray | TextColumn)
+        inspect_column(name, values, name in table.literal)
+        for name, values in table.columns.items()
+        if isinstance(values, np.ndarray | TextColumn)
     )
 
 
-def inspect_column(name: str, values: np.ndarray | TextColumn) -> ColumnSummary:
+def inspect_column(name: str, values: np.ndarray | TextColumn, is_literal: bool = False) -> ColumnSummary:
     """Summarize a column of numbers (NaN is missing) or texts.
 
     Args:
         name: Name of the column.
         values: Numbers `[n]`, or texts; see `columns.MISSING` for those that denote a missing value.
+        is_literal: Whether only an empty text denotes a missing value.
     """
     if isinstance(values, np.ndarray):
         present = values[~np.isnan(values)] if values.dtype.kind == "f" else values
         numbers, counts = np.unique(present, return_counts=True)
+        finite = np.isfinite(numbers) if numbers.dtype.kind == "f" else np.ones(len(numbers), bool)
+        odd = [(str(number), int(count)) for number, count in zip(numbers[~finite], counts[~finite])]
+        numbers, counts = numbers[finite], counts[finite]
         order = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
         frequent = [(_format(numbers[index]), int(counts[index])) for index in order]
-        return _number_summary(name, len(values), numbers, counts, frequent, "plain")
+        return _number_summary(name, len(values), numbers, counts, frequent, "plain", odd)
     every = np.bincount(values.codes, minlength=len(values.texts))
-    codes = [code for code, text in enumerate(values.texts) if every[code] and not is_missing(text)]
-    if not codes:
-        return _text_summary(name, len(values), [], every[codes], [])
+    is_empty = operator.not_ if is_literal else is_missing
+    codes = [code for code, text in enumerate(values.texts) if every[code] and not is_empty(text)]
     texts, counts = [values.texts[code] for code in codes], every[codes]
     frequent = [(texts[index], int(counts[index])) for index in np.argsort(-counts, kind="stable")[:MOST_FREQUENT]]
-    for notation in NOTATIONS:
-        numbers = _to_numbers(texts, notation)
-        if numbers is not None:
-            return _number_summary(name, len(values), numbers, counts, frequent, notation)
+    if texts and (parsed := _find_numbers(texts, counts)):
+        notation, numbers = parsed
+        are_numbers = np.isfinite(numbers)
+        odd = [(texts[index], int(counts[index])) for index in np.flatnonzero(~are_numbers)]
+        present, rows = numbers[are_numbers], counts[are_numbers]
+        summary = _number_summary(name, len(values), present, rows, frequent, notation, odd)
+        zeros = notation != "comma" and any(map(has_leading_zero, texts))
+        has_ids = zeros and 2 * summary.distinct > len(values) > FEW_NUMBERS
+        return replace(summary, leading_zeros=zeros, type="id" if has_ids else summary.type)
     return _text_summary(name, len(values), texts, counts, frequent)
 
 
-def _to_numbers(texts, notation):
-    """Return texts as float64 [n]; None unless all of them are numbers in a notation."""
-    if notation == "plain":
-        return None if any(map(has_leading_zero, texts)) else to_numbers(texts)
-    # Most texts fail at the first one.
-    plain = itertools.takewhile(is_number, (to_plain_number(text, notation) for text in texts))
-    numbers = [float(text) for text in plain]
-    return np.array(numbers) if len(numbers) == len(texts) else None
+def _find_numbers(texts, counts):
+    """Return the notation of most texts and their numbers, float64 `[n]`, NaN for others; None if few are numbers."""
+    if not any(map(has_leading_zero, texts)) and (plain := to_numbers(texts)) is not None:
+        return "plain", plain
+    start = texts[:SAMPLED_TEXTS]
+    candidates = []
+    for notation in NOTATIONS:
+        if 3 * sum(map(is_number, _plain(start, notation))) < len(start):
+            continue
+        numbers = np.array([float(text) if is_number(text) else np.nan for text in _plain(texts, notation)])
+        candidates.append((int(counts[np.isfinite(numbers)].sum()), notation, numbers))
+    rows, *best = max(candidates, key=lambda each: each[0], default=(0,))
+    return best if 2 * rows > counts.sum() else None
 
 
-def _number_summary(name, rows, numbers, counts, frequent, notation):
-    present, distinct = int(counts.sum()), len(np.unique(numbers))
+def _plain(texts, notation):
+    return texts if notation == "plain" else [to_plain_number(text, notation) for text in texts]
+
+
+def _number_summary(name, rows, numbers, counts, frequent, notation, odd=()):
+    present, distinct = int(counts.sum() + sum(count for _, count in odd)), len(np.unique(numbers))
     is_whole = bool(distinct) and bool((numbers == np.floor(numbers)).all())
     low, high = (numbers.min(), numbers.max()) if distinct else (np.nan, np.nan)
     numbers_rows = is_whole and distinct == rows > FEW_NUMBERS and high - low + 1 == rows
+    is_id = numbers_rows or (is_whole and distinct > FEW_NUMBERS and max(abs(int(low)), abs(int(high))) > LARGEST_WHOLE)
     return ColumnSummary(
         name,
-        "id" if numbers_rows else "number" if distinct else "text",
+        "id" if is_id else "number" if distinct else "text",
         rows,
         rows - present,
         distinct,
@@ -191,7 +223,33 @@ def _number_summary(name, rows, numbers, counts, frequent, notation):
         notation,
         (),
         numbers_rows,
+        odd=tuple(sorted(odd, key=lambda each: -each[1])),
+        sentinel=_find_sentinel(numbers, counts),
+        are_coarse=are_coarse(numbers),
     )
+
+
+def are_coarse(numbers: np.ndarray) -> bool:
+    """Return whether numbers of small differences, such as seconds since 1970, have equal values in float32."""
+    with np.errstate(over="ignore"):
+        exact, single = len(np.unique(numbers)), len(np.unique(np.asarray(numbers).astype(np.float32)))
+    is_whole = exact > single and bool((numbers == np.floor(numbers)).all())
+    return is_whole or 2 * single <= exact and exact > 1
+
+
+def _find_sentinel(numbers, counts):
+    """Return a number of nines far from all others that occurs several times, and its rows; None if there is none."""
+    if len(numbers) <= 3:
+        return None
+    order = np.argsort(numbers)
+    for extreme, other in ((order[0], order[1:]), (order[-1], order[:-1])):
+        rest = numbers[other]
+        gap = abs(float(numbers[extreme]) - float(rest[0 if extreme == order[0] else -1]))
+        is_far = abs(float(numbers[extreme])) in SENTINELS and gap > float(rest.max()) - float(rest.min())
+        is_only_negative = numbers[extreme] == -1 and float(rest.min()) > 1
+        if counts[extreme] > 1 and (is_far or is_only_negative):
+            return _format(numbers[extreme]), int(counts[extreme])
+    return None
 
 
 def _format(number):

@@ -9,8 +9,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Names, Pixels, TestShare
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import read_bytes
-from hetero_tf.data.arrow_files import ColumnSelection, read_table
+from hetero_tf.data.arrow_files import ENDINGS, ColumnSelection, read_arrow
 from hetero_tf.data.column_targets import read_targets
 from hetero_tf.data.column_types import ColumnRoles, ColumnScales, ColumnTypes
 from hetero_tf.data.data_files import LOADERS, TEST_NAMES, find
@@ -20,10 +19,7 @@ from hetero_tf.data.inspection import MAX_PICTURES, inspect_pictures, sample
 from hetero_tf.data.picture_files import decode_pictures
 from hetero_tf.data.raw_table import RawTable, TextColumn, to_names
 from hetero_tf.data.table_dataset import table_dataset
-from hetero_tf.data.targets import LABEL
-
-ENDINGS = (".parquet", ".arrow")
-LARGEST_JSON = 2**26
+from hetero_tf.data.targets import LABEL, LABEL_SET
 
 
 def load(
@@ -37,16 +33,18 @@ def load(
     test: str | None = None,
     test_share: TestShare = 0.2,
     owner: str | None = None,
+    group: str | None = None,
     columns: ColumnTypes | None = None,
     ignore: tuple[str, ...] = (),
     categorical: tuple[str, ...] = (),
     categories: Literal["one_hot", "numbers"] = "one_hot",
     numbers: Literal["plain", "point", "comma"] = "plain",
     missing: Literal["error", "mean", "median", "most_frequent", "category", "drop"] = "error",
+    missing_values: tuple[str, ...] = (),
     scale: ColumnScales | None = None,
     targets=LABEL,
 ) -> Dataset:
-    """Loads a `.parquet` or `.arrow` file, a folder of such files, or a folder that `save_to_disk` wrote.
+    """Loads a `.parquet`, `.arrow` or `.feather` file, a folder of such files, or a folder that `save_to_disk` wrote.
 
     The splits of a folder are its subfolders train and test (or val, validation, valid), or the files whose names begin
     so. A numeric column is one feature; a text column is categorical. If `image` names a column of picture files
@@ -62,16 +60,18 @@ def load(
         test: file or folder of the test rows; null: the test split of `path`, else a share of the rows of each label
         test_share: size of that share
         owner: column with the natural client of each row, for the partition natural; null: none
+        group: column of groups, such as patients, whose rows stay together in training or test; null: rows are drawn
         columns: types of columns, such as {price: number, zip: category, joined: date, id: ignore}; date: the year,
             month, day and weekday as features; null: types follow from the values
         ignore: columns to leave out
         categorical: columns whose numbers are categories, such as postal codes
         categories: encoding of categories: one_hot (one 0/1 feature for each category) or numbers (one feature for the
             column, the index of the category)
-        numbers: number format of texts: plain (1234.5), point (1,234.5 and 12 %) or comma (1.234,5 and 12 %)
+        numbers: number format of texts: plain (1234.5), point (1,234.5 and 12 %) or comma (1.234,5 € and 12 %)
         missing: treatment of missing values (empty, NA, null): error, drop (the row), or a value of the training rows
             that replaces them: mean, median or most_frequent (also of categories), or category (a category `missing`;
             for numbers the mean and a 0/1 feature)
+        missing_values: further texts or numbers that denote a missing value, such as [unknown, "-999"]
         scale: scaling of columns, such as {age: minmax}: standard (mean 0 and deviation 1, that of all others), minmax
             (0 to 1) or none; null: standard for all
     """
@@ -81,7 +81,7 @@ def load(
     requested = None if image is None else [name for name in (*label, owner, image) if name is not None]
     columns = columns or {}
     ignored = (*ignore, *(name for name, type_ in columns.items() if type_ == "ignore"))
-    selection = ColumnSelection(requested, ignored, image)
+    selection = ColumnSelection(requested, ignored, image, label if targets == LABEL_SET else ())
     has_classes = targets == LABEL and len(label) == 1
     tables, names = read_splits(data_dir, path, test, selection, label[0] if has_classes else None)
     if image is not None:
@@ -89,7 +89,9 @@ def load(
     # Ignored columns were not read.
     types = {name: type_ for name, type_ in columns.items() if type_ != "ignore"}
     one_hot, scales = categories == "one_hot", scale or {}
-    roles = ColumnRoles(label, owner, (), categorical, types, one_hot, numbers, missing, scales, targets)
+    roles = ColumnRoles(
+        *(label, owner, (), categorical, types, one_hot, numbers, missing, scales, targets, missing_values, group)
+    )
     return table_dataset(tables, roles, test_share, names)
 
 
@@ -101,7 +103,7 @@ def is_arrow(path: Path) -> bool:
 def read_splits(
     data_dir: Path | None, path: str, test: str | None, selection: ColumnSelection, label: str | None
 ) -> tuple[list[RawTable], tuple[str, ...] | None]:
-    """Reads the tables of the training rows and, if present, of the test rows.
+    """Read the tables of the training rows and, if present, of the test rows.
 
     Args:
         data_dir, path, test, label: See `load`; without labels, `label` is None.
@@ -111,7 +113,7 @@ def read_splits(
         The tables, with class names as labels where Hugging Face metadata have them, and the class names or None.
     """
     splits = _source_files(data_dir, path, test)
-    contents = [read_table(source, files, selection) for source, files in splits]
+    contents = [read_arrow(source, files, selection) for source, files in splits]
     if label is None:
         return [table for table, _ in contents], None
     names = _read_class_names(contents[0][1], splits[0][1][0].parent, label)
@@ -119,7 +121,7 @@ def read_splits(
 
 
 def _source_files(data_dir, path, test):
-    """Returns `(source, files)` of the training rows and, if present, of the test rows."""
+    """Return `(source, files)` of the training rows and, if present, of the test rows."""
     main = find(data_dir, path, "path")
     train_files, test_files = find_splits(main)
     if test is not None:
@@ -129,7 +131,7 @@ def _source_files(data_dir, path, test):
 
 
 def find_splits(path: Path) -> tuple[list[Path], list[Path] | None]:
-    """Returns the files of the training and the test split of a file or folder; the latter may be None."""
+    """Return the files of the training and the test split of a file or folder; the latter may be None."""
     if not path.is_dir():
         return [path], None
     if not _list_files(path) and (path / "data").is_dir():
@@ -163,18 +165,18 @@ def _split_files(folder):
 
 
 def _read_json(path):
-    """Reads a mapping from a JSON file; empty if the file is missing."""
+    """Read a mapping from a JSON file; empty if the file is missing."""
     if not path.exists():
         return {}
     try:
-        content = json.loads(read_bytes(path, LARGEST_JSON, follow=True))
+        content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: is damaged: {error}") from error
     return content if isinstance(content, dict) else {}
 
 
 def _read_class_names(metadata, folder, label):
-    """Returns the class names from Hugging Face's metadata in the schema or in dataset_info.json, or None."""
+    """Return the class names from Hugging Face's metadata in the schema or in dataset_info.json, or None."""
     try:
         if b"huggingface" in metadata:
             names = json.loads(metadata[b"huggingface"])["info"]["features"][label]["names"]
@@ -186,7 +188,7 @@ def _read_class_names(metadata, folder, label):
 
 
 def _name_labels(table, label, names):
-    """Replaces numeric labels by class names, if names are known."""
+    """Replace numeric labels by class names, if names are known."""
     values = table.columns.get(label)
     if names is None or not isinstance(values, np.ndarray):
         return table
@@ -198,7 +200,7 @@ def _name_labels(table, label, names):
 
 
 def _picture_dataset(tables, roles, shape, test_share, names, form):
-    """Builds the data set of a picture column."""
+    """Build the data set of a picture column."""
     label, image, owner = roles
     names, targets = read_targets(tables, label, owner, names, targets=form)
     splits = []

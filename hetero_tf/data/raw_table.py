@@ -1,5 +1,6 @@
 """Tables as read from files: columns of numbers or texts, before their types are decided."""
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hetero_tf.base.errors import InputError, did_you_mean
-from hetero_tf.data.columns import is_missing
+from hetero_tf.data.columns import is_missing, is_number, normalize
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,19 @@ class TextColumn:
 
     @classmethod
     def from_values(cls, values: Iterable[str]) -> "TextColumn":
-        """Encodes the text of each row."""
+        """Encode the text of each row in the Unicode form NFC, without spaces around it."""
         index: dict[str, int] = {}
         codes = np.array([index.setdefault(text, len(index)) for text in values], np.int64)
-        return cls(list(index), codes)
+        texts = [normalize(text) for text in index]
+        if len(set(texts)) == len(texts):
+            return cls(texts, codes)
+        merged: dict[str, int] = {}
+        positions = np.array([merged.setdefault(text, len(merged)) for text in texts], np.int64)
+        return cls(list(merged), positions[codes])
 
     @classmethod
     def from_numbers(cls, values: np.ndarray) -> "TextColumn":
-        """Encodes numbers as texts; integers have no decimal point."""
+        """Encode numbers as texts; integers have no decimal point."""
         is_float = values.dtype.kind == "f"
         # Adding 0 turns -0 into 0.
         distinct, codes = np.unique(values + 0.0 if is_float else values, return_inverse=True)
@@ -42,24 +48,24 @@ class TextColumn:
         return len(self.codes)
 
     def select(self, rows: np.ndarray) -> "TextColumn":
-        """Returns the selected rows; texts that no longer occur are dropped."""
+        """Return the selected rows; texts that no longer occur are dropped."""
         codes, positions = np.unique(self.codes[rows], return_inverse=True)
         return TextColumn([self.texts[code] for code in codes], positions)
 
     def map(self, convert: Callable[[str], str]) -> "TextColumn":
-        """Returns a column of converted texts."""
+        """Return a column of converted texts."""
         converted = TextColumn.from_values(map(convert, self.texts))
         return TextColumn(converted.texts, converted.codes[self.codes])
 
     def find(self, matches: Callable[[str], bool]) -> tuple[int, str] | None:
-        """Returns the row and the text of the first match; None if no text matches."""
+        """Return the row and the text of the first match; None if no text matches."""
         codes = [code for code, text in enumerate(self.texts) if matches(text)]
         rows = np.flatnonzero(np.isin(self.codes, codes))
         return (int(rows[0]), self.texts[self.codes[rows[0]]]) if len(rows) else None
 
 
 def to_names(value: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of columns as a tuple, also if there is a single one."""
+    """Return the names of columns as a tuple, also if there is a single one."""
     return (value,) if isinstance(value, str) else tuple(value)
 
 
@@ -71,11 +77,13 @@ class RawTable:
         source: File or folder.
         columns: `{name: numbers [n], a TextColumn, or a list of pictures}`, all of the same length.
         locate: `row -> "FILE:LINE"`, for messages.
+        literal: Columns in which only an empty text is a missing value, not NA or None.
     """
 
     source: str
     columns: dict[str, Any]
     locate: Callable[[int], str]
+    literal: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> int:
@@ -83,7 +91,7 @@ class RawTable:
         return len(next(iter(self.columns.values()), ()))
 
     def check_column(self, option: str, name: str) -> None:
-        """Raises `InputError` unless the column that an option names exists."""
+        """Raise `InputError` unless the column that an option names exists."""
         if name not in self.columns:
             raise InputError(
                 f"{self.source}: `{option}` must name a column. Received: {option}={name!r}"
@@ -91,7 +99,7 @@ class RawTable:
             )
 
     def text_column(self, option: str, name: str) -> TextColumn:
-        """Returns the column of texts that an option names; raises `InputError` if it is missing or has numbers."""
+        """Return the column of texts that an option names; raise `InputError` if it is missing or has numbers."""
         self.check_column(option, name)
         if isinstance(self.columns[name], np.ndarray):
             raise InputError(
@@ -101,13 +109,13 @@ class RawTable:
         return self.columns[name]
 
     def read_texts(self, name: str) -> TextColumn:
-        """Returns a column as texts; raises `InputError` for a missing value."""
+        """Return a column as texts; raise `InputError` for a missing value."""
         self.check_complete(name)
         column = self.columns[name]
         return TextColumn.from_numbers(column) if isinstance(column, np.ndarray) else column
 
     def check_complete(self, name: str) -> None:
-        """Raises `InputError` for a missing value of a column."""
+        """Raise `InputError` for a missing value of a column."""
         is_empty = self.missing_rows(name)
         if is_empty.any():
             row, column = int(is_empty.argmax()), self.columns[name]
@@ -116,17 +124,33 @@ class RawTable:
                 "fill it in or remove the row; the options of a table also allow `missing: drop`, and for features "
                 "`missing: mean` or `ignore`"
             )
+            if text and not is_number(text) and text.lower() != "nan":
+                advice += f"; `columns: {{{name!r}: category}}` keeps {text!r} as a category"
             raise self.value_error(row, name, f"has no value here ({text!r}); {advice}")
 
     def missing_rows(self, name: str) -> np.ndarray:
-        """Returns the rows without a value in a column, bool `[n]`."""
+        """Return the rows without a value in a column, bool `[n]`."""
         column = self.columns[name]
         if isinstance(column, np.ndarray):
             return np.isnan(column) if column.dtype.kind == "f" else np.zeros(len(column), bool)
-        return np.array([is_missing(text) for text in column.texts], bool)[column.codes]
+        is_empty = operator.not_ if name in self.literal else is_missing
+        return np.array([is_empty(text) for text in column.texts], bool)[column.codes]
+
+    def mark_missing(self, texts: Sequence[str]) -> "RawTable":
+        """Return the table with further texts or numbers as missing values, except in the `literal` columns."""
+        known = set(map(normalize, texts))
+        numbers = [float(text) for text in known if is_number(text) or text.lstrip("+-").lower() in ("inf", "infinity")]
+
+        def mark(column):
+            if isinstance(column, TextColumn):
+                return column.map(lambda text: "" if text in known else text)
+            return np.where(np.isin(column, numbers), np.nan, column) if isinstance(column, np.ndarray) else column
+
+        columns = {name: column if name in self.literal else mark(column) for name, column in self.columns.items()}
+        return replace(self, columns=columns) if known else self
 
     def select(self, rows: np.ndarray) -> "RawTable":
-        """Returns the selected rows; `rows` is an array of indices."""
+        """Return the selected rows; `rows` is an array of indices."""
         columns = {
             name: column[rows] if isinstance(column, np.ndarray) else column.select(rows)
             for name, column in self.columns.items()
@@ -134,5 +158,5 @@ class RawTable:
         return replace(self, columns=columns, locate=lambda row: self.locate(int(rows[row])))
 
     def value_error(self, row: int, name: str, problem: str) -> InputError:
-        """Returns the error about the value of a column in a row."""
+        """Return the error about the value of a column in a row."""
         return InputError(f"{self.locate(row)}: column {name!r} {problem}")

@@ -1,5 +1,6 @@
 """Loads windows of time series from a text file with a row for each time."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,23 +8,26 @@ from typing import Literal
 
 import numpy as np
 
-from hetero_tf.base.constraints import Names, SmallCount, TestShare
+from hetero_tf.base.constraints import CountOrZero, Names, SmallCount, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.column_targets import look_up, read_numbers, read_targets
 from hetero_tf.data.column_types import parse_numbers
 from hetero_tf.data.columns import Column, sort_categories
-from hetero_tf.data.csv import DELIMITERS, read_table
+from hetero_tf.data.csv import read_any
 from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.dates import date_orders, parse_time
+from hetero_tf.data.dates import date_orders, to_seconds
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.inspection import ColumnUse, inspect_table
-from hetero_tf.data.raw_table import RawTable, to_names
+from hetero_tf.data.raw_table import RawTable, TextColumn, to_names
+from hetero_tf.data.table_dataset import convert_numbers
 from hetero_tf.data.targets import LABEL, NUMBERS
 
 # Copies of the windows in memory at peak: those of all series, their splits, and one during the checks.
 COPIES = 3
+# Seconds of a day, and the largest step between two times without a gap, in usual steps.
+DAY, LARGEST_STEP = 86400, 1.5
 
 
 @dataclass(frozen=True)
@@ -33,15 +37,23 @@ class Series:
     Attributes:
         rows: Rows of the table, int `[n]`.
         times: Their times, numbers `[n]`.
+        gaps: Whether a time is missing before each row, bool `[n]`.
     """
 
     rows: np.ndarray
     times: np.ndarray
+    gaps: np.ndarray
 
     def starts(self, sizes: tuple[int, int, int]) -> np.ndarray:
-        """Returns the first position of each window; sizes: positions of a window, after it, and between two."""
+        """Return the first position of each window without a gap.
+
+        Args:
+            sizes: Positions of a window, after it, and between two windows.
+        """
         window, horizon, stride = sizes
-        return np.arange(0, len(self.rows) - window - horizon + 1, stride)
+        starts = np.arange(0, len(self.rows) - window - horizon + 1, stride)
+        part = np.cumsum(self.gaps)
+        return starts[part[starts] == part[starts + window + horizon - 1]]
 
 
 def load(
@@ -57,13 +69,20 @@ def load(
     stride: SmallCount | None = None,
     test_share: TestShare = 0.2,
     missing: Literal["error", "previous"] = "error",
+    missing_values: tuple[str, ...] = (),
+    gaps: Literal["split", "join"] = "split",
     relative: bool = False,
-    delimiter: Literal["comma", "semicolon", "tab", "space"] = "comma",
+    numbers: Literal["plain", "point", "comma"] = "plain",
+    delimiter: Literal["comma", "semicolon", "tab", "pipe", "space"] | None = None,
+    skip: CountOrZero = 0,
+    encoding: str | None = None,
     targets=LABEL,
 ) -> Dataset:
-    """Loads a UTF-8 text file with a row for each time of each series, such as each month of each station.
+    """Loads a table with a row for each time of each series, such as each month of each station.
 
-    Rows are sorted by time and taken as equally spaced. A series is an owner, for the partition natural.
+    The file has any format that `data: csv` reads. Rows are sorted by time, with the offsets of time zones. A time more
+    than 1.5 usual steps after the one before it follows a gap; days without weekends have none. A series is an owner,
+    for the partition natural.
 
     For the task regression, models forecast the values after a window. Test windows predict the last times of the file;
     training windows contain none of these times. For the task classification, a series has one class. All windows of a
@@ -79,24 +98,32 @@ def load(
         channels: columns of the inputs; null: all others, and the columns to forecast
         stride: positions between the starts of two windows; null: 1 for forecasts, else window
         test_share: share of the rows, or of the series of each class, for the test split
-        missing: treatment of missing values of channels: error, or previous (the value before in the series)
+        missing: treatment of missing values of channels: error, or previous (the value before in the series;
+            at its start the first one)
+        missing_values: further texts or numbers that denote a missing value, such as ["-999"]
+        gaps: windows where times are missing: split (no window contains a gap) or join (rows before and after a gap are
+            neighbours)
         relative: for series that grow: subtract the last values of a window from the window and its forecast. Exports
             take and return values; R2 is the share of the variance of the changes
-        delimiter: separator of values
+        numbers: number format of texts: plain (1234.5), point (1,234.5 and 12 %) or comma (1.234,5 and 12 %)
+        delimiter: separator of values; null: detected from the first rows
+        skip: lines above the names of the columns
+        encoding: encoding of text, such as cp1252; null: UTF-8, or UTF-16 with a byte order mark
     """
-    table = read_table(find_file(data_dir, path, "path"), header=True, delimiter=DELIMITERS[delimiter])
+    table = read_any(find_file(data_dir, path, "path"), True, delimiter, skip, encoding).mark_missing(missing_values)
     is_forecast, columns = targets == NUMBERS, to_names(label)
     _check_forecast_options({"horizon": horizon, "relative": relative}, is_forecast)
     sizes = (window, horizon or 1, stride or 1) if is_forecast else (window, 0, stride or window)
     names = _channel_names(table, columns, time, series, channels, is_forecast)
     base = _base_channels(names, columns, sizes[1], table.source) if relative else None
+    table = convert_numbers(table, {*names, *(columns if is_forecast else ())}, numbers)
     parts = divide_series(table, time, series)
+    notes = _note_gaps(table, time, parts, gaps)
+    parts = [replace(part, gaps=part.gaps & (gaps == "split")) for part in parts]
     _check_windows(table, parts, sizes, len(names))
     values = _read_channels(table, names, parts, missing)
-    if is_forecast:
-        target_names, starts, y = _forecasts(table, parts, columns, sizes, test_share, missing)
-    else:
-        target_names, starts, y = _classes(table, parts, columns, sizes, test_share)
+    find_targets = functools.partial(_forecasts, missing=missing) if is_forecast else _classes
+    target_names, starts, y = find_targets(table, parts, columns, sizes, test_share)
     owners = [None if series is None else _owners(each) for each in starts]
     x = [_gather(parts, values, each, 0, window) for each in starts]
     training, test = (_build_split(*each, base) for each in zip(x, y, owners))
@@ -106,18 +133,19 @@ def load(
         columns=tuple(map(Column, names)),
         inspection=_inspect(table, names, time, series, columns),
         base_channels=base,
+        notes=notes,
     )
 
 
 def _check_forecast_options(options, is_forecast):
-    """Raises `InputError` for options that have no effect on classification."""
+    """Raise `InputError` for options that have no effect on classification."""
     for key, value in options.items():
         if value and not is_forecast:
             raise InputError(f"`{key}` needs `task: regression`, which forecasts numbers. Received: {key}={value}")
 
 
 def _base_channels(channels, label, horizon, source):
-    """Returns the channel whose last value each target is relative to."""
+    """Return the channel whose last value each target is relative to."""
     if missing := [name for name in label if name not in channels]:
         raise InputError(
             f"{source}: `relative` needs the columns to forecast among `channels`. Received: label={missing[0]!r}, "
@@ -127,13 +155,13 @@ def _base_channels(channels, label, horizon, source):
 
 
 def _build_split(x, y, owners, base):
-    """Builds a split; with base channels, minus the last values of the windows."""
+    """Build a split; with base channels, minus the last values of the windows."""
     last = x[:, -1]
     return Split(x, y, owners) if base is None else Split(x - last[:, None], y - last[:, base], owners)
 
 
 def _inspect(table, channels, time, series, label):
-    """Returns the summaries of all columns with their use."""
+    """Return the summaries of all columns with their use."""
     roles: dict[str, ColumnUse] = {
         **dict.fromkeys(label, "label"),
         **dict.fromkeys(channels, "feature"),
@@ -144,7 +172,7 @@ def _inspect(table, channels, time, series, label):
 
 
 def _channel_names(table, label, time, series, channels, is_forecast):
-    """Returns the names of the columns of the inputs; `InputError` for a column that does not exist."""
+    """Return the names of the columns of the inputs; `InputError` for a column that does not exist."""
     names = to_names(channels or ())
     roles = {"label": label, "time": (time,), "series": () if series is None else (series,), "channels": names}
     for option, columns in roles.items():
@@ -160,7 +188,7 @@ def _channel_names(table, label, time, series, channels, is_forecast):
 
 
 def divide_series(table: RawTable, time: str, series: str | None) -> list[Series]:
-    """Divides the rows of a table into series, each in the order of its times.
+    """Divide the rows of a table into series, each in the order of its times.
 
     Raises:
         InputError: A time is missing, repeated in a series, or neither a number nor a date.
@@ -170,7 +198,9 @@ def divide_series(table: RawTable, time: str, series: str | None) -> list[Series
         codes = look_up(table, series, sort_categories(set(table.read_texts(series).texts)), "not a series")
     order = np.lexsort((times, codes))
     groups = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
-    parts = [Series(rows, times[rows]) for rows in groups]
+    parts = [
+        Series(rows, times[rows], gaps) for rows, gaps in zip(groups, _find_gaps([times[rows] for rows in groups]))
+    ]
     for part in parts:
         repeated = np.flatnonzero(part.times[1:] == part.times[:-1])
         if len(repeated):
@@ -181,29 +211,52 @@ def divide_series(table: RawTable, time: str, series: str | None) -> list[Series
     return parts
 
 
+def _find_gaps(groups):
+    """Return for the times of each series whether a time is missing before each of them, bool `[n]`."""
+    days = [times / DAY for times in groups]
+    if all((day == np.floor(day)).all() and ((day.astype(int) + 3) % 7 < 5).all() for day in days):
+        # Whole days without weekends, the first of which is a Thursday; Fridays and Mondays are neighbours.
+        groups = [np.floor(day / 7 + 3 / 7) * 5 + (day + 3) % 7 for day in days]
+    steps = [np.diff(times) for times in groups]
+    usual = np.median(np.concatenate(steps)) if any(map(len, steps)) else 0.0
+    return [np.concatenate([[False], step > LARGEST_STEP * usual]) for step in steps]
+
+
+def _note_gaps(table, time, parts, gaps):
+    """Return a sentence about the missing times, if there are some."""
+    rows = [int(part.rows[index]) for part in parts for index in np.flatnonzero(part.gaps)]
+    if not rows:
+        return ()
+    use = "no window contains one" if gaps == "split" else "windows join the rows before and after them"
+    return (f"{len(rows):,} gaps where times of {time} are missing, such as before {table.locate(min(rows))}; {use}",)
+
+
 def _read_times(table, name):
-    """Returns a column of numbers or dates as numbers `[rows]` in the same order."""
+    """Return a column of numbers or dates as numbers `[rows]` in the same order, of dates their seconds since 1970."""
     table.check_complete(name)
-    numbers = parse_numbers(table.columns[name])
+    values = table.columns[name]
+    orders = date_orders(values.texts) if isinstance(values, TextColumn) else ()
+    numbers = None if orders else parse_numbers(values)
     if numbers is not None:
         return numbers
     column = table.read_texts(name)
-    try:
-        # NumPy also accepts words such as "now".
-        moments = np.array([text if text[0].isdigit() else "?" for text in column.texts], "datetime64[us]")
-    except ValueError:
-        orders = date_orders(column.texts)
-        if len(orders) != 1:
-            raise InputError(
-                f"{table.source}: `time` must name a column of numbers or of dates such as 2024-12-31 or "
-                f"2024-12-31 23:59. Received: time={name!r} with {column.texts[0]!r}"
-            ) from None
-        moments = np.array([parse_time(text, orders[0]) for text in column.texts], "datetime64[us]")
-    return moments.astype(np.float64)[column.codes]
+    if len(orders) > 1:
+        raise InputError(
+            f"{table.source}: column {name!r} must say which number is the day, but no day is above 12; save the times "
+            f"like 2024-12-31. Received: {column.texts[0]!r}"
+        )
+    seconds = to_seconds(column.texts, orders[0]) if orders else None
+    if seconds is None:
+        problem = "times with and without a time zone" if orders else repr(column.texts[0])
+        raise InputError(
+            f"{table.source}: `time` must name a column of numbers or of dates such as 2024-12-31 or "
+            f"2024-12-31 23:59. Received: time={name!r} with {problem}"
+        )
+    return seconds[column.codes]
 
 
 def _check_windows(table, parts, sizes, channels):
-    """Raises `InputError` for a series without a complete window, `MemoryProblem` for too many windows."""
+    """Raise `InputError` for a series without a complete window, `MemoryProblem` for too many windows."""
     window, horizon, stride = sizes
     required = window + horizon
     shortest = min(parts, key=lambda part: len(part.rows))
@@ -212,19 +265,25 @@ def _check_windows(table, parts, sizes, channels):
             f"{table.locate(int(shortest.rows[0]))}: the series of this row has {len(shortest.rows)} rows, but a "
             f"window and its horizon need {required}; remove the series, or choose a smaller `window` or `horizon`"
         )
+    if not any(len(part.starts((window, horizon, 1))) for part in parts):
+        raise InputError(
+            f"{table.source}: times are missing so often that no window of {required} rows is without a gap; choose a "
+            "smaller `window`, or set `gaps: join`"
+        )
     windows = sum(len(part.rows) // stride for part in parts)
     check_memory(table.source, COPIES * windows * window * channels * np.dtype(np.float32).itemsize)
 
 
 def _read_channels(table: RawTable, names: Sequence[str], parts: Sequence[Series], missing: str) -> np.ndarray:
-    """Returns the numbers of columns, float64 `[rows, columns]`, with missing ones filled by the previous ones."""
+    """Return the numbers of columns, float64 `[rows, columns]`, with missing ones filled by the previous ones."""
     values = np.empty((table.rows, len(names)))
     for index, name in enumerate(names):
         is_missing = table.missing_rows(name)
         sources = np.arange(table.rows)
         for part in parts if missing == "previous" else ():
             is_present = ~is_missing[part.rows]
-            sources[part.rows] = part.rows[np.maximum.accumulate(np.where(is_present, np.arange(len(part.rows)), 0))]
+            last = np.maximum.accumulate(np.where(is_present, np.arange(len(part.rows)), 0))
+            sources[part.rows] = part.rows[np.maximum(last, is_present.argmax())]
         if is_missing[sources].any():
             advice = "fill it in" if missing == "previous" else "fill it in, or set `missing: previous`"
             raise table.value_error(int(is_missing[sources].argmax()), name, f"has no value here; {advice}")
@@ -233,7 +292,7 @@ def _read_channels(table: RawTable, names: Sequence[str], parts: Sequence[Series
 
 
 def _forecasts(table, parts, columns, sizes, test_share, missing):
-    """Returns the names of the targets, and the starts of the windows of each series and the values after them.
+    """Return the names of the targets, and the starts of the windows of each series and the values after them.
 
     Test windows forecast the last times; training windows and their forecasts are before all of these.
     """
@@ -260,7 +319,7 @@ def _forecasts(table, parts, columns, sizes, test_share, missing):
 
 
 def _classes(table, parts, columns, sizes, test_share):
-    """Returns the class names, and the starts of the windows of each series and their classes of both splits.
+    """Return the class names, and the starts of the windows of each series and their classes of both splits.
 
     Raises:
         InputError: A series has two classes, or no series is left for the test split.
@@ -284,11 +343,11 @@ def _classes(table, parts, columns, sizes, test_share):
 
 
 def _gather(parts, values, starts, first, length):
-    """Returns the rows `first` to `first + length` of windows, float32 `[windows, length, columns]`."""
+    """Return the rows `first` to `first + length` of windows, float32 `[windows, length, columns]`."""
     rows = [part.rows[each[:, None] + first + np.arange(length)] for part, each in zip(parts, starts)]
     return values[np.concatenate(rows)].astype(np.float32)
 
 
 def _owners(starts):
-    """Returns the number of the series of each window, int32 `[windows]`."""
+    """Return the number of the series of each window, int32 `[windows]`."""
     return np.repeat(np.arange(len(starts), dtype=np.int32), list(map(len, starts)))

@@ -1,7 +1,8 @@
-"""Builds a `Dataset` from columns of numbers or texts: column types, labels, owners and the test split."""
+"""Build a `Dataset` from columns of numbers or texts: column types, labels, owners and the test split."""
 
 import functools
-from collections.abc import Sequence
+import operator
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.column_targets import look_up, read_numbers, read_targets
-from hetero_tf.data.column_types import ColumnRoles, build_column
-from hetero_tf.data.columns import is_missing, to_plain_number
+from hetero_tf.data.column_types import MAX_CATEGORIES, ColumnRoles, build_column
+from hetero_tf.data.columns import CURRENCIES, Notation, is_missing, to_plain_number
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.dates import DATE_EXAMPLES, date_features, parse_date
 from hetero_tf.data.held_out import held_out
@@ -25,7 +26,7 @@ COPIES = 3
 def table_dataset(
     tables: Sequence[RawTable], roles: ColumnRoles, test_share: float, class_names: tuple[str, ...] | None = None
 ) -> Dataset:
-    """Builds the data set of a table.
+    """Build the data set of a table.
 
     Args:
         tables: The training rows, then the test rows if they are separate; otherwise a share of each label becomes the
@@ -37,6 +38,7 @@ def table_dataset(
     Raises:
         InputError: A column is missing, or a value is missing or has another type than the rows above.
     """
+    tables = [roles.mark_missing(table) for table in tables]
     feature_columns, inspection = roles.find_feature_columns(tables[0]), inspect_table(tables[0])
     _check_same_columns(tables)
     tables = [drop_rows(convert_notation(table, roles), feature_columns, roles) for table in tables]
@@ -44,7 +46,8 @@ def table_dataset(
     is_class = roles.type_of(roles.label[0]) == "category"
     names, targets = read_targets(tables, roles.label, roles.owner, class_names, is_class, roles.targets)
     (classes,) = strata(targets[0][0])
-    is_test = np.zeros(train.rows, bool) if len(tables) == 2 else held_out(classes, test_share, train.source)
+    groups = None if roles.group is None else train.read_texts(roles.group).codes
+    is_test = np.zeros(train.rows, bool) if len(tables) == 2 else held_out(classes, test_share, train.source, groups)
     columns = tuple(build_column(train, name, roles, ~is_test) for name in feature_columns)
     splits = [Split(_encode_features(table, columns), *target) for table, target in zip(tables, targets)]
     training, tests = splits if len(splits) == 2 else (splits[0].select(~is_test), splits[0].select(is_test))
@@ -54,7 +57,7 @@ def table_dataset(
 
 
 def _add_roles(inspection, columns, roles):
-    """Returns summaries with the types and roles that the recipe gives to the columns."""
+    """Return summaries with the types and roles that the recipe gives to the columns."""
     types = {column.name: column.type for column in columns}
     return tuple(
         replace(summary, type=types.get(summary.name, summary.type), role=roles.role_of(summary.name))
@@ -73,7 +76,7 @@ def _check_same_columns(tables):
 
 
 def drop_rows(table: RawTable, feature_columns: Sequence[str], roles: ColumnRoles) -> RawTable:
-    """Drops the rows with a missing value, if `missing` says so."""
+    """Drop the rows with a missing value, if `missing` says so."""
     if roles.missing != "drop":
         return table
     columns = [name for name in (*feature_columns, *roles.label, roles.owner) if name is not None]
@@ -84,7 +87,7 @@ def drop_rows(table: RawTable, feature_columns: Sequence[str], roles: ColumnRole
 
 
 def _encode_features(table, columns):
-    """Returns the features of a table, float32 [n, features]."""
+    """Return the features of a table, float32 [n, features]."""
     features = sum(column.width for column in columns)
     check_memory(table.source, COPIES * 4 * table.rows * features)
     x = np.zeros((table.rows, features), np.float32)
@@ -96,7 +99,7 @@ def _encode_features(table, columns):
 
 
 def _encode(table, column, x):
-    """Writes the features of a column into an array of zeros [n, features]."""
+    """Write the features of a column into an array of zeros [n, features]."""
     if column.marks_missing:
         x[:, 1] = table.missing_rows(column.name)
     table = _fill(table, column)
@@ -113,7 +116,7 @@ def _encode(table, column, x):
 
 
 def _fill(table, column):
-    """Returns a table in which the missing values of a column are filled."""
+    """Return a table in which the missing values of a column are filled."""
     if column.fill is None:
         return table
     values = table.columns[column.name]
@@ -122,12 +125,13 @@ def _fill(table, column):
         filled = np.where(np.isnan(values), float(column.fill), values)
     else:
         texts = TextColumn.from_numbers(values) if isinstance(values, np.ndarray) else values
-        filled = texts.map(lambda text: column.fill if is_missing(text) else text)
+        is_empty = operator.not_ if column.name in table.literal else is_missing
+        filled = texts.map(lambda text: column.fill if is_empty(text) else text)
     return replace(table, columns={**table.columns, column.name: filled})
 
 
 def _read_dates(table, column):
-    """Returns the features of a column of dates, float64 [n, features]."""
+    """Return the features of a column of dates, float64 [n, features]."""
     texts = table.read_texts(column.name)
     dates = [date for text in texts.texts if (date := parse_date(text, column.date))]
     if len(dates) < len(texts.texts):
@@ -138,16 +142,26 @@ def _read_dates(table, column):
 
 
 def convert_notation(table: RawTable, roles: ColumnRoles) -> RawTable:
-    """Converts the numbers of feature columns to plain notation."""
-    notation = roles.numbers
+    """Convert the numbers of feature columns to plain notation."""
+    others = (roles.owner, roles.group, *(() if roles.targets == NUMBERS else roles.label))
+    names = {name for name in table.columns if name not in others and roles.type_of(name) in (None, "number")}
+    return convert_numbers(table, names, roles.numbers)
+
+
+def convert_numbers(table: RawTable, names: Collection[str], notation: Notation) -> RawTable:
+    """Convert the numbers of columns of texts to plain notation.
+
+    Raises:
+        InputError: A column has several currencies.
+    """
     if notation == "plain":
         return table
+    texts = {name: table.columns[name] for name in names if isinstance(table.columns[name], TextColumn)}
+    for name, column in texts.items():
+        amounts = {sign: text for text in column.texts[:MAX_CATEGORIES] for sign in CURRENCIES if sign in text}
+        if len(amounts) > 1:
+            row, text = column.find(amounts[min(amounts)].__eq__)
+            problem = f"has the value {text!r} and other currencies; amounts in several currencies are not comparable"
+            raise table.value_error(row, name, problem)
     convert = functools.partial(to_plain_number, notation=notation)
-    targets = (roles.owner, *(() if roles.targets == NUMBERS else roles.label))
-    columns = {
-        name: column.map(convert)
-        if name not in targets and roles.type_of(name) in (None, "number") and isinstance(column, TextColumn)
-        else column
-        for name, column in table.columns.items()
-    }
-    return replace(table, columns=columns)
+    return replace(table, columns={**table.columns, **{name: column.map(convert) for name, column in texts.items()}})

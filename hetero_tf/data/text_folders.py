@@ -37,4 +37,4 @@ def _read_table(split, names, text, label):
     contents = [decode(read_bytes(file, LARGEST_TEXT, follow=True), file) for file in split.files]
     labels = TextColumn.from_values(names[number] for number in split.labels)
     columns = {text: TextColumn.from_values(contents), label: labels}
-    return RawTable(str(split.folder), columns, lambda row: split.files[row])
+    return RawTable(str(split.folder), columns, lambda row: str(split.files[row]))

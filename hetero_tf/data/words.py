@@ -1,9 +1,6 @@
 """Encodes running text as rows of word ids: text files, vocabulary, and rows of equal length."""
 
-import gzip
-import os
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,56 +8,25 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import open_file
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.subwords import build_splitter, learn_pieces
+from hetero_tf.data.table_files import read_text
 from hetero_tf.data.tokenizers import END, UNKNOWN, check_spaces, split_characters
 
-LONGEST_LINE = 2**20
-LARGEST_TEXT = 2**30
-# Prose compresses to a third of its size; a file above 1 MiB that unpacks to 50 times its size is a gzip bomb.
-UNPACKED, ALWAYS_UNPACKED = 50, 2**20
 # Words of the training text that are compared with a vocabulary file.
 _COVERAGE_SAMPLE = 100_000
 
 
 def read_words(path: Path) -> list[str]:
-    """Returns the words of a UTF-8 text file, `.gz` or plain: split at white space, `<eos>` after every line.
+    """Return the words of a text file, perhaps compressed: split at white space, `<eos>` after every line.
 
-    A blank line gives a single `<eos>`; line ends may be LF or CRLF. The file is read line by line.
+    A blank line gives a single `<eos>`; line ends may be LF or CRLF.
 
     Raises:
-        InputError: Not a regular file, damaged gzip, invalid UTF-8, a line above 1 MiB, a text above 1 GiB or 50 times
-            its compressed size, or no words.
-        DiskProblem: The operating system failed to read.
+        InputError: See `table_files.read_text`; or the file has no words.
     """
-    with open_file(path) as file:
-        if not str(path).endswith(".gz"):
-            return _read_lines(path, file, LARGEST_TEXT)
-        packed = os.fstat(file.fileno()).st_size
-        return _read_lines(path, gzip.open(file), min(LARGEST_TEXT, max(UNPACKED * packed, ALWAYS_UNPACKED)))
-
-
-def _read_lines(path, file, limit):
-    """Reads the words of a file of at most `limit` bytes."""
-    words: list[str] = []
-    number = size = 0
-    try:
-        # Limit readline: a small gzip file may unpack to a line larger than memory.
-        while line := file.readline(LONGEST_LINE + 1):
-            number, size = number + 1, size + len(line)
-            _check_line(path, number, line, size, limit)
-            # Intern words: one object per word of the vocabulary, not per word of the text.
-            words += map(sys.intern, line.decode("utf-8-sig" if number == 1 else "utf-8").split())
-            words.append(END)
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}:{number}: expected UTF-8 text. Received: byte 0x{error.object[error.start]:02x} "
-            f"at byte {error.start + 1} of the line; convert the file with iconv"
-        ) from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{path}: damaged gzip file after line {number}: {error}; download it again") from error
-    if len(words) == number:
+    words = split_lines([read_text(path)])
+    if set(words) == {END}:
         raise InputError(f"{path}: expected text. Received: an empty file or blank lines only")
     return words
 
@@ -70,23 +36,10 @@ def split_lines(texts: Iterable[str]) -> list[str]:
     words: list[str] = []
     for text in texts:
         for line in text.removesuffix("\n").split("\n"):
+            # Intern words: one object for each word of the vocabulary, not of the text.
             words += map(sys.intern, line.split())
             words.append(END)
     return words
-
-
-def _check_line(path, number, line, size, limit):
-    if len(line) > LONGEST_LINE:
-        raise InputError(
-            f"{path}:{number}: a line may have at most {LONGEST_LINE} bytes; break it into lines (fold -s)"
-        )
-    if size > limit:
-        subject = "a text" if limit == LARGEST_TEXT else "a file of this compressed size"
-        raise InputError(
-            f"{path}:{number}: {subject} may have at most {limit} bytes unpacked; use a part of it, uncompressed"
-        )
-    if b"\0" in line:
-        raise InputError(f"{path}:{number}: expected UTF-8 text. Received: a null byte (UTF-16 or binary data)")
 
 
 def build_vocabulary(words: Sequence[str], size: int | None = None) -> tuple[str, ...]:

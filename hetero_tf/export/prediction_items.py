@@ -1,8 +1,12 @@
 """Reads the inputs of `predict` one at a time: pictures, clips, rows and texts. An invalid item has its error."""
 
+import contextlib
+import csv
+import io
 import itertools
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,24 +20,15 @@ from hetero_tf.base.sound_files import FULL_SCALE
 from hetero_tf.data.audio import SOUNDS, read_file
 from hetero_tf.data.column_targets import read_numbers
 from hetero_tf.data.columns import Column, encode_values, parse_row
-from hetero_tf.data.csv import (
-    DELIMITERS,
-    LONGEST_LINE,
-    TAB_ENDINGS,
-    TABLE_ENDINGS,
-    column_names,
-    iterate_rows,
-    read_declared_delimiter,
-    read_table,
-)
 from hetero_tf.data.folder import PICTURES, iterate_files
-from hetero_tf.data.labelled_text import JSON_LINES
 from hetero_tf.data.picture_files import LARGEST_FILE, decode_picture, picture_header
+from hetero_tf.data.table_files import DELIMITERS, JSON_LINES, TAB_ENDINGS, TABLE_ENDINGS, read_table
 from hetero_tf.data.targets import LABEL
-from hetero_tf.data.text_lines import TextLines
 
 # A missing file with one of these endings is never a sentence.
 ROW_FILES = (*TABLE_ENDINGS, *JSON_LINES, ".txt")
+# A first line by which some spreadsheets declare the delimiter.
+SEPARATOR = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 # Ignored columns in a note.
 MAX_LISTED = 10
 
@@ -159,7 +154,7 @@ def _read_series(path, form):
     """Return the item of the last positions of a CSV file with a column for each channel."""
     time, channels = form.shape
     try:
-        table = read_table(Path(path), header=True, delimiter=",")
+        table = read_table(Path(path))
         names = list(table.columns) if form.columns is None else form.required
         for name in names:
             table.check_column("input", name)
@@ -180,15 +175,15 @@ def _open_rows(text, form, on_note):
         return (_parse_item(text, form) for text in [text])
     suffix = Path(text).suffix.lower()
     if suffix in JSON_LINES:
-        return _read_rows(text, form, form.required, _iterate_objects)
+        return _read_rows(text, form, form.required, _iterate_lines(text, _parse_object))
     if form.columns is None and suffix not in TABLE_ENDINGS:
-        return _read_rows(text, form, form.required, lambda lines: _iterate_texts(lines, form.text))
-    names, delimiter = _read_layout(text, form, suffix)
+        return _read_rows(text, form, form.required, _iterate_lines(text, lambda line: {form.text: line}))
+    names, delimiter = _read_layout(text, form.required, form.header)
     ignored = [name for name in names if name not in (*form.required, *form.labels)]
     if ignored:
         more = f" and {len(ignored) - MAX_LISTED} more" if len(ignored) > MAX_LISTED else ""
         on_note(f"{text}: ignored columns: {', '.join(ignored[:MAX_LISTED])}{more}")
-    return _read_rows(text, form, names, lambda lines: _iterate_table(lines, names, delimiter, form.header))
+    return _read_rows(text, form, names, _iterate_table(text, names, delimiter, form.header))
 
 
 def _parse_item(text, form):
@@ -200,24 +195,23 @@ def _parse_item(text, form):
     return _encode(text, row, form)
 
 
-def _read_rows(path, form, names, iterate):
+def _read_rows(path, form, names, rows):
     """Yield the items of a file.
 
     Args:
         path: The file.
         form: Form of the items.
         names: Columns of the file.
-        iterate: `lines` -> iterator of (line number, texts by column or the error).
+        rows: Iterator of (line number, texts by column or the error).
     """
     is_empty = True
-    with open_file(path) as file:
-        for number, row in iterate(TextLines(file, LONGEST_LINE)):
-            is_empty = False
-            source = f"{path}:{number}"
-            if isinstance(row, InputError):
-                yield Item(source, error=str(row), fields=dict.fromkeys(names, ""))
-            else:
-                yield _encode(source, row, form)
+    for number, row in rows:
+        is_empty = False
+        source = f"{path}:{number}"
+        if isinstance(row, InputError):
+            yield Item(source, error=str(row), fields=dict.fromkeys(names, ""))
+        else:
+            yield _encode(source, row, form)
     if is_empty:
         raise InputError(f"{path}: expected at least one row. Received: none")
 
@@ -225,6 +219,8 @@ def _read_rows(path, form, names, iterate):
 def _encode(source, row, form):
     """Return the item of a row: texts by column."""
     try:
+        if any("\ud800" <= letter <= "\udfff" for name in form.required for letter in row.get(name, "")):
+            raise InputError("is not UTF-8 text; save it as UTF-8")
         value = _encode_text(row, form.text) if form.columns is None else encode_values(row, form.columns)
     except InputError as error:
         return Item(source, error=str(error), fields=row)
@@ -235,40 +231,25 @@ def _encode(source, row, form):
 def _encode_text(row, name):
     if name not in row:
         raise InputError(f"has no value for column {name!r}")
-    try:
-        return row[name].encode()
-    except UnicodeEncodeError as error:
-        raise InputError("is not valid Unicode") from error
+    return row[name].encode()
 
 
-def _iterate_texts(lines, name):
-    """Yield (number, row) of each line that is not blank."""
-    for number, line in _iterate_lines(lines):
-        yield number, line if isinstance(line, InputError) else {name: line.rstrip("\r\n")}
+@contextlib.contextmanager
+def _open_text(path):
+    """Open a text file; bytes that are not UTF-8 become surrogates, which `_encode` rejects."""
+    with open_file(path) as file:
+        yield io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
 
 
-def _iterate_objects(lines):
-    """Yield (number, row) of each JSON object."""
-    for number, line in _iterate_lines(lines):
-        try:
-            yield number, line if isinstance(line, InputError) else _parse_object(line)
-        except InputError as error:
-            yield number, error
-
-
-def _iterate_lines(lines):
-    """Yield (number, line or its error) of each line that is not blank."""
-    while True:
-        lines.begin_record()
-        try:
-            line = next(lines, None)
-        except InputError as error:
-            yield lines.number, error
-            continue
-        if line is None:
-            return
-        if line.strip():
-            yield lines.number, line
+def _iterate_lines(path, parse):
+    """Yield (number, row or its error) of each line that is not blank."""
+    with _open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    yield number, parse(line.rstrip("\r\n"))
+                except InputError as error:
+                    yield number, error
 
 
 def _parse_object(line):
@@ -285,46 +266,55 @@ def _parse_object(line):
     }
 
 
-def _iterate_table(lines, names, delimiter, header):
-    """Yield (number, row) of each row of a table."""
-    read_declared_delimiter(lines)
-    for number, row in itertools.islice(iterate_rows(lines, delimiter), int(header), None):
-        if isinstance(row, list) and len(row) != len(names):
-            # A stray quote may join several lines.
-            number -= lines.rewind()
-            row = InputError(
-                f"must have {len(names)} values separated by {delimiter!r}, like the first line. "
-                f"Received: {len(row)}, {shorten_repr(row, 80)}"
-            )
-        yield number, row if isinstance(row, InputError) else dict(zip(names, row))
+def _iterate_table(path, names, delimiter, header):
+    """Yield (number, row or its error) of each row of a table that is not blank."""
+    with _open_text(path) as lines:
+        reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+        is_header = header
+        while True:
+            try:
+                values = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield reader.line_num, InputError(f"cannot be parsed as CSV: {error}")
+                continue
+            is_declaration = reader.line_num == 1 and SEPARATOR.fullmatch(delimiter.join(values))
+            if is_declaration or not any(value.strip() for value in values):
+                continue
+            if is_header:
+                is_header = False
+            elif len(values) == len(names):
+                yield reader.line_num, dict(zip(names, values))
+            else:
+                yield (
+                    reader.line_num,
+                    InputError(
+                        f"must have {len(names)} values separated by {delimiter!r}, like the first line. "
+                        f"Received: {len(values)}, {shorten_repr(values, 80)}"
+                    ),
+                )
 
 
-def _read_layout(path, form, suffix):
-    """Return the names of the columns of a table and its delimiter, the first one with all columns of the model."""
-    problems = []
-    for delimiter in dict.fromkeys(["\t" if suffix in TAB_ENDINGS else ",", *DELIMITERS.values()]):
-        try:
-            names, declared = _read_names(path, form, delimiter)
-        except InputError as error:
-            problems.append((0, error))
-            continue
-        missing = [name for name in form.required if name not in names]
-        if not missing:
-            return names, declared
-        problem = InputError(f"{path}: has no column {missing[0]!r}{did_you_mean(missing[0], names)}")
-        problems.append((len(form.required) - len(missing), problem))
-    # The delimiter that separates most columns of the model is probably the right one.
-    raise max(problems, key=lambda each: each[0])[1]
-
-
-def _read_names(path, form, delimiter):
-    """Return the names of the columns of a table and the delimiter that its first line declares, or `delimiter`."""
-    with open_file(path) as file:
-        lines = TextLines(file, LONGEST_LINE)
-        delimiter = read_declared_delimiter(lines) or delimiter
-        number, row = next(iterate_rows(lines, delimiter), (0, InputError("expected at least one row. Received: none")))
-    if isinstance(row, InputError):
-        raise InputError(f"{path}:{number}: {row}" if number else f"{path}: {row}")
-    if not form.header and len(row) == len(form.required):
-        return form.required, delimiter
-    return column_names(path, row, form.header, delimiter), delimiter
+def _read_layout(path, required, header):
+    """Return the names of the columns of a table and its delimiter, the one that separates most required columns."""
+    with _open_text(path) as lines:
+        head = [line for line in itertools.islice(lines, 10) if line.strip()]
+    declared = SEPARATOR.fullmatch(head[0].rstrip("\r\n")) if head else None
+    if not (head := head[declared is not None :]):
+        raise InputError(f"{path}: expected at least one row. Received: none")
+    if "\x00" in head[0]:
+        raise InputError(f"{path}: is not UTF-8 text; save it as UTF-8")
+    first = "\t" if Path(path).suffix.lower() in TAB_ENDINGS else ","
+    layouts = []
+    for delimiter in [declared[1]] if declared else dict.fromkeys([first, *DELIMITERS.values()]):
+        names = [name.strip() for name in next(csv.reader(head[:1], delimiter=delimiter, skipinitialspace=True))]
+        if not header:
+            names = list(required) if len(names) == len(required) else [f"column_{i}" for i in range(len(names))]
+        layouts.append((names, delimiter))
+    names, delimiter = max(layouts, key=lambda layout: len({*required} & {*layout[0]}))
+    if missing := [name for name in required if name not in names]:
+        raise InputError(f"{path}: has no column {missing[0]!r}{did_you_mean(missing[0], names)}")
+    if twice := [name for name in required if names.count(name) > 1]:
+        raise InputError(f"{path}: column names must be unique. Received: {twice[0]!r} twice")
+    return names, delimiter

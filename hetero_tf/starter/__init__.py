@@ -6,6 +6,7 @@ by the loaders of `data`, so the recipe is trained on the inspected values. No c
 """
 
 import warnings
+from collections import Counter
 from dataclasses import replace
 
 from hetero_tf import data, recipe
@@ -29,7 +30,10 @@ def draft_recipe(request: Request) -> RecipeDraft:
     Raises:
         InputError: The data cannot be read, or have no likely label; the message names the flag or the format.
     """
-    draft = draft_data(request)
+    with warnings.catch_warnings():
+        # The loader repeats them.
+        warnings.simplefilter("ignore", UserWarning)
+        draft = draft_data(request)
     options = {name: choice.value for name, choice in draft.options.items()}
     loader = Plugin(options.pop("name"), options)
     targets = registry.constant("tasks", draft.task.value, "TARGETS")
@@ -49,7 +53,9 @@ def draft_recipe(request: Request) -> RecipeDraft:
         order = Choice(list(dataset.sorted_class_names), "list the classes from the lowest to the highest", True)
         draft = replace(draft, options={**draft.options, "class_order": order})
     keys = keys_for(dataset, draft.task)
-    messages = [str(each.message).removeprefix(f"{dataset.source}: ") for each in caught]
+    # One line for each kind of warning.
+    counts = Counter(str(each.message).removeprefix(f"{dataset.source}: ") for each in caught)
+    messages = [*draft.notes, *(text + f" ({count} times)" * (count > 1) for text, count in counts.items())]
     messages += data_warnings(dataset, keys["partition"].value["clients"])
     name, layers = recipe_name(request.path), layers_for(dataset)
     return RecipeDraft(name, draft, dataset, tuple(messages), layers, keys)

@@ -58,10 +58,12 @@ class DataDraft:
     Attributes:
         options: Choice of each option of `data`; the first one is `name`.
         task: The task.
+        notes: Sentences about the rows and columns that the user should check.
     """
 
     options: dict[str, Choice]
     task: Choice
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,11 @@ def _comment(text):
     """Return the comment lines of a text; continued lines are indented further."""
     text = _single_line(text)
     indent = "#   " + " " * (len(text) - len(text.lstrip()))
-    return textwrap.wrap(f"# {text}", WIDTH, subsequent_indent=indent, break_long_words=False) if text else ["#"]
+    return (
+        textwrap.wrap(f"# {text}", WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        if text
+        else ["#"]
+    )
 
 
 def _single_line(text):

@@ -11,15 +11,19 @@ from hetero_tf.data.column_types import parse_numbers
 from hetero_tf.data.inspection import ColumnSummary
 from hetero_tf.data.raw_table import RawTable
 from hetero_tf.data.series import Series, divide_series
+from hetero_tf.data.table_dataset import convert_numbers
 from hetero_tf.starter.choices import Choice, DataDraft, Request
-from hetero_tf.starter.labels import choose_label
+from hetero_tf.starter.labels import LABEL_NAMES, choose_label
+from hetero_tf.starter.tables import choose_notation, note_sentinels
 
-# Rows of the longest window, which is a quarter of the shortest series, and of the shortest table and series.
-LONGEST_WINDOW, LEAST_ROWS, LEAST_ROWS_OF_A_SERIES = 24, 48, 16
+# Rows of the longest window, which is a quarter of the shortest series, of the shortest one that no gap interrupts, and
+# of the shortest table and series.
+LONGEST_WINDOW, SHORTEST_WINDOW, LEAST_ROWS, LEAST_ROWS_OF_A_SERIES = 24, 4, 48, 16
 # Deviations of a series below which the changes from row to row are small.
 SMALL_CHANGE = 0.25
 # Words in the names of columns whose numbers or texts may be times.
-_TIMES = {"date", "datetime", "ds", "day", "hour", "minute", "month", "period", "quarter", "time", "timestamp", "year"}
+_TIMES = {"date", "datetime", "datum", "ds", "day", "hour", "minute", "month", "period", "quarter", "time"}
+_TIMES |= {"timestamp", "year", "zeit"}
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,8 @@ class TimeColumns:
 
 def find_times(
     table: RawTable, summaries: Mapping[str, ColumnSummary], owner: str | None, request: Request
-) -> TimeColumns | None:
-    """Return the columns of times and series if all other columns have numbers; None for other tables.
+) -> TimeColumns | str | None:
+    """Return the columns of times and series if all other columns have numbers.
 
     The times of a series must differ and be in order, as they are in files of measurements.
 
@@ -49,33 +53,54 @@ def find_times(
         summaries: Summaries of all columns.
         owner: Column of the likely owners of the rows, which may be series.
         request: Choices of the user.
+
+    Returns:
+        The columns; the reason why a column of times is not used; None for other tables.
+
+    Raises:
+        InputError: A series is too short to forecast, or no row decides which number of its dates is the day.
     """
-    if table.rows < LEAST_ROWS or request.task not in (None, "regression"):
+    if request.task not in (None, "regression"):
         return None
     texts = [summary.name for summary in summaries.values() if not _is_number(summary)]
+    reason = None
     for time in filter(lambda name: _is_time(summaries[name]), summaries):
         names = [name for name in texts if name != time]
         # Series have common times; columns of texts beside unique times are features.
         is_repeated = 2 * summaries[time].distinct <= table.rows
         series = (names[0] if names else owner) if is_repeated else None
-        if len(names) > is_repeated or series in request.label or len(summaries) < 2 + (series is not None):
+        is_label = series in (*request.label, *LABEL_NAMES)
+        if len(names) > is_repeated or is_label or len(summaries) < 2 + (series is not None):
             continue
+        is_date = summaries[time].type == "date"
+        if is_date and table.rows < LEAST_ROWS:
+            raise InputError(
+                f"{table.source}: {table.rows} rows with different {time} are too few for forecasts; at least "
+                f"{LEAST_ROWS} rows are needed. Add rows, or remove the column {time} to train on single rows"
+            )
         try:
             parts = divide_series(table, time, series)
-        except InputError:
+        except InputError as error:
+            if is_date and not names and len(summaries[time].date_orders) > 1:
+                raise
+            reason = str(error)
             continue
-        if _are_ordered(parts) and min(len(part.rows) for part in parts) >= LEAST_ROWS_OF_A_SERIES:
+        is_long = table.rows >= LEAST_ROWS and min(len(part.rows) for part in parts) >= LEAST_ROWS_OF_A_SERIES
+        if is_long and (is_date or _are_ordered(parts)):
             return TimeColumns(time, series, tuple(parts))
-    return None
+        reason = f"column {time!r} is not used as time, since " + (
+            "series are short" if not is_long else "it is unordered"
+        )
+    return reason
 
 
 def _is_number(summary):
-    return summary.type in ("number", "id") and bool(summary.low) and summary.notation == "plain"
+    return summary.type in ("number", "id") and bool(summary.low)
 
 
 def _is_time(summary):
     words = re.findall("[a-z]+", summary.name.lower())
-    return summary.type == "date" and len(summary.date_orders) == 1 or bool(_TIMES.intersection(words))
+    return summary.type == "date" or (bool(_TIMES.intersection(words)) and not summary.missing)
 
 
 def _are_ordered(parts):
@@ -108,14 +133,41 @@ def draft_series(
     if times.series is not None:
         reason = f"{len(times.parts):,} series with different {times.time}, at least {shortest:,} rows each: clients"
         options["series"] = Choice(times.series, reason, True)
-    window = min(LONGEST_WINDOW, shortest // 4)
-    options["window"] = Choice(window, "rows of an input; as many as matter for the next one", True)
-    if missing := [name for name, summary in others.items() if summary.missing]:
-        options["missing"] = Choice("previous", f"missing values of {', '.join(missing)}", True)
+    numbers, odd = choose_notation(list(others.values())), {text for each in others.values() for text, _ in each.odd}
+    options |= _choose_window(times, min(LONGEST_WINDOW, shortest // 4))
+    if numbers is not None:
+        options["numbers"] = numbers
+        table = convert_numbers(table, others, numbers.value)
+    if odd:
+        options["missing_values"] = Choice(sorted(odd), "texts that are no numbers", True)
+        table = table.mark_missing(sorted(odd))
+    counts = [f"{name} ({count:,})" for name in others if (count := int(table.missing_rows(name).sum()))]
+    if counts:
+        reason = f"missing values of {', '.join(counts)} become the value before"
+        options["missing"] = Choice("previous", reason, True)
     if following := [name for name in label.names if _follows_last_value(table, name, times.parts)]:
         reason = f"{', '.join(following)} stays near its last value: models see the changes from that of a window"
         options["relative"] = Choice(True, reason)
-    return DataDraft(options, Choice("regression", "a forecast of the next value"))
+    notes = [f"column {each.name} has a single value, {each.low}" for each in others.values() if each.distinct == 1]
+    notes += note_sentinels(list(others.values()))
+    if any((np.diff(part.rows) < 0).any() for part in times.parts):
+        notes.append(f"rows are sorted by {times.time}, the oldest first")
+    return DataDraft(options, Choice("regression", "a forecast of the next value"), tuple(notes))
+
+
+def _choose_window(times, longest):
+    """Return the window and, if gaps are too frequent, the option to join the rows before and after them."""
+    window = Choice(longest, "rows of an input; as many as matter for the next one", True)
+    windows = sum(max(len(part.rows) - longest, 0) for part in times.parts)
+    if 2 * sum(len(part.starts((longest, 1, 1))) for part in times.parts) >= windows:
+        return {"window": window}
+    runs = [np.diff(np.flatnonzero([True, *part.gaps[1:], True])) for part in times.parts]
+    usual = int(np.median(np.concatenate(runs)))
+    if usual > SHORTEST_WINDOW:
+        reason = f"times are missing, usually after {usual} rows; `gaps: join` allows longer windows across gaps"
+        return {"window": Choice(min(usual - 1, longest), reason, True)}
+    reason = "times are missing so often that windows contain gaps: rows before and after a gap are neighbours"
+    return {"window": window, "gaps": Choice("join", reason, True)}
 
 
 def _follows_last_value(table, name, parts):

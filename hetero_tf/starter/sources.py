@@ -3,35 +3,38 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.base.sound_files import ENDINGS as SOUNDS
+from hetero_tf.data.arrow_files import ENDINGS as ARROW
 from hetero_tf.data.arrow_files import ColumnSelection, column_contents
-from hetero_tf.data.csv import DELIMITERS, TAB_ENDINGS, TABLE_ENDINGS, read_table
 from hetero_tf.data.data_files import TEST_NAMES, find
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, split_folders
-from hetero_tf.data.inspection import inspect_table, sample
-from hetero_tf.data.labelled_text import JSON_LINES, read_rows
-from hetero_tf.data.parquet import ENDINGS, find_splits, read_splits
+from hetero_tf.data.inspection import inspect_column, sample
+from hetero_tf.data.parquet import find_splits, read_splits
 from hetero_tf.data.picture_files import ENDINGS as PICTURES
+from hetero_tf.data.table_files import EXCEL, JSON_LINES, TABLE_ENDINGS, Layout, find_layout, read_table, table_ending
 from hetero_tf.data.text_folders import has_text_folders, read_text_folders
 from hetero_tf.data.tfds import NAME
 from hetero_tf.data.words import read_words
-from hetero_tf.starter.arrays import draft_npy, draft_npz
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
-from hetero_tf.starter.delimited import detect_layout
-from hetero_tf.starter.labels import choose_label
+from hetero_tf.starter.labels import LABEL_NAMES, choose_label, task_of_numbers
 from hetero_tf.starter.pictures import SAMPLED_PICTURES, choose_size, draft_folder, draft_masks, draft_tfds
-from hetero_tf.starter.series import draft_series, find_times
+from hetero_tf.starter.series import TimeColumns, draft_series, find_times
 from hetero_tf.starter.sounds import draft_audio
-from hetero_tf.starter.tables import draft_table, find_owner
+from hetero_tf.starter.tables import draft_table, find_owner, summarize
 from hetero_tf.starter.texts import draft_labelled, draft_running, find_sentences, words_of_column
 
-TEXTS = (".txt", ".text", ".md", ".gz")
+# Rows of the smallest table.
+LEAST_ROWS = 5
+TEXTS = (".txt", ".text", ".md")
 READ = (
     "a folder of pictures, WAV files or text files with one folder for each class; a folder with images/ and masks/; a "
-    "CSV or TSV file; .parquet or .arrow files, or a folder of save_to_disk; a .npz file; a folder with x_train.npy, "
-    "y_train.npy, x_test.npy and y_test.npy; JSON lines; text"
+    "CSV, TSV, JSON or Excel file; .parquet or .arrow files, or a folder of save_to_disk; a .npz file; a folder with "
+    "x_train.npy, y_train.npy, x_test.npy and y_test.npy; text"
 )
 
 
@@ -50,7 +53,7 @@ def draft_data(request: Request) -> DataDraft:
     if not path.is_dir():
         return _draft_file(path, request, None)
     if (path / "x_train.npy").exists():
-        return draft_npy(request)
+        return _draft_npy(request)
     if _has_arrow_files(path):
         return _draft_arrow(path, request)
     if files := _find_file_splits(path):
@@ -76,22 +79,20 @@ def _names(folder):
 
 def _has_arrow_files(folder):
     folders = (folder, folder / "data", folder / "train")
-    return any(each.is_dir() and any(file.suffix in ENDINGS for file in each.iterdir()) for each in folders)
+    return any(each.is_dir() and any(file.suffix in ARROW for file in each.iterdir()) for each in folders)
 
 
 def _find_file_splits(folder):
     """Return the file of the training and, if present, of the test split, or the only file; empty for others."""
-    files = [each for each in sorted(folder.iterdir()) if each.is_file() and _is_readable(each)]
+    endings = (*TABLE_ENDINGS, *JSON_LINES, *EXCEL, *TEXTS, ".npz")
+    files = [each for each in sorted(folder.iterdir()) if each.is_file() and not each.name.startswith(".")]
+    files = [each for each in files if table_ending(each) in endings]
     by_stem = {each.name.partition(".")[0].lower(): each for each in files}
     if "train" in by_stem:
         train = by_stem["train"]
         tests = [by_stem[name] for name in TEST_NAMES if name in by_stem]
         return [train, *(each for each in tests[:1] if each.suffix == train.suffix)]
     return files if len(files) == 1 else []
-
-
-def _is_readable(file):
-    return not file.name.startswith(".") and file.suffix.lower() in (*TABLE_ENDINGS, *JSON_LINES, *TEXTS, ".npz")
 
 
 def _draft_splits(folder, files, request):
@@ -102,84 +103,120 @@ def _draft_splits(folder, files, request):
 
 def _draft_file(path, request, test):
     """Draft a file by its ending; `test` is the path of the test rows or None."""
-    ending = path.suffix.lower()
+    ending = table_ending(path)
     if ending == ".npz":
-        return draft_npz(path, request)
-    if ending in ENDINGS:
+        return _draft_npz(path, request)
+    if ending in ARROW:
         return _draft_arrow(path, request)
+    if ending in (*PICTURES, *SOUNDS, ".npy"):
+        raise InputError(f"{path}: expected {READ}. Received: a single file; name its folder")
     options = {"path": Choice(request.path)}
     if test is not None:
         options["test"] = Choice(test, "the test rows")
-    if ending in JSON_LINES:
-        return _draft_json_lines(path, request, options)
-    if ending in (*PICTURES, *SOUNDS, ".npy"):
-        raise InputError(f"{path}: expected {READ}. Received: a single file; name its folder")
-    layout = None if ending in TEXTS else detect_layout(path)
-    if ending in TABLE_ENDINGS or (layout is not None and layout.delimiter != "space"):
-        return _draft_csv(path, layout, request, options)
+    is_typed = ending in (*JSON_LINES, *EXCEL, ".xls")
+    layout = Layout() if is_typed else find_layout(path)
+    if is_typed or ending in TABLE_ENDINGS or layout.is_regular:
+        table = read_table(path, layout.header, None if is_typed else layout.delimiter, layout.skip)
+        return _draft_rows(table, request, "csv", options, () if is_typed else layout)
     loader = {"name": Choice("text"), "train": Choice(request.path)}
     return draft_running(read_words(path), request, loader, test)
 
 
-def _draft_csv(path, layout, request, options):
-    table = read_table(path, layout.has_header, DELIMITERS[layout.delimiter])
-    summaries = {summary.name: summary for summary in inspect_table(table)}
-    text = find_sentences(table, summaries, request)
-    # `labelled_text` reads only commas, or tabs in files of these endings.
-    is_default = layout.has_header and layout.delimiter == ("tab" if path.suffix.lower() in TAB_ENDINGS else "comma")
-    if text is not None and request.task in (None, *LABEL_TASKS) and is_default:
-        return draft_labelled(table, text, request, {"name": Choice("labelled_text"), **options})
-    owner = find_owner(summaries, request.label)
-    if layout.has_header and "test" not in options and (times := find_times(table, summaries, owner, request)):
-        return draft_series(table, times, summaries, request, {**options, **layout.options})
-    return draft_table(table, request, {"name": Choice("csv"), **options, **layout.options})
-
-
-def _draft_json_lines(path, request, options):
-    table = read_rows(path)
-    text = find_sentences(table, {summary.name: summary for summary in inspect_table(table)}, request)
-    if text is None:
+def _draft_rows(table, request, loader, options, layout):
+    """Draft the rows of a table as labelled texts, a series or single rows."""
+    if table.rows < LEAST_ROWS:
         raise InputError(
-            f"{path}: a file of JSON lines needs a column of texts and one of labels; save numbers and categories as "
-            f"CSV. Received: {', '.join(table.columns)}"
+            f"{table.source}: expected at least {LEAST_ROWS} rows to train and test. Received: {table.rows}"
         )
-    return draft_labelled(table, text, request, {"name": Choice("labelled_text"), **options})
+    summaries, shape = summarize(table), _layout_options(layout)
+    text = find_sentences(table, summaries, request)
+    if text is not None and request.task in (None, *LABEL_TASKS) and "skip" not in shape:
+        return draft_labelled(table, text, request, {"name": Choice("labelled_text"), **options, **shape})
+    owner, times = find_owner(summaries, request.label), None
+    if "header" not in shape and "test" not in options:
+        times = find_times(table, summaries, owner, request)
+    if isinstance(times, TimeColumns):
+        return draft_series(table, times, summaries, request, {**options, **shape})
+    draft = draft_table(table, request, {"name": Choice(loader), **options, **shape})
+    return draft if times is None else replace(draft, notes=(*draft.notes, times))
+
+
+def _layout_options(layout):
+    """Return the options of `data: csv` that differ from the layout that the loader detects."""
+    options = {}
+    if layout and layout.skip:
+        options["skip"] = Choice(layout.skip, "lines above the names of the columns, such as a title", True)
+    if layout and not layout.header:
+        options["header"] = Choice(False, "the first line has values like the lines below it", True)
+    return options
 
 
 def _draft_arrow(path, request):
     """Draft Parquet or Arrow files: pictures, texts or a table."""
     files = find_splits(path)[0]
     contents = column_contents(files[0])
-    unreadable = [name for name, content in contents.items() if content not in ("numbers", "texts", "dates")]
-    (table, *_), _ = read_splits(request.data_dir, request.path, None, ColumnSelection(None, unreadable, None), None)
+    lists = [name for name, content in contents.items() if content == "lists"]
+    likely = [name for name in lists if name in request.label or name.lower() in LABEL_NAMES]
+    readable = ("numbers", "texts", "dates", *["lists"] * bool(likely))
+    unreadable = [name for name, content in contents.items() if content not in readable]
+    selection = ColumnSelection(None, unreadable, None, lists)
+    (table, *_), _ = read_splits(request.data_dir, request.path, None, selection, None)
     images = [name for name, content in contents.items() if content == "bytes"]
     options = {"path": Choice(request.path)}
     if images:
         return _draft_picture_column(table, images[0], request, options)
-    summaries = {summary.name: summary for summary in inspect_table(table)}
-    text = find_sentences(table, summaries, request)
-    if text is not None and len(summaries) == 1:
+    if len(contents) == 1 and (text := find_sentences(table, summarize(table), request)) is not None:
         loader = {"name": Choice("text"), "train": Choice(request.path), "column": Choice(text, "its only column")}
         return draft_running(words_of_column(table, text), request, loader, None)
-    if text is not None and request.task in (None, *LABEL_TASKS):
-        return draft_labelled(table, text, request, {"name": Choice("labelled_text"), **options})
-    draft = draft_table(table, request, {"name": Choice("parquet"), **options})
-    if not unreadable:
+    draft = _draft_rows(table, request, "parquet", options, ())
+    if not unreadable or draft.options["name"].value != "parquet":
         return draft
     ignored = draft.options.get("ignore", Choice([]))
-    reasons = "; ".join(
-        [ignored.reason] * bool(ignored.value) + [f"{', '.join(unreadable)}: neither numbers nor texts"]
-    )
-    ignore = Choice([*ignored.value, *unreadable], reasons, True)
-    return DataDraft({**draft.options, "ignore": ignore}, draft.task)
+    reason = "; ".join([ignored.reason] * bool(ignored.value) + [f"{', '.join(unreadable)}: neither numbers nor texts"])
+    ignore = Choice([*ignored.value, *unreadable], reason, True)
+    return replace(draft, options={**draft.options, "ignore": ignore})
 
 
 def _draft_picture_column(table, image, request, options):
     task = requested_task(request, LABEL_TASKS)
-    summaries = {summary.name: summary for summary in inspect_table(table)}
-    label = choose_label(table, summaries, replace(request, task="classification"))
+    label = choose_label(table, summarize(table), replace(request, task="classification"))
     selection = ColumnSelection([image], (), image)
     (pictures, *_), _ = read_splits(request.data_dir, request.path, None, selection, None)
     size = choose_size(sample(pictures.columns[image], SAMPLED_PICTURES))
     loader = {"name": Choice("parquet"), **options, "label": label.columns, "image": Choice(image, "picture files")}
     return DataDraft({**loader, **size}, task or Choice("classification", "one label for each picture"))
+
+
+def _draft_npz(file, request):
+    """Draft how a recipe reads a .npz file."""
+    x, y = read_arrays(file, ["x_train", "y_train"]).values()
+    options = {"name": Choice("npz"), "path": Choice(request.path)}
+    if x.ndim == 3 and x.dtype.kind == "f" and ((x < 0) | (x > 1)).any():
+        reason = f"x_train {list(x.shape)} has numbers outside 0 to 1, so its axes are examples, time and channels"
+        options["kind"] = Choice("series", reason, True)
+    tasks = [*LABEL_TASKS, "regression", "multi_label", "segmentation"]
+    return DataDraft(options, requested_task(request, tasks) or _task_of(y))
+
+
+def _draft_npy(request):
+    """Draft how a recipe reads a folder of .npy files, whose labels are whole numbers."""
+    options = {"name": Choice("npy"), "path": Choice(request.path)}
+    task = requested_task(request, LABEL_TASKS)
+    return DataDraft(options, task or Choice("classification", "whole numbers as labels"))
+
+
+def _task_of(y):
+    """Return the task of an array of targets."""
+    shape = f"y_train is {y.dtype} {list(y.shape)}"
+    if y.dtype.kind in "UO" or y.size == 0:
+        return Choice("classification", shape)
+    if y.ndim >= 3:
+        return Choice("segmentation", f"{shape}: one class for each pixel")
+    if y.ndim == 2:
+        are_flags = bool(np.isin(y, (0, 1)).all())
+        if are_flags and (y.sum(1) == 1).all():
+            return Choice("classification", f"{shape} with exactly one 1 in each row")
+        return (
+            Choice("multi_label", f"{shape} of 0 and 1") if are_flags else Choice("regression", f"{shape} of numbers")
+        )
+    return task_of_numbers(inspect_column("y_train", y))

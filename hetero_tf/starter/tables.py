@@ -1,20 +1,22 @@
-"""Tables: the type of each column, the label, owners, missing values and the notation of numbers."""
+"""Tables: the use of each column, missing values and the notation of numbers, with a note on each doubtful decision."""
 
+import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.column_types import MAX_CATEGORIES, ColumnRoles, build_column
-from hetero_tf.data.columns import Notation, has_leading_zero
+from hetero_tf.data.columns import CURRENCIES, Notation, is_missing
 from hetero_tf.data.inspection import ColumnSummary, inspect_table
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.table_dataset import convert_notation, drop_rows
 from hetero_tf.starter.choices import Choice, DataDraft, Request
-from hetero_tf.starter.labels import LabelChoice, choose_label, continuous_label_types
+from hetero_tf.starter.labels import LabelChoice, choose_label, continuous_label_types, has_flags
 
 # Names of columns with the natural client of a row.
 _OWNER = re.compile(
@@ -22,25 +24,33 @@ _OWNER = re.compile(
     "sensor|machine|phone|station|hospital|clinic|site|owner|household|account)(id|name|number|no|index|key)?s?"
 )
 _INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
-# An owner has at least this many rows on average.
-LEAST_ROWS_OF_AN_OWNER = 4
+# An owner has at least this many rows on average, and a group at least the second number.
+LEAST_ROWS_OF_AN_OWNER, LEAST_ROWS_OF_A_GROUP = 4, 1.5
+# Odd texts among numbers are missing values if they are at most this share of the rows and so many different ones.
+MOST_ODD_ROWS, MOST_ODD_TEXTS = 0.2, 10
 LONGEST_REASON = 100
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """A table with the summaries of its columns, its label and its owner column or None."""
+    """A table with the summaries of its columns, its label, and its columns of owners and groups or None."""
 
     table: RawTable
     summaries: Mapping[str, ColumnSummary]
     label: LabelChoice
     owner: str | None
+    group: str | None
 
     @property
     def features(self):
         """Summaries of all columns that are neither label nor owner."""
-        roles = (*self.label.names, self.owner)
+        roles = (*self.label.names, self.owner, self.group)
         return [summary for name, summary in self.summaries.items() if name not in roles]
+
+
+def summarize(table: RawTable) -> dict[str, ColumnSummary]:
+    """Return the summaries of the columns of a table by name."""
+    return {summary.name: summary for summary in inspect_table(table)}
 
 
 def draft_table(table: RawTable, request: Request, loader: Mapping[str, Choice]) -> DataDraft:
@@ -54,112 +64,141 @@ def draft_table(table: RawTable, request: Request, loader: Mapping[str, Choice])
     Raises:
         InputError: No column can be the label.
     """
-    summaries = {summary.name: summary for summary in inspect_table(table)}
+    literal = frozenset(name for name, column in table.columns.items() if _has_literal_none(column))
+    table = replace(table, literal=literal)
+    summaries = summarize(table)
     label = choose_label(table, summaries, request)
-    columns = _Columns(table, summaries, label, find_owner(summaries, label.names))
-    ignored = _unusable_columns(columns)
+    owner = find_owner(summaries, label.names)
+    group = find_owner(summaries, label.names, LEAST_ROWS_OF_A_GROUP, LEAST_ROWS_OF_AN_OWNER)
+    columns = _Columns(table, summaries, label, owner, group)
+    ignored = {summary.name: fault for summary in columns.features if (fault := _fault(table, summary))}
     types = _column_types(columns, ignored)
-    numbers, missing = _choose_notation(columns, ignored, types), _choose_missing(columns, ignored)
-    roles = _roles(columns, ignored, types, numbers, missing)
-    ignored |= _rejected_columns(columns, ignored, types, roles)
+    odd = {text: None for each in _used(columns, ignored) for text, _ in each.odd}
+    targets = [summaries[name] for name in label.names if label.task.value == "regression"]
+    numbers = choose_notation([*(each for each in _used(columns, ignored) if each.name not in types), *targets])
+    choices = {"numbers": numbers, "missing": _choose_missing(columns, ignored)}
+    choices["missing_values"] = _choose_odd(columns, ignored, odd)
+    options = {name: choice for name, choice in choices.items() if choice is not None}
+    roles = _roles(columns, ignored, types, {name: choice.value for name, choice in options.items()})
+    ignored |= _rejected_columns(columns, ignored, roles)
     if len(ignored) == len(columns.features):
         raise InputError(
             f"{table.source}: no column can be a feature of the label {', '.join(label.names)}; "
             + "; ".join(f"{name}: {reason}" for name, reason in list(ignored.items())[:3])
         )
     types = {name: kind for name, kind in types.items() if name not in ignored}
-    options = {**loader, "label": label.columns}
-    if columns.owner is not None:
-        options["owner"] = _owner_choice(summaries[columns.owner])
+    chosen = {"label": label.columns}
+    if owner is not None:
+        count, rows = summaries[owner].distinct, table.rows / summaries[owner].distinct
+        reason = (
+            f"{count:,} distinct values, about {rows:.0f} rows each: clients; their rows are in training and test, "
+        )
+        chosen["owner"] = Choice(owner, reason + "unless `group` names the column", True)
+    if group is not None:
+        reason = f"rows of one {group} stay together in training or test; check whether they belong together"
+        chosen["group"] = Choice(group, reason, True)
     if ignored:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in ignored.items())
-        options["ignore"] = Choice(list(ignored), reasons, True)
+        chosen["ignore"] = Choice(list(ignored), reasons, True)
     if types:
-        options["columns"] = Choice(types, _reason_of_types(columns, types))
-    if numbers is not None:
-        options["numbers"] = numbers
-    if missing is not None:
-        options["missing"] = missing
-    return DataDraft(options, label.task)
+        chosen["columns"] = Choice(types, _reason_of_types(columns, types), "category" in types.values())
+    return DataDraft({**loader, **chosen, **options}, label.task, tuple(_notes(columns, ignored, types)))
 
 
-def find_owner(summaries: Mapping[str, ColumnSummary], label: tuple[str, ...]) -> str | None:
+def _has_literal_none(column):
+    """Return whether `None` beside words, or NA beside codes of two letters, is a category and not a missing value."""
+    if not isinstance(column, TextColumn):
+        return False
+    texts = [text for text in column.texts if text]
+    empty = {text for text in texts if is_missing(text)}
+    words = [text for text in texts if text not in empty]
+    if not words or len(texts) > MAX_CATEGORIES or any(any(map(str.isdigit, text)) for text in words):
+        return False
+    has_codes = empty == {"NA"} and len(words) > 2 and all(len(text) == 2 and text.isupper() for text in words)
+    return has_codes or bool(empty) and {text.lower() for text in empty} == {"none"}
+
+
+def find_owner(
+    summaries: Mapping[str, ColumnSummary],
+    label: tuple[str, ...],
+    least: float = LEAST_ROWS_OF_AN_OWNER,
+    most: float = np.inf,
+) -> str | None:
     """Return the column whose name and repeated values suggest the natural client of each row; None: there is none."""
     for name, summary in summaries.items():
-        is_repeated = 2 <= summary.distinct <= (summary.rows - summary.missing) / LEAST_ROWS_OF_AN_OWNER
-        simple = re.sub(r"[^a-z]", "", name.lower())
-        if name not in label and _OWNER.fullmatch(simple) and is_repeated and not summary.missing:
+        rows = (summary.rows - summary.missing) / max(summary.distinct, 1)
+        is_owner = _OWNER.fullmatch(re.sub(r"[^a-z]", "", name.lower()))
+        if name not in label and is_owner and summary.distinct > 1 and least <= rows < most and not summary.missing:
             return name
     return None
 
 
-def _owner_choice(summary):
-    rows = summary.rows / summary.distinct
-    return Choice(summary.name, f"{summary.distinct:,} distinct values, about {rows:.0f} rows each: clients", True)
-
-
-def _unusable_columns(columns):
-    """Return the reason for each column that cannot be a feature."""
-    reasons = {summary.name: _fault(columns.table, summary) for summary in columns.features}
-    return {name: reason for name, reason in reasons.items() if reason}
-
-
 def _fault(table, summary):
     """Return the reason why a column cannot be a feature; "" for no reason."""
-    if _INDEX.fullmatch(summary.name):
-        return "an index written by pandas"
-    if not summary.distinct:
-        return "has no values"
-    if summary.type == "id":
-        return "row numbers or ids"
-    if summary.type == "text":
-        return f"names or free text, {summary.distinct:,} distinct in {summary.rows:,} rows"
-    if summary.type == "category" and summary.distinct > MAX_CATEGORIES:
-        return f"{summary.distinct:,} categories, at most {MAX_CATEGORIES:,} are possible"
-    texts = table.columns[summary.name].texts if summary.type == "date" else []
-    if len(summary.date_orders) > 1 and not all("." in text for text in texts):
-        return "ambiguous dates: day or month first"
-    if _has_leading_zeros(table, summary.name) and summary.distinct > max(summary.rows // 2, 2):
-        return "ids with leading zeros"
-    return ""
+    checks = {
+        "an index written by pandas": _INDEX.fullmatch(summary.name),
+        "has no values": not summary.distinct,
+        f"all values are {summary.frequent[0][0] if summary.frequent else ''}": summary.distinct == 1
+        and not summary.missing,
+        "row numbers or ids": summary.type == "id",
+        f"names or free text, {summary.distinct:,} distinct in {summary.rows:,} rows": summary.type == "text",
+        "numbers whose differences are too small for float32": summary.are_coarse,
+        f"{summary.distinct:,} categories, at most {MAX_CATEGORIES:,} are possible": summary.type == "category"
+        and summary.distinct > MAX_CATEGORIES,
+        "amounts in several currencies": len(_currencies(table.columns[summary.name])) > 1,
+        "ambiguous dates: day or month first": len(summary.date_orders) > 1,
+    }
+    return next((reason for reason, is_fault in checks.items() if is_fault), "") or _fault_of_odd(table, summary)
 
 
-def _has_leading_zeros(table, name):
-    column = table.columns[name]
-    return isinstance(column, TextColumn) and any(map(has_leading_zero, column.texts))
+def _currencies(column):
+    texts = column.texts[:MAX_CATEGORIES] if isinstance(column, TextColumn) else []
+    return {sign for sign in CURRENCIES for text in texts if sign in text and any(map(str.isdigit, text))}
+
+
+def _fault_of_odd(table, summary):
+    """Return the reason why texts among numbers are not missing values."""
+    rows = sum(count for _, count in summary.odd)
+    if rows <= MOST_ODD_ROWS * summary.rows and len(summary.odd) <= MOST_ODD_TEXTS:
+        return ""
+    return f"numbers and {rows:,} texts such as {summary.odd[0][0]}"
+
+
+def _used(columns, ignored):
+    """Return the summaries of the features that are not ignored."""
+    return [each for each in columns.features if each.name not in ignored]
 
 
 def _column_types(columns, ignored):
     """Return the types that the option `columns` must set."""
     types = continuous_label_types(columns.label.names, columns.summaries, columns.label.task.value)
-    for summary in columns.features:
-        if summary.name in ignored:
-            continue
+    types |= {name: "category" for name in columns.label.names if name in columns.table.literal}
+    for summary in _used(columns, ignored):
         if summary.type == "date":
             types[summary.name] = "date"
-        elif _has_leading_zeros(columns.table, summary.name):
+        elif summary.leading_zeros or summary.name in columns.table.literal:
             types[summary.name] = "category"
     return types
 
 
 def _reason_of_types(columns, types):
+    names, literal = columns.label.names, [name for name in types if name in columns.table.literal]
     reasons = []
     if "date" in types.values():
-        reasons.append("dates become year, month, day and weekday")
-    if any(name not in columns.label.names for name, kind in types.items() if kind == "category"):
+        reasons.append("dates become year, month, day and weekday; `data: series` uses the order of time")
+    if any(columns.summaries[name].leading_zeros for name in types):
         reasons.append("numbers with leading zeros are codes")
-    if any(name in columns.label.names for name in types):
+    if literal:
+        reasons.append(f"None or NA is a category of {', '.join(literal)}")
+    if any(name in names and name not in literal for name in types):
         reasons.append("the numbers of the label are names of classes")
     return "; ".join(reasons)
 
 
-def _choose_notation(columns, ignored, types):
-    """Return the notation of the numbers of the features and of targets of a regression; None if it is plain."""
-    has_numbers = columns.label.task.value == "regression"
-    targets = [columns.summaries[name] for name in columns.label.names] if has_numbers else []
-    features = [each for each in columns.features if each.name not in ignored and each.name not in types]
+def choose_notation(summaries: list[ColumnSummary]) -> Choice | None:
+    """Return the notation of most columns of numbers that are not plain; None if all are plain."""
     names: dict[Notation, list[ColumnSummary]] = {"point": [], "comma": []}
-    for summary in (*features, *targets):
+    for summary in summaries:
         if summary.type == "number" and summary.notation != "plain":
             names[summary.notation].append(summary)
     if not any(names.values()):
@@ -172,29 +211,77 @@ def _choose_notation(columns, ignored, types):
 def _choose_missing(columns, ignored):
     """Return the treatment of missing values; None if there are none."""
     labels = [name for name in columns.label.names if columns.summaries[name].missing]
-    features = [each for each in columns.features if each.missing and each.name not in ignored]
     if labels and columns.label.task.value != "multi_label":
         count = columns.summaries[labels[0]].missing
         return Choice("drop", f"the label {labels[0]} has no value in {count:,} rows, which are left out", True)
-    if not features:
+    features = [(each, each.missing + sum(count for _, count in each.odd)) for each in _used(columns, ignored)]
+    counts = [f"{each.name} ({count:,})" for each, count in features if count]
+    if not counts:
         return None
-    counts = ", ".join(f"{each.name} ({each.missing:,})" for each in features[:5])
-    others = ", ..." if len(features) > 5 else ""
-    return Choice("median", f"missing values of {counts}{others}; numbers become the median", True)
+    listed = ", ".join(counts[:5]) + ", ..." * (len(counts) > 5)
+    return Choice("median", f"missing values of {listed}; numbers become the median, texts the most frequent", True)
 
 
-def _roles(columns, ignored, types, numbers, missing):
-    form = registry.constant("tasks", columns.label.task.value, "TARGETS")
-    notation: Notation = "plain" if numbers is None else numbers.value
-    missing = "error" if missing is None else missing.value
-    owner, names = columns.owner, columns.label.names
-    return ColumnRoles(names, owner, tuple(ignored), (), types, True, notation, missing, {}, form)
+def _choose_odd(columns, ignored, odd):
+    """Return the texts among numbers that denote missing values, with the first row of each; None if there are none."""
+    if not odd:
+        return None
+    reasons = []
+    for summary in _used(columns, ignored):
+        for text, count in summary.odd[:3]:
+            row = find_row(columns.table.columns[summary.name], text)
+            where = re.sub(r"^.*/", "", columns.table.locate(row))
+            reasons.append(f"{summary.name} is {text} in {count:,} rows, first in {where}")
+    return Choice(list(odd), "no numbers: " + "; ".join(reasons[:5]), True)
 
 
-def _rejected_columns(columns, ignored, types, roles):
+def find_row(column: TextColumn | np.ndarray, text: str) -> int:
+    """Return the first row of a text, or of a number written so."""
+    if isinstance(column, TextColumn):
+        return int(np.flatnonzero(column.codes == column.texts.index(text))[0])
+    return int(np.flatnonzero(column == float(text))[0])
+
+
+def _notes(columns, ignored, types):
+    """Yield sentences about sentinels, repeated rows and mixed letter cases."""
+    yield from note_sentinels(_used(columns, ignored))
+    last = list(columns.table.columns)[::-1]
+    flags = list(itertools.takewhile(lambda name: has_flags(columns.table, name), last))[::-1]
+    if len(flags) > 2 and set(columns.label.names) < set(flags):
+        yield f"columns {', '.join(flags)} have 0 and 1; `--label {','.join(flags)}` trains all as labels"
+    used = [name for name in columns.table.columns if name not in ignored]
+    codes = [_codes(columns.table.columns[name]) for name in used]
+    repeated = columns.table.rows - len(np.unique(np.stack(codes, 1), axis=0))
+    if repeated:
+        yield f"{repeated:,} of {columns.table.rows:,} rows repeat another row; copies may be in training and test"
+
+
+def _codes(column):
+    return column.codes if isinstance(column, TextColumn) else np.unique(column, return_inverse=True)[1]
+
+
+def note_sentinels(summaries: list[ColumnSummary]) -> list[str]:
+    """Return a sentence about each number such as -999 that looks like a missing value."""
+    return [
+        f"{each.name}: {each.sentinel[0]} in {each.sentinel[1]:,} of {each.rows:,} rows looks like a missing value; "
+        f'set `missing_values: ["{each.sentinel[0]}"]` and `missing`'
+        for each in summaries
+        if each.sentinel is not None
+    ]
+
+
+def _roles(columns, ignored, types, options: dict[str, Any]):
+    label, form = columns.label, registry.constant("tasks", columns.label.task.value, "TARGETS")
+    return ColumnRoles(
+        *(label.names, columns.owner, tuple(ignored), (), types, True, options.get("numbers", "plain")),
+        *(options.get("missing", "error"), {}, form, tuple(options.get("missing_values", ())), columns.group),
+    )
+
+
+def _rejected_columns(columns, ignored, roles):
     """Return the reason for each further column that the loader rejects."""
-    names = [each.name for each in columns.features if each.name not in ignored]
-    table = drop_rows(convert_notation(columns.table, roles), names, roles)
+    names = [each.name for each in _used(columns, ignored)]
+    table = drop_rows(convert_notation(roles.mark_missing(columns.table), roles), names, roles)
     reasons, is_training = {}, np.ones(table.rows, bool)
     for name in names:
         try:

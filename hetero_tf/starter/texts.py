@@ -7,14 +7,14 @@ from itertools import islice
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.inspection import ColumnSummary, inspect_table
+from hetero_tf.data.inspection import ColumnSummary
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.sentences import split_text
 from hetero_tf.data.tokenizers import check_spaces
 from hetero_tf.data.words import split_lines
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
-from hetero_tf.starter.labels import choose_label
-from hetero_tf.starter.tables import find_owner
+from hetero_tf.starter.labels import LABEL_NAMES, choose_label
+from hetero_tf.starter.tables import find_owner, summarize
 from hetero_tf.starter.training import ROWS_PER_CLIENT
 
 # Mean words or, without spaces, characters of a text from which a column has sentences.
@@ -22,6 +22,10 @@ LEAST_WORDS, LEAST_CHARACTERS = 5, 12
 # A table with more columns of numbers, categories or dates is trained on those.
 MOST_OTHER_FEATURES = 2
 SAMPLED_TEXTS = 2000
+# Usual names of columns of texts.
+TEXT_NAMES = ("text", "texts", "sentence", "review", "comment", "message", "content", "body", "tweet", "document")
+# A larger share of cut texts is worth a check.
+MOST_CUT = 0.1
 # Share of the texts that fit into a row without being cut, and its least length.
 FITTING_SHARE, LEAST_LENGTH = 0.95, 8
 # Longest rows: an LSTM learns little more from more tokens of a few thousand texts, and takes longer.
@@ -34,18 +38,28 @@ LEAST_TOKENS, FEW_WORDS = 200, 30_000
 
 
 def find_sentences(table: RawTable, summaries: Mapping[str, ColumnSummary], request: Request) -> str | None:
-    """Return the column of sentences that a model should read; None: the table is trained on its other columns."""
-    lengths = {
-        name: _mean_length(table.columns[name])
-        for name, summary in summaries.items()
-        if name not in request.label and isinstance(table.columns[name], TextColumn) and summary.type in ("text", "id")
-    }
-    likely = [name for name, length in lengths.items() if length >= 1]
+    """Return the column of texts that a model should read; None: the table is trained on its other columns.
+
+    A column with the name of a text beside the name of a label wins over the lengths of its texts.
+    """
+    texts = [name for name, column in table.columns.items() if isinstance(column, TextColumn)]
+    texts = [name for name in texts if name not in request.label and summaries[name].type in ("text", "id", "category")]
+    named = [name for name in texts if name.strip().lower() in TEXT_NAMES and _has_words(table.columns[name])]
+    if named and len(summaries) > 1 and (request.label or any(each.lower() in LABEL_NAMES for each in summaries)):
+        return named[0]
+    likely = {name: _mean_length(table.columns[name]) for name in texts if summaries[name].type != "category"}
+    likely = {name: length for name, length in likely.items() if length >= 1}
     features = [s for s in summaries.values() if s.type in ("number", "category", "date") and s.distinct > 1]
     # One of them is the label.
     if not likely or len(features) - 1 > MOST_OTHER_FEATURES:
         return None
-    return max(likely, key=lengths.__getitem__)
+    return max(likely, key=likely.__getitem__)
+
+
+def _has_words(column):
+    """Return whether most texts have several words, or differ."""
+    sample = column.texts[:SAMPLED_TEXTS]
+    return 2 * sum(" " in text for text in sample) > len(sample) or len(column.texts) > len(column) // 4
 
 
 def _mean_length(column):
@@ -74,7 +88,7 @@ def draft_labelled(table: RawTable, text: str, request: Request, loader: Mapping
         request: Choices of the user.
         loader: Options of `data` that name the loader and the file.
     """
-    summaries = {summary.name: summary for summary in inspect_table(table)}
+    summaries = summarize(table)
     others = {name: summary for name, summary in summaries.items() if name != text}
     task = requested_task(request, LABEL_TASKS) or Choice("classification", "texts with one label each")
     label = choose_label(table, others, replace(request, task="classification"))
@@ -85,13 +99,18 @@ def draft_labelled(table: RawTable, text: str, request: Request, loader: Mapping
     if owner is not None:
         options["owner"] = Choice(owner, f"{others[owner].distinct:,} distinct values: clients", True)
     cut = sum(len(each) > length for each in words) / len(words)
+    if missing := np.count_nonzero(table.missing_rows(text) | table.missing_rows(label.names[0])):
+        options["missing"] = Choice("drop", f"{missing:,} rows without a text or a label are left out", True)
     options |= {
         "tokenizer": tokenizer,
-        "length": Choice(length, f"{cut:.0%} of the texts are longer and cut"),
+        "length": Choice(length, f"{cut:.0%} of the texts are longer and cut", cut > MOST_CUT),
         "vocabulary": Choice(LARGEST_VOCABULARY, "at most; the most frequent ones are used"),
     }
     reason = f"{others[label.names[0]].distinct:,} distinct values in {table.rows:,} rows"
-    return DataDraft(options, Choice(task.value, reason) if request.task is None else task)
+    unused = [name for name in others if name not in (*label.names, owner)]
+    note = f"columns {', '.join(unused)} are not used: the model reads {text} alone; `data: csv` reads other columns"
+    task = Choice(task.value, reason) if request.task is None else task
+    return DataDraft(options, task, (note,) if unused else ())
 
 
 def _tokenize(column):

@@ -1,7 +1,6 @@
 """Keys of a recipe that the size of the data determines: input, clients, levels, local steps and rounds."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,22 +25,14 @@ ROWS_PER_CLIENT, SEGMENT = 4, 64
 FEW_EXAMPLES, FEW_ROUNDS = 100, 10
 
 
-@dataclass(frozen=True)
-class _Steps:
-    """Optimizer and duration that suit a kind of data."""
-
-    optimizer: str
-    learning_rate: float
-    rounds: int
-
-
+# Optimizer, learning rate and rounds that suit a kind of data.
 _STEPS = {
-    "audio": _Steps("adam", 0.002, 40),
-    "table": _Steps("adam", 0.002, 30),
-    "images": _Steps("sgd", 0.05, 40),
-    "series": _Steps("adam", 0.002, 30),
-    "sequences": _Steps("adam", 0.002, 20),
-    "text": _Steps("adam", 0.003, 40),
+    "audio": ("adam", 0.002, 40),
+    "table": ("adam", 0.002, 30),
+    "images": ("sgd", 0.05, 40),
+    "series": ("adam", 0.002, 30),
+    "sequences": ("adam", 0.002, 20),
+    "text": ("adam", 0.003, 40),
 }
 
 
@@ -54,7 +45,7 @@ def keys_for(dataset: Dataset, task: Choice) -> dict[str, Choice]:
     """
     clients, partition = _partition(dataset)
     examples, active = len(dataset.train.x) / clients, min(CLIENTS_PER_ROUND, clients)
-    steps, is_sequence = _STEPS[dataset.kind], dataset.kind == "sequences"
+    (optimizer, learning_rate, rounds), is_sequence = _STEPS[dataset.kind], dataset.kind == "sequences"
     epochs = 1 if dataset.kind == "text" or examples > 1000 else 2 if examples > 100 or is_sequence else 5
     batch = ROWS_PER_CLIENT if dataset.kind == "text" else _batch_size(examples)
     segments = dataset.train.x.shape[1] / SEGMENT if dataset.kind == "text" else 1
@@ -72,8 +63,8 @@ def keys_for(dataset: Dataset, task: Choice) -> dict[str, Choice]:
             {"epochs": epochs, "batch_size": batch},
             f"about {examples:,.0f} {'rows' if dataset.kind == 'text' else 'examples'} of a client",
         ),
-        "optimizer": Choice({"name": steps.optimizer, "learning_rate": steps.learning_rate}),
-        "rounds": _rounds(dataset, steps.rounds),
+        "optimizer": Choice({"name": optimizer, "learning_rate": learning_rate}),
+        "rounds": _rounds(dataset, rounds),
         "evaluate": _evaluation(dataset),
     }
 

@@ -89,7 +89,7 @@ def test_labels_that_are_numbers_stand_in_their_order(tmp_path):
         ("1,red,1,f,?", r"own.csv:22: column 'kind' has no value here"),
         (
             "1O,red,1,f,ox",
-            r"own.csv:22: column 'height' is numeric, but here it is '1O'; correct it, or add the column",
+            r"own.csv:22: column 'height' is numeric, but here it is '1O'; correct it, set `missing_values: ",
         ),
         ("inf,red,1,f,ox", r"own.csv:22: column 'height' is numeric, but here it is 'inf'"),
         ("1e39,red,1,f,ox", r"own.csv:22: column 'height' must be finite numbers in the range of float32. .* 1e\+39"),
@@ -144,7 +144,6 @@ def test_test_rows_must_be_like_the_training_rows(tmp_path, line, message):
         ),
         ({"test": "other.csv"}, r"other.csv: must have the columns of .*own.csv. Received: \['b'"),
         ({"header": False, "label": "column_4"}, r"column 'column_0' is numeric, but here it is 'height'"),
-        ({"delimiter": "tab"}, r"own.csv:1: the header has no .*; is it `delimiter: comma`\?"),
     ],
 )
 def test_options_that_do_not_fit_are_rejected(tmp_path, options, message):
@@ -163,7 +162,6 @@ def test_options_that_do_not_fit_are_rejected(tmp_path, options, message):
         (b"1,2,3\n1,2,3\n", "own.csv:1: expected column names; if the file has no header, set `header: false`"),
         (b"a,kind\n1,\xff\n", "own.csv:2: is not UTF-8 text; save it as UTF-8"),
         (b"\xffa,kind\n1,\n", "own.csv:1: is not UTF-8 text; save it as UTF-8"),
-        (b"a,kind\n1," + b"x" * 200_000, "own.csv:2: cannot be parsed as CSV: field larger than field limit"),
     ],
 )
 def test_invalid_table_is_rejected(tmp_path, content, message):
@@ -227,10 +225,7 @@ def column(folder, values, **options):
     )
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["1,5", "1.234,56", "1,234.5", "12 %", "1_000", "0x1f", "inf", "2024-01-05", "05.01.2024", "12:30", "\uff11"],
-)
+@pytest.mark.parametrize("value", ["1,5", "1.234,56", "1,234.5", "12 %"])
 def test_numbers_in_another_notation_are_no_categories(tmp_path, value):
     values = [value, value.replace("1", "2"), "3"]
     message = (
@@ -259,18 +254,9 @@ def test_ids_are_no_numbers(tmp_path):
     ):
         column(tmp_path, ["007", "12"])
     with pytest.raises(
-        InputError, match=r"own.csv:1: the first line sep=; declares another delimiter; set `delimiter: semi"
+        InputError, match=r"own.csv:1: the first line sep=; declares another delimiter; leave `delimiter"
     ):
-        load(tmp_path)
-
-
-def test_lines_and_columns_have_limits(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv, "LONGEST_LINE", 100)
-    with pytest.raises(InputError, match="own.csv:2: a line may have at most 100 characters"):
-        load(write(tmp_path, ["a,kind", "1" * 200 + ",x"]))
-    monkeypatch.setattr(csv, "MAX_COLUMNS", 4)
-    with pytest.raises(InputError, match="own.csv:1: a table may have at most 4 columns. Received: 5"):
-        load(write(tmp_path))
+        load(tmp_path, delimiter="comma")
 
 
 def test_types_and_scales_are_set_by_column(tmp_path):

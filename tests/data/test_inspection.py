@@ -14,7 +14,8 @@ from hetero_tf.data.raw_table import RawTable, TextColumn
     ("values", "expected"),
     [
         (["3", "1.5", "", "3"], ("number", 1, 2, "1.5", "3")),
-        (["1,5", "2,25", "-"] * 2, ("category", 0, 3, "", "")),
+        (["1,5", "2,25", "-"] * 2, ("number", 2, 2, "1.5", "2.25")),
+        (["1", "2", "two"], ("number", 0, 2, "1", "2")),
         (["1,5", "2,25", "NA"], ("number", 1, 2, "1.5", "2.25")),
         (["12 %", "5 %"], ("number", 0, 2, "0.05", "0.12")),
         (["007", "012"], ("number", 0, 2, "7", "12")),
@@ -33,7 +34,7 @@ def test_type_follows_from_the_values(values, expected):
 
 
 def test_notation_of_numbers_and_orders_of_dates_are_stated():
-    notations = {"1.234,5": "comma", "1,234.5": "point", "12": "plain", "007": "point"}
+    notations = {"1.234,5": "comma", "1,234.5": "point", "12": "plain", "007": "plain"}
     for text, notation in notations.items():
         assert inspect_column("c", TextColumn.from_values([text])).notation == notation
     assert inspect_column("c", TextColumn.from_values(["01/02/2024"])).date_orders == ("dmy", "mdy")

@@ -133,7 +133,7 @@ def test_column_of_pictures_becomes_images(tmp_path, hugging_face):
         ([1.0, None, 3.0, 4.0], r"own.parquet, row 1: column 'odd' has no value here \('nan'\); fill it in"),
         ([1.0, 2.0, float("nan"), 4.0], r"row 2: column 'odd' has no value here \('nan'\)"),
         ([1.0, 2.0, 3.0, 1e39], r"row 3: column 'odd' must be finite numbers"),
-        (["a", "b", " ", "b"], r"row 2: column 'odd' has no value here \(' '\)"),
+        (["a", "b", " ", "b"], r"row 2: column 'odd' has no value here \(''\)"),
         (
             [[1], [2], [3], [4]],
             r"column 'odd' must contain numbers, texts or dates; add it to `ignore`. Received: 'list",
@@ -210,7 +210,9 @@ def test_files_that_are_damaged_or_do_not_belong_together(tmp_path):
     with pytest.raises(InputError, match=r"b.parquet: must have the columns of .*a.parquet, with the same types"):
         load(tmp_path, path="two")
     (tmp_path / "none").mkdir()
-    with pytest.raises(InputError, match=r"none: expected .parquet or .arrow files. Received: none; data: npz"):
+    with pytest.raises(
+        InputError, match=r"none: expected .parquet or .arrow or .feather or .pq files. Received: none; data: npz"
+    ):
         load(tmp_path, path="none")
 
 

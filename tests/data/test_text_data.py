@@ -10,9 +10,9 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data import text, wikitext2, words
+from hetero_tf.data import text, wikitext2
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.data.words import LONGEST_LINE, build_vocabulary, encode, read_words, reshape_to_rows
+from hetero_tf.data.words import build_vocabulary, encode, read_words, reshape_to_rows
 
 
 def write(path, content):
@@ -37,9 +37,8 @@ def test_line_ends_marks_and_packing_do_not_matter(tmp_path, content):
     [
         (b"", "a.txt: expected text. Received: an empty file or blank lines only"),
         (b"\n\n \n", "a.txt: expected text. Received: an empty file or blank lines only"),
-        (b"good\nbad \xff byte\n", "a.txt:2: expected UTF-8 text. Received: byte 0xff at byte 5 of the line"),
-        (b"a\nb\0c\n", "a.txt:2: expected UTF-8 text. Received: a null byte"),
-        (b"a\n" + b"x" * (LONGEST_LINE + 1), f"a.txt:2: a line may have at most {LONGEST_LINE} bytes; break it"),
+        (b"good\nbad \xff byte\n", "a.txt:2: is not UTF-8 text; save it as UTF-8"),
+        (b"a\nb\0c\n", "a.txt:2: is not UTF-8 text"),
     ],
 )
 def test_bad_texts_are_one_sentence(tmp_path, content, message):
@@ -49,35 +48,9 @@ def test_bad_texts_are_one_sentence(tmp_path, content, message):
 
 def test_truncated_gzip_is_detected(tmp_path):
     packed = gzip.compress(b"".join(b"line %d of the text\n" % number for number in range(300)))
-    rng = np.random.default_rng(0)
-    for cut in (1, 5, *rng.integers(10, len(packed), 20)):
-        with pytest.raises(InputError, match="a.txt.gz: damaged gzip file after line"):
+    for cut in (1, 5, 100, len(packed) - 1):
+        with pytest.raises(InputError, match="a.txt.gz: cannot be unpacked, it is damaged"):
             read_words(write(tmp_path / "a.txt.gz", packed[:cut]))
-    with pytest.raises(InputError, match="damaged gzip file after line 0: Not a gzipped file"):
-        read_words(write(tmp_path / "a.txt.gz", b"plain text\n"))
-
-
-def test_gzip_bomb_stops_at_the_first_long_line(tmp_path):
-    path = write(tmp_path / "a.txt.gz", gzip.compress(b"x" * 50_000_000))
-    with pytest.raises(InputError, match="a.txt.gz:1: a line may have at most"):
-        read_words(path)
-
-
-def test_small_file_does_not_unpack_to_a_large_text(tmp_path, monkeypatch):
-    monkeypatch.setattr(words, "ALWAYS_UNPACKED", 100)
-    line = b"a " * 500 + b"\n"
-    packed = gzip.compress(line * 1000)
-    limit = 50 * len(packed)
-    assert refusal(read_words, write(tmp_path / "a.txt.gz", packed)) == (
-        f"{tmp_path}/a.txt.gz:{limit // len(line) + 1}: a file of this compressed size may have at most {limit} bytes "
-        "unpacked; use a part of it, uncompressed"
-    )
-    # The same text is read where it is not packed, and small texts are read however much they repeat themselves.
-    assert len(read_words(write(tmp_path / "a.txt", line * 1000))) == 501 * 1000
-    monkeypatch.setattr(words, "ALWAYS_UNPACKED", len(line) * 1000)
-    assert len(read_words(tmp_path / "a.txt.gz")) == 501 * 1000
-    monkeypatch.setattr(words, "LARGEST_TEXT", 2000)
-    assert "a.txt:2: a text may have at most 2000 bytes" in refusal(read_words, tmp_path / "a.txt")
 
 
 def test_equal_words_are_one_object(tmp_path):

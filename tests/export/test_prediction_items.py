@@ -10,7 +10,6 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.data.columns import Column
-from hetero_tf.export import prediction_items
 from hetero_tf.export.prediction_items import ItemForm, open_items
 
 COLUMNS = (Column("size"), Column("colour", ("blue", "red"), one_hot=False))
@@ -59,18 +58,16 @@ def test_other_columns_are_ignored_and_the_label_is_read(tmp_path):
     assert notes == [f"{path}: ignored columns: {', '.join(f'c{index}' for index in range(10))} and 2 more"]
 
 
-def test_invalid_rows_do_not_hide_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(prediction_items, "LONGEST_LINE", 50)
-    lines = [b"size,colour", b"1,rad", b"1", b"\xff,red", b"9" * 70, b'"2,red', b"1,red", b"x,red", b'3,"red"']
+def test_invalid_rows_do_not_hide_the_others(tmp_path):
+    lines = [b"size,colour", b"1,rad", b"1", b"\xff,red", b"1,red", b'2,"red"x', b"x,red", b'3,"red"']
     path = write(tmp_path, "a.csv", b"\n".join(lines))
     read, _ = items(TABLE, path)
-    assert [source.rpartition(":")[2] for source, *_ in read] == [*"23456789"]
-    assert [value for _, value, _, _ in read] == [None] * 5 + [[1, 1], None, [3, 1]]
+    assert [source.rpartition(":")[2] for source, *_ in read] == [*"2345678"]
+    assert [value for _, value, _, _ in read] == [None] * 3 + [[1, 1], None, None, [3, 1]]
     assert [error for _, _, error, _ in read if error] == [
         "column 'colour' must be one of blue, red. Received: 'rad'; did you mean 'red'?",
         "must have 2 values separated by ',', like the first line. Received: 1, ['1']",
         "is not UTF-8 text; save it as UTF-8",
-        "a line may have at most 50 characters",
         "cannot be parsed as CSV: ',' expected after '\"'",
         "column 'size' must be a finite number. Received: 'x'",
     ]
@@ -83,8 +80,8 @@ def test_invalid_objects_do_not_hide_the_others(tmp_path):
         "has no value for column 'colour'",
         "must be a JSON object. Received: '[1]'",
         "column 'size' must be a finite number. Received: 'nan'",
-        "is not valid JSON: JSONDecodeError('Expecting property name enclosed in double quotes: line 2 column 1 "
-        "(char 2)'); each line must be an object",
+        "is not valid JSON: JSONDecodeError('Expecting property name enclosed in double quotes: line 1 column 2 "
+        "(char 1)'); each line must be an object",
         "column 'size' must be a finite number. Received: ''",
         None,
     ]
@@ -128,7 +125,7 @@ def test_texts_are_lines_columns_or_arguments(tmp_path):
         (f"{table}:3", b"a\nb", None, "good"),
         (f"{table}:4", b"c, d", None, None),
         (f"{objects}:1", b"e", None, "bad"),
-        (f"{objects}:2", None, "is not valid Unicode", None),
+        (f"{objects}:2", None, "is not UTF-8 text; save it as UTF-8", None),
         (f"{objects}:3", None, "has no value for column 'text'", None),
     ]
     assert refusal(items, TEXT, "missing.txt") == "missing.txt: no such file"

@@ -42,7 +42,7 @@ def choose(*names, task=None, label=(), **renamed):
             "6 distinct numbers in 60 rows; regression if they are amounts",
             True,
         ),
-        ({"size": "size", "tags": "tags"}, "tags", "multi_label", "tags has lists such as red;large", False),
+        ({"size": "size", "tags": "tags"}, "tags", "multi_label", "tags has lists such as blue;small", False),
     ],
 )
 def test_values_determine_the_task(columns, label, task, reason, is_doubtful):
