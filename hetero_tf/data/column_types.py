@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -83,8 +83,8 @@ class ColumnRoles:
         Raises:
             InputError: An option names a column that does not exist or has another role, or none is left.
         """
-        options = {"label": self.label, "owner": self.owner, "group": self.group, "ignore": self.ignore}
-        options |= {"categorical": self.categorical, "columns": self.types, "scale": self.scale}
+        options: dict[str, Any] = {"label": self.label, "owner": self.owner, "group": self.group}
+        options |= {"ignore": self.ignore, "categorical": self.categorical, "columns": self.types, "scale": self.scale}
         for option, names in options.items():
             for name in [names] if isinstance(names, str) else names or ():
                 table.check_column(option, name)

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -124,17 +124,10 @@ def load(
     values = _read_channels(table, names, parts, missing)
     find_targets = functools.partial(_forecasts, missing=missing) if is_forecast else _classes
     target_names, starts, y = find_targets(table, parts, columns, sizes, test_share)
-    owners = [None if series is None else _owners(each) for each in starts]
-    x = [_gather(parts, values, each, 0, window) for each in starts]
-    training, test = (_build_split(*each, base) for each in zip(x, y, owners))
-    return Dataset(
-        *(training, test, len(target_names), f"series ({table.source})"),
-        class_names=target_names,
-        columns=tuple(map(Column, names)),
-        inspection=_inspect(table, names, time, series, columns),
-        base_channels=base,
-        notes=notes,
-    )
+    training, test = _build_splits(parts, values, starts, y, window, series is not None, base)
+    about: dict[str, Any] = {"class_names": target_names, "base_channels": base, "notes": notes}
+    about |= {"columns": tuple(map(Column, names)), "inspection": _inspect(table, names, time, series, columns)}
+    return Dataset(training, test, len(target_names), f"series ({table.source})", **about)
 
 
 def _check_forecast_options(options, is_forecast):
@@ -154,10 +147,16 @@ def _base_channels(channels, label, horizon, source):
     return tuple(channels.index(name) for name in label) * horizon
 
 
-def _build_split(x, y, owners, base):
-    """Build a split; with base channels, minus the last values of the windows."""
-    last = x[:, -1]
-    return Split(x, y, owners) if base is None else Split(x - last[:, None], y - last[:, base], owners)
+def _build_splits(parts, values, starts, y, window, has_owners, base):
+    """Build the training and the test split; with base channels, minus the last values of the windows."""
+    splits = []
+    for of_split, targets in zip(starts, y):
+        x, owners = _gather(parts, values, of_split, 0, window), _owners(of_split) if has_owners else None
+        last = x[:, -1]
+        splits.append(
+            Split(x, targets, owners) if base is None else Split(x - last[:, None], targets - last[:, base], owners)
+        )
+    return splits
 
 
 def _inspect(table, channels, time, series, label):
