@@ -152,7 +152,7 @@ def test_invalid_class_folders_are_rejected(root, tmp_path):
     with pytest.raises(NotAvailable, match="`path` must name an existing file. Received: path='elsewhere'"):
         load(tmp_path / "elsewhere")
     with pytest.raises(
-        InputError, match=r"expected a folder. Received: a file; data: npz reads .npz files, data: npy reads"
+        InputError, match=r"expected a folder. Received: a file; data: npz reads .npz files, data: npy a folder"
     ):
         load(root / "notes.txt")
     (tmp_path / "one" / "bat").mkdir(parents=True)

@@ -80,7 +80,7 @@ def test_truncated_and_a_missing_file_are_named(tmp_path):
     with pytest.raises(InputError, match=r"own: expected the files x_train.npy, y_train.npy, .* Missing: x_train"):
         npy.load(tmp_path, path="own")
     with pytest.raises(
-        InputError, match=r"expected a folder. Received: a file; data: npz reads .npz files, data: npy reads"
+        InputError, match=r"expected a folder. Received: a file; data: npz reads .npz files, data: npy a folder"
     ):
         npy.load(tmp_path, path="own/y_train.npy")
     with pytest.raises(NotAvailable, match="`path` must name an existing file. Received: path='no'"):
