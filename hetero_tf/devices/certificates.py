@@ -19,9 +19,9 @@ VALID = datetime.timedelta(days=365)
 
 
 def make(folder: Path, hosts: Sequence[str], clients: int) -> None:
-    """Write certificates that are valid for a year, and keys of devices 0 to `clients` - 1.
+    """Write a certificate that is valid for a year, and keys of devices 0 to `clients` - 1.
 
-    The authority's private key is not stored, so no further server can be certified.
+    The certificate is self-signed: devices trust it as its own authority.
 
     Args:
         folder: A new folder.
@@ -39,78 +39,30 @@ def make(folder: Path, hosts: Sequence[str], clients: int) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
         (folder / KEYS).mkdir(mode=0o700)
-    authority_key, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    name = _name("hetero_tf authority")
-    limits = x509.BasicConstraints(ca=True, path_length=0)
-    authority = _certificate(name, name, authority_key.public_key(), limits, []).sign(authority_key, hashes.SHA384())
-    limits = x509.BasicConstraints(ca=False, path_length=None)
-    server = _certificate(_name(hosts[0]), name, key.public_key(), limits, hosts).sign(authority_key, hashes.SHA384())
-    files.write_private(folder / AUTHORITY, authority.public_bytes(serialization.Encoding.PEM))
-    files.write_private(folder / CERTIFICATE, server.public_bytes(serialization.Encoding.PEM))
-    files.write_private(folder / SERVER_KEY, _private(key, serialization.PrivateFormat.PKCS8))
+    key = _write_key(folder / SERVER_KEY, serialization.PrivateFormat.PKCS8)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + VALID)
+        .add_extension(x509.SubjectAlternativeName(list(map(_general_name, hosts))), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA384())
+    )
+    for each in (AUTHORITY, CERTIFICATE):
+        files.write_private(folder / each, certificate.public_bytes(serialization.Encoding.PEM))
     for client in range(clients):
-        key = ec.generate_private_key(ec.SECP384R1())
-        files.write_private(folder / KEYS / f"{client}.key", _private(key, serialization.PrivateFormat.OpenSSH))
+        key = _write_key(folder / KEYS / f"{client}.key", serialization.PrivateFormat.OpenSSH)
         public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
         files.write_private(folder / KEYS / f"{client}.pub", public + b"\n")
 
 
-def public_keys(folder: Path) -> dict[int, Path]:
-    """Return the paths of the public keys of devices, by client.
-
-    Raises:
-        InputError: The folder has no keys.
-    """
-    names = [each for each in (folder / KEYS).glob("*.pub") if each.stem.isdecimal()]
-    if not names:
-        raise InputError(f"{folder / KEYS}: has no file N.pub, the public key of client N")
-    return {int(each.stem): each for each in sorted(names, key=lambda each: int(each.stem))}
-
-
-def find_server_files(folder: Path) -> tuple[Path, Path, Path]:
-    """Return the paths of the authority's certificate, the server's certificate, and the server's private key.
-
-    Raises:
-        InputError: A file is missing.
-    """
-    paths = (folder / AUTHORITY, folder / CERTIFICATE, folder / SERVER_KEY)
-    for path in paths:
-        if not path.is_file():
-            raise InputError(f"{path}: is missing; name the folder that `flower keys` wrote on the server's machine")
-    return paths
-
-
-def find_authority(key: Path) -> Path:
-    """Return the authority's certificate for a device: in the folder of its private key, or one folder above.
-
-    Raises:
-        InputError: The key or the certificate is missing.
-    """
-    if not key.is_file():
-        raise InputError(
-            f"{key}: is missing; name the private key of this device, a file N.key that `flower keys` wrote"
-        )
-    for folder in (key.parent, key.parent.parent):
-        if (folder / AUTHORITY).is_file():
-            return folder / AUTHORITY
-    raise InputError(
-        f"{key.parent / AUTHORITY}: is missing; copy the file that `flower keys` wrote to the folder of the key"
-    )
-
-
-def _name(common):
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common[:64])])
-
-
-def _certificate(subject, issuer, public_key, limits, hosts):
-    """Builder of an unsigned certificate."""
-    now = datetime.datetime.now(datetime.timezone.utc)
-    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public_key)
-    builder = builder.serial_number(x509.random_serial_number())
-    builder = builder.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + VALID)
-    if hosts:
-        builder = builder.add_extension(x509.SubjectAlternativeName(list(map(_general_name, hosts))), critical=False)
-    return builder.add_extension(limits, critical=True)
+def _write_key(path, form):
+    """Create a private key and write it in PEM."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    files.write_private(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    return key
 
 
 def _general_name(host):
@@ -120,5 +72,57 @@ def _general_name(host):
         return x509.DNSName(host)
 
 
-def _private(key, form):
-    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+def read_public_keys(folder: Path) -> dict[int, bytes]:
+    """Return the public keys of devices in PEM, by client.
+
+    Raises:
+        InputError: The folder has no keys, a file is not a key, or two files have the same one.
+    """
+    paths = {int(each.stem): each for each in (folder / KEYS).glob("*.pub") if each.stem.isdecimal()}
+    if not paths:
+        raise InputError(f"{folder / KEYS}: has no file N.pub, the public key of client N")
+    keys: dict[int, bytes] = {}
+    for client, path in sorted(paths.items()):
+        key = _load(path, serialization.load_ssh_public_key)
+        pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        if pem in keys.values():
+            raise InputError(f"{path}: is also the key of another client; each device needs a key of its own")
+        keys[client] = pem
+    return keys
+
+
+def find_server_files(folder: Path) -> tuple[Path, Path]:
+    """Return the paths of the server's certificate and of its private key.
+
+    Raises:
+        InputError: A file is missing.
+    """
+    for path in (folder / CERTIFICATE, folder / SERVER_KEY):
+        if not path.is_file():
+            raise InputError(f"{path}: is missing; name the folder that `flower keys` wrote on the server's machine")
+    return folder / CERTIFICATE, folder / SERVER_KEY
+
+
+def read_device_files(key: Path) -> tuple[bytes, ec.EllipticCurvePrivateKey]:
+    """Return the authority's certificate, which is in the folder of a device's private key or one above, and the key.
+
+    Raises:
+        InputError: A file is missing, or is not a key.
+    """
+    if not key.is_file():
+        raise InputError(
+            f"{key}: is missing; name the private key of this device, a file N.key that `flower keys` wrote"
+        )
+    for folder in (key.parent, key.parent.parent):
+        if (folder / AUTHORITY).is_file():
+            return (folder / AUTHORITY).read_bytes(), _load(key, serialization.load_ssh_private_key, None)
+    raise InputError(
+        f"{key.parent / AUTHORITY}: is missing; copy the file that `flower keys` wrote to the folder of the key"
+    )
+
+
+def _load(path, load, *arguments):
+    try:
+        return load(path.read_bytes(), *arguments)
+    except ValueError as error:
+        raise InputError(f"{path}: is not a key that `flower keys` wrote: {error}") from error

@@ -4,10 +4,10 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +19,6 @@ from hetero_tf.devices.measured_fleet import MeasuredFleet
 from hetero_tf.devices.messages import (
     ITS_LEVEL,
     NARROWER_LEVELS,
-    Member,
     Message,
     Refused,
     gather,
@@ -39,29 +38,8 @@ from hetero_tf.run.failure import FAILURE, OVERFLOW, RoundFailure
 from hetero_tf.run.federation import Federation
 from hetero_tf.run.learning_process import LearningProcess
 
-# Actions of requests to devices; the first one is sent to every device that connects.
-ACTIONS = ("introduction", "training", "statistics")
-
-
-class Fleet(Protocol):
-    """The connected devices."""
-
-    def members(self, least: int) -> dict[int, Member]:
-        """Return the ready devices by client; does not wait if `least` is 0, see `waiting.WaitingFleet.members`."""
-
-    def request(self, action: str, requests: Mapping[int, Message]) -> dict[int, Message | Refused]:
-        """Send requests to devices and wait for their responses.
-
-        Args:
-            action: One of `ACTIONS`.
-            requests: Requests by client.
-
-        Returns:
-            Responses by client, with arrays as bytes; without devices that did not respond in time or disconnected.
-        """
-
-    def say(self, message: str) -> None:
-        """Print a message."""
+if TYPE_CHECKING:
+    from hetero_tf.devices.waiting import WaitingFleet
 
 
 @dataclass(frozen=True)
@@ -112,9 +90,14 @@ class DeviceRounds:
     """
 
     federation: Federation
-    fleet: Fleet
+    fleet: "WaitingFleet"
     selection: Selection = DEFAULT_SELECTION
     fleet_file: Path | None = None
+    # Claimed numbers of examples of excluded devices that were reported, by client.
+    _reported: dict[int, int] = field(default_factory=dict, init=False)
+    # `{level: {path: float32 array}}` of the last query of each level.
+    _newest_statistics: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False)
+    _measured: MeasuredFleet = field(default_factory=MeasuredFleet, init=False)
     # A plan needs the devices that are connected when its round starts, and may wait for them.
     can_plan_ahead = False
     preparation = ("waiting for devices", None)
@@ -165,11 +148,6 @@ class DeviceRounds:
                     f"Received: {count}"
                 )
         return members
-
-    @functools.cached_property
-    def _reported(self):
-        """Claimed numbers of examples of excluded devices that were reported, by client."""
-        return {}
 
     def run(self, state: State, planned: Sequence[Plan]) -> tuple[State, list[dict]]:
         """Run the planned rounds, see `RoundRunner.run`; rows also count "dropped" and "refused" devices.
@@ -245,10 +223,6 @@ class DeviceRounds:
         text = self._measured.to_yaml()
         if text is not None:
             files.write_atomic(self.fleet_file, text.encode())
-
-    @functools.cached_property
-    def _measured(self):
-        return MeasuredFleet()
 
     def _request(self, action, requests):
         """The responses of devices that are still connected at the end; the others have dropped out."""
@@ -397,11 +371,6 @@ class DeviceRounds:
         """The levels whose devices need statistics of the server for inference."""
         return sorted({member.level for member in self._members(0).values() if member.measures == ITS_LEVEL})
 
-    @functools.cached_property
-    def _newest_statistics(self):
-        """`{level: {path: float32 array}}` of the last query of each level."""
-        return {}
-
     @property
     def _has_statistics(self):
         """True if the model has statistics to query."""
@@ -426,7 +395,10 @@ def _parse_moments(arrays, shapes, dtype):
 
 
 def deployed(
-    process: LearningProcess, fleet: Fleet, selection: Selection = DEFAULT_SELECTION, fleet_file: Path | None = None
+    process: LearningProcess,
+    fleet: "WaitingFleet",
+    selection: Selection = DEFAULT_SELECTION,
+    fleet_file: Path | None = None,
 ) -> LearningProcess:
     """Return the process of a recipe whose clients are the devices of a fleet.
 

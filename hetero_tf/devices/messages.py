@@ -19,14 +19,9 @@ MAX_HEADER_BYTES = 1024
 MAX_EXAMPLES = 10**9
 # The largest float32.
 LARGEST = float(np.finfo(np.float32).max)
-# Largest values of what a device may report: seconds of its local steps, and the totals of its transfers of values.
-LARGEST_TIMES = {
-    "train_seconds": 1e6,
-    "download_bytes": 1e15,
-    "download_seconds": 1e9,
-    "upload_bytes": 1e15,
-    "upload_seconds": 1e9,
-}
+# Largest values of what a device may report: the totals of its transfers of values, and seconds of its local steps.
+TRANSFERS = {"download_bytes": 1e15, "download_seconds": 1e9, "upload_bytes": 1e15, "upload_seconds": 1e9}
+LARGEST_TIMES = {"train_seconds": 1e6, **TRANSFERS}
 # Models whose static batch normalization a device can measure: none, its level's (it also receives the results, which
 # its file needs for inference), or its level's and those of narrower levels.
 NOTHING, ITS_LEVEL, NARROWER_LEVELS = MEASURES = ("nothing", "its level", "narrower levels")
@@ -40,6 +35,10 @@ class Refused(Exception):
     def __init__(self, reason: str, finite: bool = True):
         super().__init__(reason)
         self.finite = finite
+
+
+class Lost:
+    """Response of a device that failed."""
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class TensorFlowClient:
     level: str
 
     def respond(self, action: str, request: Message) -> Message:
-        """Return the response to a request of one of `device_rounds.ACTIONS`.
+        """Return the response to a request of one of `grid.MESSAGE_TYPES`.
 
         Raises:
             messages.Refused: The server sent values that do not fit this device's level.

@@ -5,34 +5,20 @@ response, or after a pause that doubles with every further failure.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from hetero_tf.devices.messages import Member, Message, Refused, parse_member
+from hetero_tf.devices.messages import Lost, Member, Message, Refused, parse_member
 from hetero_tf.recipe.schema import Recipe
+
+if TYPE_CHECKING:
+    from hetero_tf.devices.grid import FlowerNetwork
 
 # Seconds between two polls of the network.
 EVERY = 1.0
 # Maximum number of times that a pause doubles.
 DOUBLINGS = 5
-
-
-class Lost:
-    """Response of a device that failed."""
-
-
-class Network(Protocol):
-    """Connects a server with devices, by the ids of their nodes."""
-
-    def connected(self) -> Iterable[int]:
-        """Return the nodes that are connected."""
-
-    def send(self, action: str, requests: Mapping[int, Message]) -> dict[int, str]:
-        """Send requests; return the id of each that was sent, by node."""
-
-    def receive(self, request: str) -> Message | Refused | Lost | None:
-        """Return the response to a request; None if it has not arrived."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +61,7 @@ class Device:
 
 @dataclass
 class WaitingFleet:
-    """A `device_rounds.Fleet` of the devices of a network.
+    """The devices of a server, by client number.
 
     Attributes:
         network: Connection to the devices.
@@ -88,7 +74,7 @@ class WaitingFleet:
         sleep: Sleeps for some seconds.
     """
 
-    network: Network
+    network: "FlowerNetwork"
     recipe: Recipe
     classes: int
     clients: Mapping[int, int]
@@ -102,9 +88,10 @@ class WaitingFleet:
     _count: int = -1
 
     def members(self, least: int) -> dict[int, Member]:
-        """Return the devices that are ready, by client, see `Fleet`.
+        """Return the devices that are ready, by client.
 
-        Waits until `least` devices are connected, but at most `waiting.patience` seconds after a quorum is ready.
+        Waits until `least` devices are connected, but at most `waiting.patience` seconds after a quorum is ready; does
+        not wait if `least` is 0.
         """
         while True:
             self._update()
@@ -134,9 +121,16 @@ class WaitingFleet:
         return now - self._short_since >= self.waiting.patience
 
     def request(self, action: str, requests: Mapping[int, Message]) -> dict[int, Message | Refused]:
-        """Send requests and wait for responses until the deadline, see `Fleet`.
+        """Send requests to devices and wait for their responses until the deadline.
 
         Training ends with as many responses as a round has clients; devices still busy then are late.
+
+        Args:
+            action: One of `grid.MESSAGE_TYPES`.
+            requests: Requests by client.
+
+        Returns:
+            Responses by client, with arrays as bytes; without devices that did not respond in time or disconnected.
         """
         nodes = {
             node: requests[self.clients[node]]

@@ -16,9 +16,8 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.devices import on_device, tensorflow_client
 from hetero_tf.devices.device_index import DeviceIndex, check_deployable
 from hetero_tf.devices.device_rounds import deployed
-from hetero_tf.devices.job import Job
 from hetero_tf.devices.litert_client import LiteRTClient
-from hetero_tf.devices.machine import Share, build_device, share_of
+from hetero_tf.devices.machine import DeviceSettings, Share, build_device, share_of
 from hetero_tf.devices.messages import (
     ITS_LEVEL,
     MAX_HEADER_BYTES,
@@ -32,7 +31,7 @@ from hetero_tf.devices.messages import (
     to_npy,
 )
 from hetero_tf.devices.tensorflow_client import TensorFlowClient
-from hetero_tf.recipe import load
+from hetero_tf.recipe import load, loads
 
 OVERRIDES = (
     "levels.assignment=fixed",
@@ -216,11 +215,11 @@ def test_device_with_local_data_needs_a_level():
     assert "--level is missing" in refusal(share_of, alone, 1, 7, None)
 
 
-def test_a_device_with_local_data_does_not_standardize_numbers(tmp_path):
+def test_a_device_with_local_data_does_not_standardize_numbers():
     keys = "name: local\npartition.clients: 1\nround.clients: 1\nlevels: {assignment: fixed, mix: a}\n"
-    job = Job(f"base: tiny/table_regression\n{keys}", "local.yaml", (), None, 1, str(tmp_path), client=7, level="a")
+    recipe = loads(f"base: tiny/table_regression\n{keys}", "local.yaml")
     with pytest.raises(InputError, match="must set task='{name: regression, scale: none}'. Received: task: regression"):
-        build_device(job)
+        build_device(DeviceSettings(recipe, None, 1, client=7, level="a"))
 
 
 def bytes_of_round(process, client, level, labels):

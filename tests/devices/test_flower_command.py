@@ -1,4 +1,4 @@
-"""The command `flower` and the processes it starts: keys, refusals, jobs, killed processes, the guard of the port."""
+"""The command `flower`: keys, refusals, restarts of a device, and the requests that the port of the server accepts."""
 
 import asyncio
 import os
@@ -10,11 +10,10 @@ import sys
 import pytest
 from refusals import refusal
 
-from hetero_tf.base.errors import UserError, WorkerLost
 from hetero_tf.cli.commands import flower
 from hetero_tf.cli.flags import parse
-from hetero_tf.devices import certificates, job, processes
-from hetero_tf.devices.endpoints import MOST_BYTES, Guard
+from hetero_tf.devices import certificates, machine
+from hetero_tf.devices.grid import MAX_BODY_BYTES, Guard
 from hetero_tf.recipe import load
 
 x509 = pytest.importorskip("cryptography.x509")
@@ -96,12 +95,12 @@ def test_only_the_server_reads_its_certificates(keys):
 
 
 def test_every_device_has_a_key_pair(keys):
-    paths = certificates.public_keys(keys)
-    assert list(paths) == [0, 1, 2]
-    for client, path in paths.items():
-        private = serialization.load_ssh_private_key((keys / "devices" / f"{client}.key").read_bytes(), None)
-        assert private.public_key() == serialization.load_ssh_public_key(path.read_bytes())
-    assert len({path.read_bytes() for path in paths.values()}) == 3
+    public = certificates.read_public_keys(keys)
+    assert list(public) == [0, 1, 2] and len(set(public.values())) == 3
+    for client, pem in public.items():
+        authority, private = certificates.read_device_files(keys / "devices" / f"{client}.key")
+        assert private.public_key() == serialization.load_pem_public_key(pem)
+        assert authority == (keys / "authority.pem").read_bytes()
 
 
 def test_keys_are_never_written_over(keys):
@@ -111,153 +110,56 @@ def test_keys_are_never_written_over(keys):
     assert (keys / "server.key").read_bytes() == before
 
 
-def test_files_that_are_missing_are_named(keys, tmp_path):
-    assert refusal(certificates.public_keys, tmp_path).startswith(f"{tmp_path / 'devices'}: has no file N.pub")
-    assert refusal(certificates.find_server_files, tmp_path).startswith(f"{tmp_path / 'authority.pem'}: is missing")
+def test_files_that_are_missing_or_damaged_are_named(keys, tmp_path):
+    assert refusal(certificates.read_public_keys, tmp_path).startswith(f"{tmp_path / 'devices'}: has no file N.pub")
+    assert refusal(certificates.find_server_files, tmp_path).startswith(f"{tmp_path / 'server.pem'}: is missing")
     key = tmp_path / "0.key"
-    assert refusal(certificates.find_authority, key).startswith(f"{key}: is missing; name the private key")
+    assert refusal(certificates.read_device_files, key).startswith(f"{key}: is missing; name the private key")
     key.write_bytes(b"")
-    assert refusal(certificates.find_authority, key).startswith(f"{tmp_path / 'authority.pem'}: is missing; copy")
+    assert refusal(certificates.read_device_files, key).startswith(f"{tmp_path / 'authority.pem'}: is missing; copy")
     (tmp_path / "authority.pem").write_bytes(b"")
-    assert certificates.find_authority(key) == tmp_path / "authority.pem"
-    assert certificates.find_authority(keys / "devices" / "1.key") == keys / "authority.pem"
+    assert refusal(certificates.read_device_files, key).startswith(f"{key}: is not a key that `flower keys` wrote")
 
 
-def test_job_is_read_as_written(tmp_path, monkeypatch):
-    work = job.Job("name: x", "x.yaml", ("own.module",), None, 2, str(tmp_path), clients={"12": 0}, client=3, level="c")
-    work.save()
-    monkeypatch.setenv(job.VARIABLE, str(work.file))
-    assert job.current() == work
-
-
-def test_a_run_that_was_refused_is_refused_here_with_its_code(tmp_path):
-    work = job.Job("", "", (), None, 1, str(tmp_path))
-    work.console.write_text("one\ntwo\nhal")
-    work.outcome.write_text('{"refusal": "no such data", "code": 2}')
-    output = []
-    with pytest.raises(UserError, match="no such data") as problem:
-        processes._follow(work, {}, output.append)
-    assert problem.value.code == 2 and output == ["one", "two"]
-    work.outcome.write_text('{"summary": {"rounds": 3}}')
-    assert processes._follow(work, {}, output.append) == {"rounds": 3}
-
-
-@pytest.fixture
-def killed():
-    """A process that was killed."""
-    process = subprocess.Popen(["sleep", "600"])
-    process.kill()
-    process.wait()
-    return process
-
-
-def test_a_killed_process_of_the_server_ends_the_command_with_a_sentence(tmp_path, killed):
-    here = job.Job("", "", (), None, 1, str(tmp_path))
-    with pytest.raises(WorkerLost) as problem:
-        processes._follow(here, {"the training process": killed}, print)
-    assert problem.value.code == 8
-    assert str(problem.value) == (
-        f"the training process was stopped by SIGKILL; see the logs in {tmp_path}; the same command resumes after the "
-        "last finished round"
+def test_a_key_of_two_clients_is_refused(keys, tmp_path):
+    (tmp_path / "devices").mkdir()
+    for client in (0, 4):
+        (tmp_path / "devices" / f"{client}.pub").write_bytes((keys / "devices" / "2.pub").read_bytes())
+    assert refusal(certificates.read_public_keys, tmp_path) == (
+        f"{tmp_path / 'devices' / '4.pub'}: is also the key of another client; each device needs a key of its own"
     )
-    # One that has finished its work may end.
-    here.outcome.write_text('{"summary": {"rounds": 3}}')
-    assert processes._follow(here, {"the training process": killed}, print) == {"rounds": 3}
-
-
-def test_a_killed_process_of_a_device_is_replaced(tmp_path, killed, monkeypatch):
-    started, output, slept = [], [], []
-
-    class Process:
-        returncode = -signal.SIGKILL
-
-        def __init__(self, words, environment, log):
-            started.append(words)
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def poll(self):
-            return self.returncode
-
-    class Node:
-        def poll(self):
-            return None if len(started) < 3 else 4
-
-    monkeypatch.setattr(processes, "_FlowerProgram", Process)
-    monkeypatch.setattr(processes.time, "sleep", slept.append)
-    assert processes._serve_messages(Node(), {}, tmp_path / "log", output.append) == 4
-    assert started == [["clientapp"]] * 3 and slept == [processes.RETRY_PAUSE] * 2
-    assert (
-        output == [f"note: a message got no response: its process was stopped by SIGKILL; see {tmp_path / 'log'}"] * 2
-    )
-
-
-def test_a_run_that_flower_does_not_start_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "_flwr", lambda program, words, environment: ([{"success": False}], "no such app"))
-    with pytest.raises(UserError) as problem:
-        processes._start_run(tmp_path / "app", {}, tmp_path / "log")
-    work = f"Flower's server did not start the run; see {tmp_path / 'log'}: no such app"
-    assert str(problem.value) == work
-    monkeypatch.setattr(processes, "_flwr", lambda program, words, environment: ([{"success": True}], ""))
-    processes._start_run(tmp_path / "app", {}, tmp_path / "log")
-
-
-def test_a_server_that_does_not_answer_the_command_line_is_lost(monkeypatch):
-    def hangs(words, **options):
-        raise subprocess.TimeoutExpired(words, options["timeout"])
-
-    monkeypatch.setattr(processes.subprocess, "run", hangs)
-    with pytest.raises(WorkerLost, match="did not respond within 600 s; start the command again"):
-        processes._flwr("flwr", ["run"], {})
-
-
-def test_settings_of_flower_come_from_the_command_alone(tmp_path, monkeypatch):
-    # This one would open a port without a guard.
-    monkeypatch.setenv("FLWR_INTERNAL_GRPC_CONTROL_API", "1")
-    environment = processes._environment(job.Job("", "", (), None, 1, str(tmp_path)), tmp_path / "flwr")
-    flowers = {name: value for name, value in environment.items() if name.startswith("FLWR_")}
-    assert flowers == {"FLWR_HOME": str(tmp_path / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
-    assert environment["PATH"] == os.environ["PATH"]
 
 
 @pytest.mark.parametrize(
-    ("logs", "code"),
+    ("codes", "messages"),
     [
-        (["Failed to activate", "Failed to activate", "SuperNode ID: 7 ... terminated", "no such certificate"], 3),
-        (["no such certificate"], 3),
+        ([machine.DISCONNECTED, machine.DISCONNECTED, 2], ["the server does not accept the key, or was restarted"]),
+        ([-signal.SIGKILL, 0], ["note: the process of the device was stopped by SIGKILL; it is restarted"]),
     ],
 )
-def test_device_retries_if_the_server_rejects_it_or_was_restarted(logs, code, keys, tmp_path, monkeypatch):
-    waiting, output, slept = list(logs), [], []
+def test_a_device_is_restarted_until_it_fails(codes, messages, monkeypatch):
+    waiting, output, slept = list(codes), [], []
+    monkeypatch.setattr(machine, "run_fork", lambda work: waiting.pop(0))
+    monkeypatch.setattr(machine.time, "sleep", slept.append)
+    settings = machine.DeviceSettings(load("digits"), None, 1, client=3)
+    with pytest.raises(SystemExit) as end:
+        machine.connect(settings, "a:1", b"", None, output.append)
+    assert end.value.code == codes[-1] and slept == [machine.RETRY_PAUSE] * (len(codes) - 1)
+    # Each is reported once.
+    assert output[0] == "client 3 takes part in the run of a:1 until it is stopped"
+    assert [line.split("; retrying")[0] for line in output[1:]] == messages
 
-    class Ended:
-        def __init__(self, words, environment, log):
-            assert environment[job.VARIABLE] == str(tmp_path / "job.json")
-            self.returncode = 0 if words == ["clientapp"] else code
-            if words != ["clientapp"]:
-                assert words[:3] == ["supernode", "--superlink", "a:1"]
-                log.write_text(waiting.pop(0))
 
-        def __enter__(self):
-            return self
+def test_an_error_of_a_device_is_its_exit_code(capsys, tmp_path):
+    pytest.importorskip("ai_edge_litert")
+    settings = machine.DeviceSettings(load("digits"), None, 1, client=0, litert=str(tmp_path))
+    assert machine._run(settings, "a:1", b"", None) == 2
+    assert capsys.readouterr().err.startswith(f"hetero_tf: --litert {tmp_path}: [Errno 2] No such file")
 
-        def __exit__(self, *_):
-            pass
 
-        def poll(self):
-            return self.returncode
-
-    monkeypatch.setattr(processes, "_FlowerProgram", Ended)
-    monkeypatch.setattr(processes.time, "sleep", slept.append)
-    work = job.Job("", "", (), None, 1, str(tmp_path), client=1)
-    assert processes.connect(work, "a:1", keys / "devices" / "1.key", output.append) == code
-    assert waiting == [] and slept == [processes.RETRY_PAUSE] * (len(logs) - 1)
-    # Said once, however often it happens.
-    assert len(output) == 1 + (len(logs) > 1)
+def test_a_fork_ends_with_its_work_or_a_signal():
+    assert machine.run_fork(lambda: 3) == 3
+    assert machine.run_fork(lambda: os.kill(os.getpid(), signal.SIGKILL)) == -signal.SIGKILL
 
 
 def status_for(path, client="10.0.0.9", headers=((b"content-length", b"10"),)):
@@ -281,8 +183,8 @@ def status_for(path, client="10.0.0.9", headers=((b"content-length", b"10"),)):
     ("status", "request_"),
     [
         (200, {"path": "/v1/fleet/push-messages"}),
-        (200, {"path": "/v1/fleet/x", "headers": [(b"Content-Length", str(MOST_BYTES).encode())]}),
-        (413, {"path": "/v1/fleet/x", "headers": [(b"content-length", str(MOST_BYTES + 1).encode())]}),
+        (200, {"path": "/v1/fleet/x", "headers": [(b"Content-Length", str(MAX_BODY_BYTES).encode())]}),
+        (413, {"path": "/v1/fleet/x", "headers": [(b"content-length", str(MAX_BODY_BYTES + 1).encode())]}),
         (411, {"path": "/v1/fleet/x", "headers": []}),
         (411, {"path": "/v1/fleet/x", "headers": [(b"content-length", b"1"), (b"content-length", b"2")]}),
         (411, {"path": "/v1/fleet/x", "headers": [(b"content-length", b"-1")]}),
@@ -329,7 +231,3 @@ print(sorted(map(oct, modes)))
 def test_secrets_are_private_from_their_first_byte(tmp_path):
     done = subprocess.run([sys.executable, "-c", WATCH, tmp_path / "fleet"], capture_output=True, text=True, check=True)
     assert done.stdout == f"{sorted(map(oct, (0o600, 0o700)))}\n"
-
-
-def test_programs_that_are_started_exist():
-    assert processes.CHILD.is_file()

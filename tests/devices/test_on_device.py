@@ -204,11 +204,11 @@ import sys
 
 sys.modules |= dict.fromkeys(("tensorflow", "keras", "tensorflow_datasets", "pyarrow"))
 from hetero_tf.devices import machine
-from hetero_tf.devices.job import Job
 from hetero_tf.devices.messages import Message, to_npy
+from hetero_tf.recipe import loads
 
 recipe, export = sys.argv[1:]
-device = machine.build_device(Job(recipe, "recipe.yaml", (), None, 1, "", client=1, litert=export))
+device = machine.build_device(machine.DeviceSettings(loads(recipe, "recipe.yaml"), None, 1, client=1, litert=export))
 introduction = device.respond("introduction", Message({}, {}))
 weights = {path: to_npy(value) for path, value in device.device.pull().items()}
 report = device.respond("training", Message(weights, {"round": 0, "learning_rate": 0.05}))

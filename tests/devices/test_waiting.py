@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hetero_tf.devices.messages import NARROWER_LEVELS, Member, Message, Refused, build_introduction
-from hetero_tf.devices.waiting import Lost, Waiting, WaitingFleet
+from hetero_tf.devices.messages import NARROWER_LEVELS, Lost, Member, Message, Refused, build_introduction
+from hetero_tf.devices.waiting import Waiting, WaitingFleet
 from hetero_tf.recipe import load
 
 RECIPE = load("digits", ("partition.clients=5", "round.clients=3", "levels.assignment=fixed"))

@@ -45,7 +45,7 @@ NOT_QUICK = {
     f"base/{name}" for name in ("replicas", "graph_random", "picture_decoding", "sound_decoding", "written_gradient")
 }
 NOT_QUICK |= {"data/inputs", "reports/describe"}
-NOT_QUICK |= {f"devices/{name}" for name in ("apps", "device_index", "device_rounds", "tensorflow_client")}
+NOT_QUICK |= {f"devices/{name}" for name in ("device_index", "device_rounds", "tensorflow_client")}
 SLOW = {"tensorflow", "keras", "tensorflow_datasets"}
 
 

@@ -30,7 +30,7 @@ class HonestDevice:
         self.member = Member(client, names[client % len(names)], examples, labels, NARROWER_LEVELS)
 
     def respond(self, action, request):
-        """The answer to a question of one of `fleet.ACTIONS`."""
+        """The answer to a question of one of `grid.MESSAGE_TYPES`."""
         process, dtype = self.process, self.process.setup.layout.dtype
         if action == "introduction":
             return build_introduction(self.member, process.recipe)

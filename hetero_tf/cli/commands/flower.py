@@ -1,16 +1,15 @@
 """`flower`: trains a recipe on real devices with Flower: `keys`, then `server` here and `client` on each device."""
 
-import shutil
+import contextlib
 from pathlib import Path
 
 from absl.flags import FlagValues
 
-from hetero_tf.base import children, exits
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import InputError, UserError, did_you_mean, require_modules
+from hetero_tf.base.errors import InputError, did_you_mean, require_modules
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.flags import program_name
-from hetero_tf.cli.open_run import check_level, command_line, run_dir_of
+from hetero_tf.cli.open_run import build_settings, check_level
 from hetero_tf.recipe.schema import Recipe
 
 USAGE, SUMMARY = "flower server|client|keys", "trains on real devices connected by Flower"
@@ -49,20 +48,47 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     require_modules("flower", ("cryptography",) if role == "keys" else ("cryptography", "flwr"), "flower")
     if role == "keys":
         return _make_keys(recipe, flags, console, host)
-    from hetero_tf.devices import processes
+    check_level(recipe, flags)
+    return _serve(recipe, flags, console, host, port) if role == "server" else _connect(recipe, flags, console)
 
-    # The folder is kept if an error message points to it.
-    work = exits.make_temporary_folder("hetero_tf-flower-")
-    job = _build_job(recipe, flags, role, str(work))
-    with exits.before_exit(lambda: shutil.rmtree(work)):
-        if role == "server":
-            summary = processes.serve(
-                job, processes.Address(host, port), Path(flags.certificates).absolute(), console.say
-            )
-            shutil.rmtree(work)
-            return summary
-        code = processes.connect(job, flags.address, Path(flags.key).absolute(), console.say)
-    raise UserError(f"Flower's program {children.describe_exit(code)}, see {work}; the same command connects again")
+
+def _serve(recipe, flags, console, host, port):
+    """Train the recipe with the devices that connect."""
+    from hetero_tf.devices import certificates, fleet_api
+
+    folder = Path(flags.certificates)
+    keys = certificates.read_public_keys(folder)
+    with fleet_api.serve(host, port, *certificates.find_server_files(folder), keys) as (grid, clients):
+        console.say(f"devices can connect to {flags.address}: {len(clients)} keys are registered")
+        settings = build_settings(recipe, flags)
+        from hetero_tf.devices.device_rounds import Selection, deployed
+        from hetero_tf.devices.grid import FlowerNetwork
+        from hetero_tf.devices.waiting import Waiting, WaitingFleet
+        from hetero_tf.run import experiment
+        from hetero_tf.runs.run_folder import RunFolder
+
+        selection = Selection(flags.over_selection, flags.quorum, flags.max_examples)
+        deadline = flags.patience if flags.deadline is None else flags.deadline
+        waiting = Waiting(deadline, flags.patience, selection.quorum_size(recipe.round.clients))
+        fleet_file = RunFolder(settings.run_dir).fleet
+
+        @contextlib.contextmanager
+        def on_fleet(build, console, display):
+            with experiment.simulated(build, console, display) as process:
+                network = FlowerNetwork(grid, console.say)
+                fleet = WaitingFleet(network, process.recipe, process.family.classes, clients, waiting, console.say)
+                yield deployed(process, fleet, selection, fleet_file)
+
+        return experiment.train(recipe, settings, console, on_fleet)
+
+
+def _connect(recipe, flags, console):
+    """Run a device until it is stopped."""
+    from hetero_tf.devices import certificates, machine
+
+    credentials = certificates.read_device_files(Path(flags.key))
+    settings = machine.DeviceSettings(recipe, flags.data_dir, flags.threads, flags.client, flags.level, flags.litert)
+    return machine.connect(settings, flags.address, *credentials, console.say)
 
 
 def _make_keys(recipe, flags, console, host):
@@ -81,34 +107,3 @@ def _make_keys(recipe, flags, console, host):
         f"client N the files {certificates.AUTHORITY} and {certificates.KEYS}/N.key and nothing else"
     )
     return {"folder": flags.out, "clients": clients}
-
-
-def _build_job(recipe, flags, role, work):
-    """Return the `Job` of this machine."""
-    from hetero_tf.devices.job import Job
-
-    check_level(recipe, flags)
-    return Job(
-        recipe=recipe.source,
-        path=recipe.path,
-        plugins=tuple(flags.plugin or ()),
-        data_dir=_absolute(flags.data_dir),
-        threads=flags.threads,
-        work=work,
-        run_dir=_absolute(run_dir_of(recipe, flags)) if role == "server" else None,
-        command=command_line(),
-        allow_other_machine=flags.allow_other_machine,
-        patience=flags.patience,
-        deadline=flags.deadline,
-        quorum=flags.quorum,
-        over_selection=flags.over_selection,
-        max_examples=flags.max_examples,
-        client=flags.client or 0,
-        level=flags.level,
-        litert=_absolute(flags.litert),
-    )
-
-
-def _absolute(path):
-    """Return an absolute path, for a process with another working folder."""
-    return None if path is None else str(Path(path).absolute())
