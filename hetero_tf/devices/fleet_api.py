@@ -100,7 +100,7 @@ def _running_task(state):
     run_id = state.create_run("", "", "", {}, FEDERATION, None, ACCOUNT[0], "flwr-serverapp")
     (run,) = state.get_run_info(run_ids=[run_id])
     task_id = run.primary_task_id
-    grid = HttpGrid(token=state.claim_task(task_id))
+    grid: Any = HttpGrid(token=state.claim_task(task_id))
     state.activate_task(task_id)
     (task,) = state.get_tasks(task_ids=[task_id])
     # The names of the server's functions are those of the methods in lower case, with underscores.
