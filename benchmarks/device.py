@@ -75,9 +75,8 @@ def measured(process, state, level, steps, folder):
     """A row of the table."""
     from simulated import Simulated
 
-    from hetero_tf.export import formats
+    from hetero_tf.export import formats, task_of
     from hetero_tf.export.formats import ConversionSource, litert_train
-    from hetero_tf.export.kinds import task_of
 
     plan = process.plan(0, cohort=range(len(process.partition.train)))
     slot = int(np.flatnonzero(plan.levels == process.recipe.levels.names.index(level))[0])

@@ -101,7 +101,7 @@ def requests(about):
     if spec_of_input["dtype"] == "float32":
         made = {f"batch {count}": rng.random((count, *spec_of_input["shape"][1:]), np.float32) for count in BATCHES}
         return {**made, "one": made["batch 1"]}, name
-    words, segment = spec.get("words") or spec["mask_token_id"] + 1, spec.get("segment") or spec["length"]
+    words, segment = spec.get("words") or 2, spec.get("segment") or spec["fields"][0]["length"]
     # A model that reads full rows has one length.
     lengths = LENGTHS if spec_of_input["shape"][1] is None else ()
     made = {f"length {length}": rng.integers(0, words, (1, length), np.int32) for length in lengths}

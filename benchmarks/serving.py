@@ -242,7 +242,7 @@ def main():
     arguments = parse()
     source = max((arguments.folder / arguments.level).iterdir(), key=lambda path: int(path.name))
     spec = json.loads((source / "export.json").read_text("utf-8"))["input"]
-    shape = (50, spec["height"], spec["width"], spec["channels"])
+    shape = (50, *spec["fields"][0]["shape"])
     images = np.random.default_rng(0).random(shape).astype(np.float32)
     import tensorflow as tf
 

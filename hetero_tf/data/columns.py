@@ -1,16 +1,15 @@
 """Table columns and the encoding of their values as features."""
 
-import csv
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 
-from hetero_tf.base.errors import InputError, did_you_mean
-from hetero_tf.data.dates import DATE_EXAMPLES, PARTS, DateOrder, date_features, parse_date
+from hetero_tf.base.errors import InputError
+from hetero_tf.data.dates import PARTS, DateOrder
 
 # A digit after a leading zero, as in 007 and -01.5.
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
@@ -78,88 +77,10 @@ class Column:
             return tuple(f"{self.name}.{part}" for part in PARTS)
         return (self.name, f"{self.name}.missing") if self.marks_missing else (self.name,)
 
-    def encode(self, value: str) -> list[float]:
-        """Returns the features of a value.
-
-        Raises:
-            InputError: The value is neither a finite number, a date nor a known category, as the column requires.
-        """
-        value = normalize(value)
-        missing = is_missing(value) and value not in self.categories
-        if missing and self.fill is not None:
-            value = self.fill
-        elif self.notation != "plain":
-            value = to_plain_number(value, self.notation)
-        if self.categories:
-            return self._encode_category(value)
-        if self.date:
-            return self._encode_date(value, self.date)
-        number = parse_number(value, self.name)
-        return [number, float(missing)] if self.marks_missing else [number]
-
-    def _encode_category(self, value):
-        if value not in self.categories:
-            raise InputError(
-                f"column {self.name!r} must be one of {', '.join(self.categories[:10])}"
-                f"{', ...' if len(self.categories) > 10 else ''}. Received: {value!r}"
-                f"{did_you_mean(value, self.categories)}"
-            )
-        index = self.categories.index(value)
-        return [float(index == one) for one in range(len(self.categories))] if self.one_hot else [float(index)]
-
-    def _encode_date(self, value, order):
-        date = parse_date(value, order)
-        if date is None:
-            raise InputError(f"column {self.name!r} must be a date such as {DATE_EXAMPLES[order]}. Received: {value!r}")
-        return date_features(date)
-
 
 def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
     """Names of the features of all columns, in order."""
     return tuple(name for column in columns for name in column.features)
-
-
-def parse_row(row: str, columns: Sequence[Column]) -> dict[str, str]:
-    """Returns the values of a row written as text by column name.
-
-    Args:
-        row: Comma-separated values in column order, `5.1,red`, or named values in any order, `size=5.1,colour=red`.
-        columns: Columns of the table.
-
-    Raises:
-        InputError: A column has no value or two values.
-    """
-    values = next(csv.reader([row], skipinitialspace=True), [])
-    names = [column.name for column in columns]
-    fields = [value.partition("=") for value in values]
-    if any(sign and name.strip() in names for name, sign, _ in fields):
-        named = {name.strip(): value for name, _, value in fields}
-    else:
-        named = dict(zip(names, values))
-    if len(values) != len(names) or set(named) != set(names):
-        raise InputError(
-            f"a row must have a value for each column, {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}, "
-            f"separated by commas: `1,2`, or `NAME=1,NAME=2` in any order. Received: {row!r}"
-        )
-    return named
-
-
-def encode_values(values: Mapping[str, str], columns: Sequence[Column]) -> list[float]:
-    """Returns the features of a row.
-
-    Args:
-        values: Texts by column name; values of other columns are ignored.
-        columns: Columns of the table.
-
-    Raises:
-        InputError: A column has no value or an invalid one.
-    """
-    features = []
-    for column in columns:
-        if column.name not in values:
-            raise InputError(f"has no value for column {column.name!r}")
-        features += column.encode(values[column.name])
-    return features
 
 
 def is_missing(text: str) -> bool:

@@ -278,7 +278,7 @@ def _array_statistics(arrays, rows):
 
 @dataclass(frozen=True)
 class _Kind:
-    """Requirements on the examples of a kind of data; a new kind also needs an entry in `inputs` and `export.kinds`."""
+    """Requirements on the examples of a kind of data; a new kind also needs an input and a codec."""
 
     description: str
     dtypes: tuple

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -15,6 +14,7 @@ from hetero_tf.base.hardware import check_memory
 from hetero_tf.base.typed_json import from_json
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.fields import column_fields, repair_rows
 from hetero_tf.data.named_arrays import NamedArray
 from hetero_tf.data.targets import LABEL_MAP, LABEL_SET, NUMBERS
 
@@ -74,7 +74,7 @@ class Description:
         for column in self.columns or ():
             if column.fill is not None:
                 # Raises `InputError` for a fill value that is none of the column.
-                column.encode("")
+                column_fields((column,), np.zeros(column.width).tolist())
 
 
 def _is_valid(array):
@@ -186,17 +186,14 @@ def _draw_split(rng, value, shape, statistics):
     elif statistics is not None:
         x = statistics[0] + statistics[1] * rng.standard_normal(shape)
         x = x if value.base_channels is None else x - x[:, -1:]
+        if kind == "table" and value.columns is not None:
+            x = repair_rows(column_fields(value.columns, statistics[0].tolist()), x)
     else:
         low, high = value.range
         x = np.clip(low + (high - low) * rng.random(shape), low, high)
         # Later checks compare the normalisation with the range.
         x.flat[:2] = low, high
     return Split(x.astype(value.dtype), None if kind == "text" else _example_targets(value, shape, classes))
-
-
-def build_columns(columns: Sequence[Sequence] | None) -> tuple[Column, ...] | None:
-    """Build the columns of a table from their fields; None stays None."""
-    return None if columns is None else from_json(tuple[Column, ...], columns, "columns")
 
 
 def _example_targets(value, shape, classes):

@@ -1,6 +1,6 @@
 """Encodes sentences as padded rows of word ids: lower-case words and their vocabulary.
 
-Exports repeat both steps in their graph (`export/sequences.py`): convert to lower case, then split at `SIGNS`.
+Exports repeat both steps in their graph (`graph_tokenizer`): convert to lower case, then split at `SIGNS`.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Tokenizers: split the words of a text into tokens. Exports repeat them in their graph (`export/tokens.py`)."""
+"""Tokenizers: split the words of a text into tokens. Exports repeat them in their graph (`graph_tokenizer`)."""
 
 import re
 import sys

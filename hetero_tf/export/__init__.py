@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import files
+from hetero_tf.base import files, registry
 from hetero_tf.base.errors import DiskProblem, InputError, shorten_repr
 from hetero_tf.base.version import __version__
 from hetero_tf.data.described import DescribedDataset
@@ -28,9 +28,10 @@ from hetero_tf.evaluation import calibration
 from hetero_tf.export import formats, saved_model, warmup
 from hetero_tf.export.card import CARD, model_card
 from hetero_tf.export.formats import ConversionSource
-from hetero_tf.export.kinds import task_of
+from hetero_tf.export.labelled import LabelledTask
 from hetero_tf.export.measured import check_outputs, reference_logits, warning_of
-from hetero_tf.export.predictions import describe_items
+from hetero_tf.export.positions import MaskedTextTask, NextWordTask
+from hetero_tf.export.task import ExportTask
 from hetero_tf.models.state import State
 from hetero_tf.run.learning_process import LearningProcess
 from hetero_tf.runs import plain_json
@@ -84,6 +85,17 @@ def export(
         return publish(draft, version), about
 
 
+def task_of(process: LearningProcess, model: keras.Model) -> ExportTask:
+    """Return the export task of a model, which its input may define, see `inputs`."""
+    source = registry.find("inputs", process.recipe.input.name)
+    if hasattr(source, "export_task"):
+        return source.export_task(process, model)
+    if process.dataset.kind != "text":
+        return LabelledTask(process, model)
+    is_next_word = getattr(source, "TASK", None) == NextWordTask.KIND
+    return (NextWordTask if is_next_word else MaskedTextTask)(process, model)
+
+
 def _write_model(task, level, draft, folder, others):
     """Write the SavedModel and other formats into a draft; return their entries in `export.json`."""
     # The SavedModel copies the vocabulary, so its source file can be deleted.
@@ -96,8 +108,8 @@ def _write_model(task, level, draft, folder, others):
         # One name per line, in a path that mobile tools read.
         files.write_new(draft / LABELS, "".join(f"{name}\n" for name in task.process.dataset.class_names).encode())
     predict, reference, digest = saved_model.load_runtime(draft), reference_logits(task), _weights_sha256(task.model)
-    entry = _compare(task, reference, predict, str(folder), "these files")
-    function, portable_specs = endpoints[task.PORTABLE_SIGNATURE]
+    entry = _compare(task, reference, predict, "serving_default", str(folder), "these files")
+    function, portable_specs = endpoints[task.portable_signature]
     source = ConversionSource(draft, task, function, portable_specs, level, digest)
     return {
         "signatures": signatures,
@@ -109,12 +121,12 @@ def _write_model(task, level, draft, folder, others):
     }
 
 
-def _compare(task, reference, predict, name, subject, exact=True):
+def _compare(task, reference, predict, signature, name, subject, exact=True):
     """Compare an exported model with the trained one, and measure it; return the results for `export.json`."""
-    difference = check_outputs(task, reference, predict, name, exact)
+    difference = check_outputs(task, reference, predict, signature, name, exact)
     measured = {"on": "nothing, since the data were missing at the export"}
     if not isinstance(task.process.dataset, DescribedDataset):
-        measured = {**task.measure(predict), "on": f"the whole test set, by {subject}"}
+        measured = {**task.measure(predict, signature), "on": f"the whole test set, by {subject}"}
     return {
         "measured": measured,
         "largest_difference_of_logits": difference,
@@ -157,7 +169,7 @@ def _write_format(name, source, reference, float_metrics):
         "file": module.FILE,
         "signature": source.signature,
         "bytes": path.stat().st_size,
-        **_compare(source.task, reference, predict, str(path), "this file", module.EXACT),
+        **_compare(source.task, reference, predict, source.signature, str(path), "this file", module.EXACT),
         **details,
     }
     warning = None if module.EXACT else warning_of(entry, float_metrics)
@@ -192,7 +204,7 @@ def _describe(task, state, level):
         "data": {"name": dataset.name, "sha256": dataset.sha256, "stand_in_for": missing},
         "classes": dataset.classes,
         "class_names": dataset.class_names and list(dataset.class_names),
-        "items": describe_items(task),
+        "items": task.items,
         "versions": {"hetero_tf": __version__, "tensorflow": tf.__version__, "keras": keras.__version__},
     }
 

@@ -1,15 +1,16 @@
 """MODEL_CARD.md: description, metrics and usage of an exported model."""
 
 import json
+import re
 from math import prod
 
 import numpy as np
+import yaml
 
 from hetero_tf.base.console import format_metrics
 from hetero_tf.base.escaping import escape_markdown, join_shell, quote_shell
 from hetero_tf.base.metrics import find_metric
-from hetero_tf.export.card_metadata import front_matter
-from hetero_tf.export.examples import SENTENCES, example_row
+from hetero_tf.export.examples import example_request
 
 CARD = "MODEL_CARD.md"
 ADDRESS = "http://127.0.0.1:8501/v1/models"
@@ -20,6 +21,20 @@ MAX_CLASSES = 20
 LICENSE = "Weights: not stated. The license of the data may restrict them. Code of hetero_tf: Apache-2.0."
 # Names of a file by the input for its bytes.
 FILES = {"audio_bytes": "clip.wav", "image_bytes": "picture.png"}
+# Pipeline of the Hub by the kind of the input and the task; an input alone covers its other tasks.
+PIPELINES = {
+    ("images", "segmentation"): "image-segmentation",
+    ("images", "classification"): "image-classification",
+    ("images", "binary"): "image-classification",
+    ("audio", "classification"): "audio-classification",
+    ("sequences", "classification"): "text-classification",
+    ("table", "classification"): "tabular-classification",
+    ("table", "binary"): "tabular-classification",
+    ("table", "regression"): "tabular-regression",
+    ("series", "regression"): "time-series-forecasting",
+    ("text", None): "fill-mask",
+    ("next_word", None): "text-generation",
+}
 
 
 def model_card(about: dict, calls: str, notes: list[str]) -> str:
@@ -87,11 +102,11 @@ def _run_metrics(about):
 def _curl_lines(about):
     """Return a curl command for each signature with a short request."""
     url = f"{ADDRESS}/{about['level']}"
-    lines = [_curl_line(name, spec["inputs"], about["input"], url) for name, spec in about["signatures"].items()]
+    lines = [_curl_line(name, spec["inputs"], about, url) for name, spec in about["signatures"].items()]
     return "".join(line for line in lines if line) or f"{join_shell(['curl', f'{url}/metadata'])}\n"
 
 
-def _curl_line(signature, inputs, about_input, url):
+def _curl_line(signature, inputs, about, url):
     """Return a curl command that sends one example; None if it is too long."""
     file = next((FILES[name] for name in inputs if name in FILES), None)
     if file is not None:
@@ -101,12 +116,12 @@ def _curl_line(signature, inputs, about_input, url):
     shapes = {name: [1 if size is None else size for size in spec["shape"]] for name, spec in inputs.items()}
     if sum(map(prod, shapes.values())) > MAX_NUMBERS:
         return None
-    zeros = {name: np.zeros(shape[1:], int).tolist() for name, shape in shapes.items()}
-    example: object = zeros if len(inputs) > 1 else next(iter(zeros.values()))
-    if any(spec["dtype"] == "string" for spec in inputs.values()):
-        kind = about_input.get("kind")
-        example = example_row(about_input) if kind == "table" else SENTENCES.get(kind, "")
-    body = json.dumps({"signature_name": signature, "instances": [example]})
+    request = example_request(about)
+    if signature != request["signature_name"]:
+        zeros = {name: np.zeros(shape[1:], int).tolist() for name, shape in shapes.items()}
+        example = zeros if len(inputs) > 1 else next(iter(zeros.values()))
+        request = {"signature_name": signature, "instances": [example]}
+    body = json.dumps(request)
     return f"{join_shell(['curl', '-d', body, f'{url}:predict'])}\n"
 
 
@@ -138,3 +153,39 @@ def _tensors(specs):
         return f"{escape_markdown(name)} {spec['dtype']} [{sizes}]"
 
     return ", ".join(format_spec(name, spec) for name, spec in specs.items())
+
+
+def front_matter(about: dict) -> str:
+    """Return the YAML block of a card, with the delimiters.
+
+    Args:
+        about: Contents of `export.json`.
+    """
+    kind, task = about["input"].get("kind"), about["task"]
+    pipeline = PIPELINES.get((kind, task), PIPELINES.get((kind, None)))
+    measured = {name: value for name, value in about["measured"].items() if name != "on" and value is not None}
+    metadata = {
+        # The weights have no license unless their owner states one.
+        "license": "unknown",
+        "library_name": "tensorflow",
+        "tags": ["federated-learning", "hetero_tf", about["method"]["submodel"]],
+        **({"pipeline_tag": pipeline} if pipeline else {}),
+        "metrics": list(measured),
+        "model-index": [
+            {"name": f"{about['recipe']}-{about['level']}", "results": [_result(about, pipeline, measured)]}
+        ],
+    }
+    if not measured:
+        del metadata["metrics"], metadata["model-index"]
+    return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---\n\n"
+
+
+def _result(about, pipeline, measured):
+    name = about["data"]["name"]
+    return {
+        "task": {"type": pipeline or about["task"]},
+        "dataset": {"name": name, "type": re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"), "split": "test"},
+        "metrics": [
+            {"type": metric, "value": float(value), "name": f"test {metric}"} for metric, value in measured.items()
+        ],
+    }

@@ -8,8 +8,8 @@ import tensorflow as tf
 from hetero_tf.base import seeds
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.partitions.partition import ClientExamples, label_mask
+from hetero_tf.export import task_of
 from hetero_tf.export.formats import ConversionSource
-from hetero_tf.export.kinds import task_of
 from hetero_tf.export.local_step import NATIVE, UNIFORM, build_local_step
 from hetero_tf.export.task import ExportTask
 
@@ -139,7 +139,8 @@ def example_inputs(task: ExportTask, specs: dict, rng: np.random.Generator) -> d
         label = data.x[rows, : shape[1]].astype(np.int32)
         inputs = {"token_ids": np.where(rng.random(shape) < 0.15, np.int32(process.dataset.classes), label)}
     else:
-        label, inputs = tf.gather(targets, rows).numpy(), task.request(data.x[rows])
+        label = tf.gather(targets, rows).numpy()
+        inputs = task.request(data.x[rows], task.portable_signature)
     draws = {
         name: (rng.integers(0, 2**16, spec.shape) / 2**16).astype(np.float32)
         for name, spec in specs.items()

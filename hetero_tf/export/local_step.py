@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from hetero_tf.export import portable_gradients
-from hetero_tf.export.portable_erf import erf
+from hetero_tf.export.portable_gradients import erf
+from hetero_tf.export.positions import NextWordTask
 from hetero_tf.export.task import ExportTask
-from hetero_tf.export.text import TextTask
 from hetero_tf.layers.dropout import STEPS, Dropout
 from hetero_tf.layers.gelu import GELU
 from hetero_tf.models.variables import all_layers, constants, queried, values
@@ -93,7 +93,7 @@ class LocalStep:
             rows = {name: tf.TensorSpec((examples, positions), tf.int32) for name in ("token_ids", "label")}
         else:
             shape = process.input.shape(process.dataset.train.x)
-            rows = {self.task.INPUT_NAME: tf.TensorSpec((examples, *shape), tf.float32)}
+            rows = {self.task.portable_input: tf.TensorSpec((examples, *shape), tf.float32)}
             rows["label"] = tf.TensorSpec((examples, *targets.shape[1:]), targets.dtype)
 
         def forward(batch):
@@ -104,15 +104,18 @@ class LocalStep:
             **rows,
             "present": tf.TensorSpec((process.family.classes,), tf.bool),
             "learning_rate": tf.TensorSpec((), tf.float32),
-            **_draw_specs(self.row_model.model, forward, rows[self.task.INPUT_NAME]),
+            **_draw_specs(self.row_model.model, forward, rows[self.task.portable_input]),
         }
 
     def statistics_inputs(self) -> dict[str, tf.TensorSpec]:
         """Return the input specs of `moments`: examples and draws of a step, for a batch of any size."""
         task = self.task
-        positions = task.segment if isinstance(task, TextTask) else 1
-        example = self.inputs(1, positions)[task.INPUT_NAME]
-        specs = {task.INPUT_NAME: example, **_draw_specs(task.model, lambda x: task.model(x, training=True), example)}
+        positions = task.segment if isinstance(task, NextWordTask) else 1
+        example = self.inputs(1, positions)[task.portable_input]
+        specs = {
+            task.portable_input: example,
+            **_draw_specs(task.model, lambda x: task.model(x, training=True), example),
+        }
         return {name: tf.TensorSpec((None, *spec.shape[1:]), spec.dtype) for name, spec in specs.items()}
 
     def moments(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -157,8 +160,8 @@ class LocalStep:
             return self.row_model.call(rows, self.row_model.shapes, tf.zeros([1, 1], tf.int32), batch[None])
 
     def _model_inputs(self, inputs):
-        batch = inputs[self.task.INPUT_NAME]
-        return batch if isinstance(self.task, TextTask) else self.task.model_inputs(batch)
+        batch = inputs[self.task.portable_input]
+        return batch if isinstance(self.task, NextWordTask) else self.task.model_inputs(batch)
 
     def _apply_gradients(self, rows, gradients, norm, learning_rate):
         """Apply the optimizer to clipped gradients."""

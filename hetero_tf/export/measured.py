@@ -33,14 +33,15 @@ def reference_logits(task: ExportTask) -> list[np.ndarray]:
 
 
 def check_outputs(
-    task: ExportTask, reference: list[np.ndarray], predict: Callable, name: str, exact: bool = True
+    task: ExportTask, reference: list[np.ndarray], predict: Callable, signature: str, name: str, exact: bool = True
 ) -> float:
     """Compare the logits of an exported model with those of the Keras model.
 
     Args:
         task: Task of the export.
         reference: Logits of the Keras model, see `reference_logits`.
-        predict: `(**inputs) -> outputs` of the exported model.
+        predict: `(**inputs) -> outputs` of a signature of the exported model.
+        signature: Its name.
         name: Name of the exported model, for the message.
         exact: Whether a large difference is an error; NaN always is.
 
@@ -52,7 +53,7 @@ def check_outputs(
     """
     test, start, differences = task.process.dataset.test.x, 0, []
     for logits in reference:
-        request = task.request(test[start : start + len(logits)])
+        request = task.request(test[start : start + len(logits)], signature)
         differences.append(np.max(np.abs(task.outputs_of(predict(**request)) - logits)))
         start += len(logits)
     # A NaN passes through NumPy's maximum.

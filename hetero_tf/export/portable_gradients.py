@@ -11,6 +11,24 @@ from collections.abc import Callable
 import tensorflow as tf
 
 PREFIX = "HeteroTFPortable"
+# The error function is 1 for larger values. Coefficients start with that of the highest power.
+ERF_IS_ONE = 3.7439211627767994
+ERF_NUMERATOR = (
+    2.2905065861350646e-4,
+    3.4082910107109506e-3,
+    5.0955695062380861e-2,
+    1.8520832239976145e-1,
+    1.128379143519084,
+)
+ERF_DENOMINATOR = (
+    -1.1791602954361697e-7,
+    2.3547966471313185e-5,
+    1.0179625278914885e-3,
+    1.4070470171167667e-2,
+    1.1098505178285362e-1,
+    4.9746925110067538e-1,
+    1.0,
+)
 
 
 def gradients(function: Callable, values: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor], list]:
@@ -235,3 +253,21 @@ PORTABLE = {
 }
 for _name, _function in PORTABLE.items():
     tf.RegisterGradient(PREFIX + _name)(_function)
+
+
+def erf(values: tf.Tensor) -> tf.Tensor:
+    """Return the error function of float32 values within 4e-7, as a quotient of two polynomials.
+
+    Reference: the coefficients of XLA for float32 (openxla/xla).
+    """
+    values = tf.clip_by_value(values, -ERF_IS_ONE, ERF_IS_ONE)
+    squared = tf.square(values)
+    return values * _polynomial(squared, ERF_NUMERATOR) / _polynomial(squared, ERF_DENOMINATOR)
+
+
+def _polynomial(values, coefficients):
+    """Evaluate a polynomial; the coefficient of the highest power comes first."""
+    total = tf.fill(values.shape, tf.constant(coefficients[0], values.dtype))
+    for coefficient in coefficients[1:]:
+        total = total * values + coefficient
+    return total

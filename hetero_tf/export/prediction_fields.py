@@ -8,9 +8,8 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS, POSITIONS
-from hetero_tf.export.masked_text import MASK
+from hetero_tf.export.positions import MASK, TOP
 from hetero_tf.export.prediction_items import ItemForm
-from hetero_tf.export.text import TOP
 
 # Kinds whose models predict words; the others predict the targets of their task.
 WORDS = ("text", "next_word")

@@ -16,13 +16,11 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError, UserError, did_you_mean, shorten_repr
 from hetero_tf.base.files import open_file, read_bytes, read_errors
-from hetero_tf.base.sound_files import FULL_SCALE
-from hetero_tf.data.audio import SOUNDS, read_file
-from hetero_tf.data.column_targets import read_numbers
-from hetero_tf.data.columns import Column, encode_values, parse_row
-from hetero_tf.data.folder import PICTURES, iterate_files
-from hetero_tf.data.picture_files import LARGEST_FILE, decode_picture, picture_header
-from hetero_tf.data.table_files import DELIMITERS, JSON_LINES, TAB_ENDINGS, TABLE_ENDINGS, read_table
+from hetero_tf.data.codecs import Field, series, words
+from hetero_tf.data.columns import parse_number
+from hetero_tf.data.folder import iterate_files
+from hetero_tf.data.picture_files import LARGEST_FILE, picture_header
+from hetero_tf.data.table_files import DELIMITERS, JSON_LINES, TAB_ENDINGS, TABLE_ENDINGS
 from hetero_tf.data.targets import LABEL
 
 # A missing file with one of these endings is never a sentence.
@@ -43,24 +41,28 @@ class ItemForm:
         targets: Form of the targets, see `data.targets`.
         classes: Number of classes, targets or words.
         class_names: Names of the classes or targets; empty for words.
-        columns: Columns of a table, or channels of series; None for other kinds or if they are unknown.
-        shape: Shape of a picture [height, width, channels], series [time, channels] or clip; None for other kinds.
-        text: Column of the text in a file with several.
+        fields: Fields of an item; a text has the name of its column in a file with several.
         labels: Columns of the targets; a single label is compared with the prediction.
         header: Whether the first line of a table contains the column names.
-        rate: Samples per second of a clip; None for other kinds.
     """
 
     kind: str
     targets: str
     classes: int
     class_names: tuple[str, ...]
-    columns: tuple[Column, ...] | None
-    shape: tuple[int, ...] | None
-    text: str
+    fields: tuple[Field, ...]
     labels: tuple[str, ...]
     header: bool
-    rate: int | None = None
+
+    @property
+    def codec(self) -> Any:
+        """The codec of the first field."""
+        return self.fields[0].codec
+
+    @property
+    def is_text(self) -> bool:
+        """True if the items are texts."""
+        return isinstance(self.codec, words.Codec)
 
     def to_label(self, name: str) -> str | None:
         """Return a name if it is the label of an example with one label, else None."""
@@ -69,7 +71,7 @@ class ItemForm:
     @property
     def required(self) -> list[str]:
         """Columns that a file of rows or texts must have."""
-        return [self.text] if self.columns is None else [column.name for column in self.columns]
+        return [field.name for field in self.fields]
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,8 @@ class Item:
 
     Attributes:
         source: Path of a picture or clip, FILE:LINE of a row or text in a file, or the row or text of the command line.
-        value: Pixels of a picture in 0..1, samples of a clip in -1..1, numbers [time, channels] of a series, features
-            of a row, or UTF-8 text; None if the item is invalid.
+        value: Value of each field: pixels of a picture in 0..1, samples of a clip in -1..1, numbers [time, channels] of
+            a series, numbers and texts of a row, or a UTF-8 text; None if the item is invalid.
         error: Reason why the item cannot be read; None if it is valid.
         label: Name of its class; None if unknown.
         fields: Texts of a row by column name.
@@ -87,7 +89,7 @@ class Item:
     """
 
     source: str
-    value: Any = None
+    value: tuple | None = None
     error: str | None = None
     label: str | None = None
     fields: dict[str, str] = field(default_factory=dict)
@@ -100,7 +102,7 @@ def open_items(inputs: Sequence[str], form: ItemForm, on_note: Callable[[str], o
     Args:
         inputs: For images and audio: files, and folders whose files are read with those of their subfolders. For
             series: CSV files with a column for each channel, whose last positions are read. For tables: files of rows,
-            and rows in the form of `columns.parse_row`. For text: files, and texts. The ending of a file selects its
+            and rows in the form of `parse_row`. For text: files, and texts. The ending of a file selects its
             format: .csv, .tsv or .tab with column names, .jsonl, .json or .ndjson with one object per line, otherwise
             one text per line. A table may have any ending and delimiter.
         form: Form of the items.
@@ -109,23 +111,23 @@ def open_items(inputs: Sequence[str], form: ItemForm, on_note: Callable[[str], o
     Raises:
         InputError: A file or folder is missing or empty, or a table lacks a column.
     """
-    if form.kind in ("audio", "images"):
+    if hasattr(form.codec, "FILES"):
         return itertools.chain.from_iterable([_open_files(path, form) for path in inputs])
-    if form.kind == "series":
+    if isinstance(form.codec, series.Codec):
         return (_read_series(path, form) for path in inputs)
     return itertools.chain.from_iterable([_open_rows(text, form, on_note) for text in inputs])
 
 
 def _open_files(path, form):
-    kind, read = (PICTURES, _read_picture) if form.kind == "images" else (SOUNDS, _read_clip)
+    kind = form.codec.FILES
     if not os.path.isdir(path):
-        return (read(form, file, None) for file in [path])
+        return (_read_file(file, None, form) for file in [path])
     endings = (*kind.endings, *kind.unsupported)
     with read_errors(path):
         files = sorted(file for file in iterate_files(Path(path)) if file.suffix.lower() in endings)
     if not files:
         raise InputError(f"{path}: expected {', '.join(kind.endings)} files. Received: none")
-    return (read(form, str(file), _label_of(file.relative_to(path), form)) for file in files)
+    return (_read_file(str(file), _label_of(file.relative_to(path), form), form) for file in files)
 
 
 def _label_of(file, form):
@@ -133,39 +135,37 @@ def _label_of(file, form):
     return next(filter(None, map(form.to_label, file.parts[:-1])), None)
 
 
-def _read_picture(form, path, label):
+def _read_file(path, label, form):
     try:
         content = read_bytes(path, LARGEST_FILE, follow=True)
-        pixels, header = decode_picture(content, form.shape), picture_header(content)
+        value, header = form.codec.read(content), picture_header(content) if form.kind == "images" else None
     except UserError as error:
         return Item(path, error=str(error).removeprefix(f"{path}: "), label=label)
-    return Item(path, pixels, label=label, size=header and header[:2])
-
-
-def _read_clip(form, path, label):
-    try:
-        samples = read_file(path, form.rate, *form.shape).astype(np.float32) / FULL_SCALE
-    except UserError as error:
-        return Item(path, error=str(error).removeprefix(f"{path}: "), label=label)
-    return Item(path, samples, label=label)
+    return Item(path, (value,), label=label, size=header and header[:2])
 
 
 def _read_series(path, form):
     """Return the item of the last positions of a CSV file with a column for each channel."""
-    time, channels = form.shape
+    time, channels = form.codec.shape
     try:
-        table = read_table(Path(path))
-        names = list(table.columns) if form.columns is None else form.required
-        for name in names:
-            table.check_column("input", name)
-        if len(names) != channels or table.rows < time:
+        names, delimiter = _read_layout(path, form.codec.channels or (), True)
+        rows = [_valid(row) for _, row in _iterate_table(path, names, delimiter, True)]
+        names = list(form.codec.channels or names)
+        if len(names) != channels or len(rows) < time:
             raise InputError(
                 f"must have {channels} columns of numbers and at least {time} rows, the oldest first. "
-                f"Received: {len(names)} columns, {table.rows} rows"
+                f"Received: {len(names)} columns, {len(rows)} rows"
             )
-        return Item(path, np.stack([read_numbers(table, name)[-time:] for name in names], 1))
+        numbers = [[parse_number(row[name].strip(), name) for name in names] for row in rows[-time:]]
     except UserError as error:
         return Item(path, error=str(error).removeprefix(f"{path}: "))
+    return Item(path, (np.array(numbers),))
+
+
+def _valid(row):
+    if isinstance(row, InputError):
+        raise row
+    return row
 
 
 def _open_rows(text, form, on_note):
@@ -176,8 +176,8 @@ def _open_rows(text, form, on_note):
     suffix = Path(text).suffix.lower()
     if suffix in JSON_LINES:
         return _read_rows(text, form, form.required, _iterate_lines(text, _parse_object))
-    if form.columns is None and suffix not in TABLE_ENDINGS:
-        return _read_rows(text, form, form.required, _iterate_lines(text, lambda line: {form.text: line}))
+    if form.is_text and suffix not in TABLE_ENDINGS:
+        return _read_rows(text, form, form.required, _iterate_lines(text, lambda line: {form.required[0]: line}))
     names, delimiter = _read_layout(text, form.required, form.header)
     ignored = [name for name in names if name not in (*form.required, *form.labels)]
     if ignored:
@@ -189,7 +189,7 @@ def _open_rows(text, form, on_note):
 def _parse_item(text, form):
     """Return the item of a row or text of the command line."""
     try:
-        row = {form.text: text} if form.columns is None else parse_row(text, form.columns)
+        row = {form.required[0]: text} if form.is_text else parse_row(text, form.required)
     except InputError as error:
         return Item(text, error=str(error))
     return _encode(text, row, form)
@@ -219,24 +219,48 @@ def _read_rows(path, form, names, rows):
 def _encode(source, row, form):
     """Return the item of a row: texts by column."""
     try:
-        if any("\ud800" <= letter <= "\udfff" for name in form.required for letter in row.get(name, "")):
-            raise InputError("is not UTF-8 text; save it as UTF-8")
-        value = _encode_text(row, form.text) if form.columns is None else encode_values(row, form.columns)
+        value = tuple(_parse(row, field) for field in form.fields)
     except InputError as error:
         return Item(source, error=str(error), fields=row)
     texts = [row[name].strip() for name in form.labels if name in row]
     return Item(source, value, label=form.to_label(texts[0]) if texts else None, fields=row)
 
 
-def _encode_text(row, name):
-    if name not in row:
-        raise InputError(f"has no value for column {name!r}")
-    return row[name].encode()
+def _parse(row, field):
+    if field.name not in row:
+        raise InputError(f"has no value for column {field.name!r}")
+    if any("\ud800" <= letter <= "\udfff" for letter in row[field.name]):
+        raise InputError("is not UTF-8 text; save it as UTF-8")
+    return field.codec.parse(field.name, row[field.name])
+
+
+def parse_row(row: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the values of a row written as text by column name.
+
+    Args:
+        row: Comma-separated values in column order, `5.1,red`, or named values in any order, `size=5.1,colour=red`.
+        names: Names of the columns.
+
+    Raises:
+        InputError: A column has no value or two values.
+    """
+    values = next(csv.reader([row], skipinitialspace=True), [])
+    fields = [value.partition("=") for value in values]
+    if any(sign and name.strip() in names for name, sign, _ in fields):
+        named = {name.strip(): value for name, _, value in fields}
+    else:
+        named = dict(zip(names, values))
+    if len(values) != len(names) or set(named) != set(names):
+        raise InputError(
+            f"a row must have a value for each column, {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}, "
+            f"separated by commas: `1,2`, or `NAME=1,NAME=2` in any order. Received: {row!r}"
+        )
+    return named
 
 
 @contextlib.contextmanager
 def _open_text(path):
-    """Open a text file; bytes that are not UTF-8 become surrogates, which `_encode` rejects."""
+    """Open a text file; bytes that are not UTF-8 become surrogates, which `_parse` rejects."""
     with open_file(path) as file:
         yield io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
 

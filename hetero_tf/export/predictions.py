@@ -2,24 +2,24 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.exits import temporary_folder
-from hetero_tf.data.columns import Column
-from hetero_tf.data.described import build_columns
+from hetero_tf.data.codecs import Field, build_fields, words
+from hetero_tf.data.fields import input_names
 from hetero_tf.data.targets import LABEL_MAP
+from hetero_tf.export import task_of
 from hetero_tf.export.class_maps import ClassMap
-from hetero_tf.export.kinds import task_of
 from hetero_tf.export.prediction_fields import WORDS, to_fields
 from hetero_tf.export.prediction_items import Item, ItemForm, open_items
 from hetero_tf.export.serve.loading import read_manifest, verify_files
-from hetero_tf.export.task import ExportTask
 from hetero_tf.run.learning_process import LearningProcess
 
 # Largest batch: examples, the share of the examples that a request may have, and bytes of its examples.
@@ -33,12 +33,14 @@ class Predictor:
 
     Attributes:
         form: Form of the items.
-        serve: Function of the signature for items: inputs [n] -> `{output: tensor [n, ...]}`.
+        specs: Inputs of the signature for items, one for each field.
+        serve: The signature: `(**inputs) -> {output: tensor [n, ...]}`.
         limits: Limits of a request, as in `export.json`.
     """
 
     form: ItemForm
-    serve: Callable[[tf.Tensor], dict[str, tf.Tensor]]
+    specs: Sequence[tf.TensorSpec]
+    serve: Callable[..., dict[str, tf.Tensor]]
     limits: dict[str, int]
 
     def fits(self, count: int, longest: int) -> bool:
@@ -97,12 +99,13 @@ def predictor_of_process(process: LearningProcess, model: keras.Model) -> Predic
     task, dataset = task_of(process, model), process.dataset
     with temporary_folder() as scratch:
         endpoints, _ = task.endpoints(scratch)
-        if task.PREDICT_SIGNATURE not in endpoints:
-            raise InputError(f"predict needs a data set with {task.PREDICT_DATA}. Received: {dataset.source}")
-        function, specs = endpoints[task.PREDICT_SIGNATURE]
+        if task.codec.ITEMS not in endpoints:
+            raise InputError(f"predict needs a data set with {task.codec.ITEM_NEEDS}. Received: {dataset.source}")
+        function, specs = endpoints[task.codec.PREDICT]
         serve = tf.function(function, input_signature=specs, autograph=False)
-    form = _build_form(task.input_spec, describe_items(task), dataset.classes, dataset.class_names)
-    return Predictor(form, serve, task.limits)
+    form = _build_form(task.input_spec, task.items, dataset.classes, dataset.class_names)
+    names = [spec.name for spec in specs]
+    return Predictor(form, specs, lambda **inputs: serve(*(inputs[name] for name in names)), task.limits)
 
 
 def predictor_of_export(folder: Path) -> Predictor:
@@ -122,47 +125,23 @@ def predictor_of_export(folder: Path) -> Predictor:
     if "items" not in manifest:
         raise InputError(f"{folder}: is an export of an earlier version; export the run again, or use --run_dir")
     signature = manifest["items"]["signature"]
-    if signature not in manifest["signatures"]:
-        raise InputError(f"{folder}: predict needs a model with the signature {signature}")
-    loaded = tf.saved_model.load(str(folder))
-    (name,) = manifest["signatures"][signature]["inputs"]
     form = _build_form(manifest["input"], manifest["items"], manifest["classes"], manifest["class_names"])
+    if not {signature, form.codec.ITEMS} <= manifest["signatures"].keys():
+        raise InputError(f"{folder}: predict needs a model for {form.codec.ITEM_NEEDS}")
+    loaded = tf.saved_model.load(str(folder))
+    inputs = loaded.signatures[signature].structured_input_signature[1]
+    specs = [inputs[name] for name in input_names(form.fields)] if len(inputs) > 1 else list(inputs.values())
     # The loaded model keeps the variables of its signatures alive.
-    return Predictor(form, lambda inputs: loaded.signatures[signature](**{name: inputs}), manifest["limits"])
-
-
-def describe_items(task: ExportTask) -> dict[str, Any]:
-    """Return the description of items for `export.json`: their signature and columns, and options of the loader."""
-    process = task.process
-    options, dataset, columns = process.recipe.data.loader.options, process.dataset, process.dataset.columns
-    if dataset.kind == "table" and columns is None:
-        columns = tuple(Column(f"feature {index}") for index in range(dataset.train.x.shape[1]))
-    return {
-        "signature": task.PREDICT_SIGNATURE,
-        "columns": columns and [_to_lists(astuple(column)) for column in columns],
-        "targets": process.recipe.targets,
-        "text": options.get("text", "text"),
-        "labels": [labels] if isinstance(labels := options.get("label") or (), str) else list(labels),
-        "header": options.get("header", True),
-    }
-
-
-def _to_lists(values):
-    """Return JSON's form of nested tuples."""
-    return [_to_lists(value) if isinstance(value, tuple) else value for value in values]
+    return Predictor(form, specs, lambda **values: loaded.signatures[signature](**values), manifest["limits"])
 
 
 def _build_form(spec, items, classes, class_names):
-    kind, shape = spec["kind"], tuple(spec["shape"]) if spec["kind"] in ("audio", "series") else None
-    if kind == "images":
-        shape = spec["height"], spec["width"], spec["channels"]
-        if shape[-1] not in (1, 3):
-            raise InputError(f"predict needs a model for pictures of 1 or 3 channels. Received: {shape[-1]} channels")
+    kind = spec["kind"]
     names = () if kind in WORDS else tuple(class_names or map(str, range(classes)))
-    columns = build_columns(items["columns"])
-    labels = tuple(items["labels"])
-    described = items["targets"], classes, names, columns, shape, items["text"], labels, items["header"]
-    return ItemForm(kind, *described, spec.get("rate"))
+    fields = build_fields(spec["fields"])
+    if isinstance(fields[0].codec, words.Codec):
+        fields = (Field(items["text"], fields[0].codec),)
+    return ItemForm(kind, items["targets"], classes, names, fields, tuple(items["labels"]), items["header"])
 
 
 def predict(
@@ -189,7 +168,7 @@ def _batches(predictor, items):
     batch: list[Item] = []
     longest = 0
     for item in items:
-        size = 0 if item.value is None else getattr(item.value, "nbytes", None) or len(item.value)
+        size = sum(getattr(value, "nbytes", None) or len(str(value)) for value in item.value or ())
         if batch and not predictor.fits(len(batch) + 1, max(longest, size)):
             yield batch
             batch, longest = [], 0
@@ -217,8 +196,10 @@ def _predict_batch(predictor, batch, top):
 
 def _compute(predictor, values):
     """Return the outputs of each value."""
-    dtype = tf.string if isinstance(values[0], bytes) else tf.float32
-    outputs = predictor.serve(tf.constant(values, dtype))
+    columns = zip(predictor.specs, zip(*values))
+    outputs = predictor.serve(
+        **{spec.name: tf.constant(np.array(each, spec.dtype.as_numpy_dtype)) for spec, each in columns}
+    )
     arrays = {name: output.numpy() for name, output in outputs.items()}
     return [{name: array[index] for name, array in arrays.items()} for index in range(len(values))]
 

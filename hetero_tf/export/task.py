@@ -3,40 +3,48 @@
 import abc
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.data.codecs import Field
+from hetero_tf.data.fields import fields_of, input_names
 from hetero_tf.run.learning_process import LearningProcess
 
 
 class ExportTask(abc.ABC):
-    """Export of the model of one level; each kind of data has a subclass.
+    """Export of the model of one level: labelled examples, or the positions of texts.
 
-    A signature of the SavedModel is a method of its name. Servers do not check shapes, and a wrong rank may abort the
-    process inside a kernel, so signatures begin with `tf.ensure_shape`. An invalid example gets NaN and does not affect
-    the other examples of a request.
+    Servers do not check shapes, and a wrong rank may abort the process inside a kernel, so signatures begin with
+    `tf.ensure_shape`. An invalid example gets NaN and does not affect the other examples of a request.
 
     Attributes:
-        INPUT_NAME: Input of the signature "serving_default".
-        PORTABLE_SIGNATURE: Signature without loops and strings, which other formats convert.
         CHECKED_EXAMPLES: Test examples in one request when outputs are compared with those of the Keras model.
-        PREDICT_SIGNATURE, PREDICT_DATA: Signature for the items of `predict`, and the data set that it requires.
         output_name: Name of the model's unchanged outputs in the results of a signature.
         process: Process that trained the model.
         model: The Keras model.
+        fields: Fields of the data set.
     """
 
-    INPUT_NAME: str
-    PORTABLE_SIGNATURE: str
     CHECKED_EXAMPLES: int
-    PREDICT_SIGNATURE: str
-    PREDICT_DATA: str
     output_name = "logits"
 
     def __init__(self, process: LearningProcess, model: keras.Model):
         self.process, self.model = process, model
+        self.fields: tuple[Field, ...] = fields_of(process.dataset)
+        self.codec = self.fields[0].codec
+
+    @property
+    @abc.abstractmethod
+    def portable_signature(self) -> str:
+        """Signature without loops and strings, which other formats convert."""
+
+    @property
+    def portable_input(self) -> str:
+        """Name of the first input of that signature."""
+        return next(iter(self.request(self.process.dataset.train.x[:1], self.portable_signature)))
 
     @abc.abstractmethod
     def endpoints(self, scratch: Path) -> tuple[dict[str, tuple[Callable, list[tf.TensorSpec]]], tuple]:
@@ -57,25 +65,28 @@ class ExportTask(abc.ABC):
         """Limits of a request for `export.json`."""
 
     @abc.abstractmethod
-    def request(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the request of "serving_default" for stored examples."""
+    def request(self, x: np.ndarray, signature: str = "serving_default") -> dict[str, np.ndarray]:
+        """Return the request of a signature for stored examples."""
 
     @abc.abstractmethod
     def model_inputs(self, x: tf.Tensor) -> tf.Tensor:
         """Return the inputs of the Keras model for examples of a request or data set."""
 
     @abc.abstractmethod
-    def measure(self, predict: Callable) -> dict[str, float]:
+    def measure(self, predict: Callable, signature: str) -> dict[str, float]:
         """Measure an exported model on the whole test set: "loss", and "accuracy" in percent or "perplexity".
 
         Args:
-            predict: `(**inputs) -> outputs` of the signature "serving_default".
+            predict: `(**inputs) -> outputs` of a signature.
+            signature: Its name.
         """
 
     @property
-    @abc.abstractmethod
-    def input_spec(self) -> dict:
-        """Description of the model's input for `export.json`."""
+    def input_spec(self) -> dict[str, Any]:
+        """Description of the model's input for `export.json`: its kind, and the fields with their inputs."""
+        fields = zip(self.fields, input_names(self.fields))
+        described = [{**field.describe(), "input": name} for field, name in fields]
+        return {"kind": self.process.dataset.kind, "fields": described}
 
     @abc.abstractmethod
     def notes(self, signatures: Collection[str]) -> list[str]:
@@ -84,6 +95,19 @@ class ExportTask(abc.ABC):
     @abc.abstractmethod
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
         """Return a signature, the arguments of a call as Python, and the output to print."""
+
+    @property
+    def items(self) -> dict[str, Any]:
+        """Description of the items of `predict` for `export.json`: their signature, and options of the loader."""
+        options = self.process.recipe.data.loader.options
+        labels = options.get("label") or ()
+        return {
+            "signature": self.codec.PREDICT,
+            "targets": self.process.recipe.targets,
+            "text": options.get("text", "text"),
+            "labels": [labels] if isinstance(labels, str) else list(labels),
+            "header": options.get("header", True),
+        }
 
     def outputs_of(self, results: dict) -> np.ndarray:
         """Return the model's unchanged outputs among the results of a call; a Keras file has no others."""

@@ -14,7 +14,7 @@ from programs import ROOT
 from refusals import refusal
 
 from hetero_tf import export
-from hetero_tf.export import formats, images, measured, saved_model
+from hetero_tf.export import formats, measured, saved_model
 from hetero_tf.export.card import model_card
 
 KINDS = ["images", "table", pytest.param("text", marks=pytest.mark.long)]
@@ -48,7 +48,7 @@ def of(exported, name):
 def requests(process):
     """Requests of other sizes than those of the conversion."""
     if process.dataset.kind == "images":
-        pixels = images.pixels(process.dataset.test.x)
+        pixels = exports.pixels(process.dataset.test.x)
         return [{"image": pixels[:count]} for count in (1, 3, 7)]
     if process.dataset.kind == "table":
         return [{"features": process.dataset.test.x[:count]} for count in (1, 3, 7)]
@@ -81,7 +81,8 @@ def test_an_empty_batch_gives_empty_logits(exported, name):
     """Kernels give wrong shapes for an empty batch. A Keras file contains only the model and does not handle it."""
     process, folder, about = exported
     if name == "savedmodel":
-        predict = saved_model.load_runtime(folder)
+        signature = "serve_numbers" if process.dataset.kind == "table" else "serving_default"
+        predict = saved_model.load_runtime(folder, signature)
     else:
         predict = formats.find(name).load_runtime(folder / of(exported, name)["file"])
     empty = {key: value[:0] for key, value in requests(process)[1].items()}

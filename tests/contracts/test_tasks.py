@@ -18,7 +18,7 @@ from hetero_tf.testing.subject import Subject
 def test_predictions_become_fields(name):
     subject = Subject("tasks", name)
     names = ("x", "y", "z")[: class_count(subject)]
-    form = ItemForm("table", form_of(example_targets(subject)), len(names), names, None, None, "text", (), True)
+    form = ItemForm("table", form_of(example_targets(subject)), len(names), names, (), (), True)
     fields = to_fields(form, {key: values[0] for key, values in task_predictions(subject).items()}, 3)
     assert "x" in fields or fields.get("class", fields.get("labels")) in ("x", ["x"])
 
@@ -72,7 +72,7 @@ def test_thresholds_predict_a_median_and_differences_of_probabilities():
     scores = ordinal.prediction_scores(outputs).numpy()
     assert scores.argmax(1).tolist() == [1, 0, 2] and scores.min() > 0
     fields = to_fields(
-        ItemForm("table", "label", 3, ("x", "y", "z"), None, None, "text", (), True),
+        ItemForm("table", "label", 3, ("x", "y", "z"), (), (), True),
         {key: value.numpy()[0] for key, value in predictions.items()},
         2,
     )

@@ -7,7 +7,7 @@ import pytest
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import csv
-from hetero_tf.data.columns import Column, encode_values, parse_row
+from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import NotAvailable
 
 LINES = ["height,colour,zip,farm,kind"]
@@ -189,33 +189,6 @@ def test_folder_or_nothing_instead_of_a_file(tmp_path):
         load(tmp_path, path="nothing.csv")
 
 
-def test_row_is_written_in_order_or_by_name():
-    columns = (Column("size (cm)"), Column("c", ("a=b", "red")), Column("k", ("x", "y"), one_hot=False))
-    for row in ("2.5, red, y", "k=y,size (cm) = 2.5,c=red"):
-        assert encode_values(parse_row(row, columns), columns) == [2.5, 0, 1, 1]
-    assert encode_values(parse_row("2.5,a=b,x", columns), columns) == [2.5, 1, 0, 0]
-    assert encode_values({"k": "x", "size (cm)": " 3", "other": "?", "c": "red"}, columns) == [3, 0, 1, 0]
-    with pytest.raises(InputError, match="has no value for column 'c'"):
-        encode_values({"size (cm)": "1", "k": "x"}, columns)
-    for row in ("", "1,red", "1,red,x,x", "k=x,k=y,c=red", "k=x,2.5,red", "c=red,k=x,sice=2"):
-        with pytest.raises(
-            InputError, match=r"a value for each column, size \(cm\), c, k, separated by commas"
-        ) as message:
-            parse_row(row, columns)
-        assert repr(row) in str(message.value)
-
-
-def test_columns_encode_text():
-    one_hot, number = Column("c", ("blue", "red")), Column("c", ("blue", "red"), one_hot=False)
-    assert (one_hot.features, one_hot.encode("red")) == (("c=blue", "c=red"), [0.0, 1.0])
-    assert (number.features, number.encode("red"), Column("n").encode("-1e3")) == (("c",), [1.0], [-1000.0])
-    with pytest.raises(InputError, match="column 'c' must be one of blue, red. Received: 'rad'; did you mean 'red'?"):
-        one_hot.encode("rad")
-    for value in ("x", "nan", "inf", "1e39", ""):
-        with pytest.raises(InputError, match=f"column 'n' must be a finite number. Received: '{value}'"):
-            Column("n").encode(value)
-
-
 def column(folder, values, **options):
     """The values of a column of a file with semicolons, or its categories."""
     lines = ["sep=;", "a;kind", *(f"{value};{'uv'[index % 2]}" for index, value in enumerate(2 * values))]
@@ -292,9 +265,6 @@ def test_order_of_dates_follows_from_the_values(tmp_path, days, order):
     lines = ["day,n,kind", *(f"{days[n % len(days)]},{n},{'uv'[n % 2]}" for n in range(8))]
     (day, _) = load(write(tmp_path, lines), columns={"day": "date"}, test_share=0.5).columns
     assert day.date == order
-    assert day.encode("31.12.2024" if order == "dmy" else "12/31/2024")[:4] == [2024, 12, 31, 1]
-    with pytest.raises(InputError, match="column 'day' must be a date such as .*Received: '2024-02-30'"):
-        day.encode("2024-02-30")
 
 
 def test_dates_without_a_known_order_are_rejected(tmp_path):
@@ -323,10 +293,8 @@ def test_missing_values_are_replaced_by_values_of_the_training_rows(tmp_path, mi
         return
     np.testing.assert_allclose([float(size.fill), dataset.train.x[3, 0], dataset.test.x[0, 0]], expected[missing], 1e-6)
     assert colour.fill == ("missing" if missing == "category" else "red")
-    assert colour.encode("?") == colour.encode(colour.fill) == dataset.test.x[0, -colour.width :].tolist()
-    assert encode_values(parse_row(",NA", dataset.columns), dataset.columns) == pytest.approx(
-        dataset.test.x[0].tolist()
-    )
+    position = colour.categories.index(colour.fill) - colour.width
+    assert dataset.test.x[0, position] == 1 and dataset.test.x[0, -colour.width :].sum() == 1
     if missing == "category":
         assert dataset.columns[0].features == ("size", "size.missing")
         assert dataset.train.x[:, 1].tolist() == [n == 3 for n in range(20)]

@@ -17,7 +17,9 @@ import hetero_tf
 from hetero_tf import export, recipe
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.dates import date_features, parse_date
 from hetero_tf.data.described import describe, from_description
+from hetero_tf.data.fields import column_fields, fields_of, repair_rows, split_stored
 from hetero_tf.devices.on_device import Client
 from hetero_tf.export import saved_model
 from hetero_tf.export.serve import rest
@@ -136,7 +138,9 @@ def exported():
 def test_export_accepts_raw_table_rows(exported):
     process, model, folder, about = exported
     serve, test = saved_model.load_runtime(folder), process.dataset.test
-    outputs = serve(features=test.x)
+    size, weight, colour, coat = split_stored(fields_of(process.dataset), test.x)
+    texts = {"colour": np.where(colour[:, 0] == 1, b"blue", b"red"), "coat": np.where(coat[:, 0] == 1, b"yes", b"no")}
+    outputs = serve(size__cm_=size[:, 0].astype(float), weight=weight[:, 0].astype(float), **texts)
     mean, std = process.dataset.feature_statistics
     expected = model((test.x - mean) / std).numpy()
     np.testing.assert_allclose(outputs["logits"], expected, atol=1e-4)
@@ -144,49 +148,57 @@ def test_export_accepts_raw_table_rows(exported):
     assert outputs["class_name"].tolist() == names
     assert about["measured"]["accuracy"] == pytest.approx(100 * np.mean(expected.argmax(1) == test.y))
     assert about["class_names"] == list(tables.NAMES) and about["limits"] == {"rows": 2**28 // 12}
-    assert about["input"]["columns"][2:] == [
-        {"name": "colour", "features": ["colour=blue", "colour=red"], "categories": ["blue", "red"]},
-        {"name": "coat", "features": ["coat"], "categories": ["no", "yes"]},
-    ]
+    coat = {"name": "coat", "codec": "category", "categories": ["no", "yes"], "one_hot": False, "fill": None}
+    assert about["input"]["fields"][3] == {**coat, "notation": "plain", "input": "coat"}
 
 
 def test_server_returns_class_names(exported):
     process, _, folder, _ = exported
-    signatures, row = tf.saved_model.load(str(folder)).signatures, process.dataset.test.x[0].tolist()
+    signatures, columns = tf.saved_model.load(str(folder)).signatures, fields_of(process.dataset)
+    row = {"size (cm)": 1e4, "weight": 0.001, "colour": "red", "coat": "no"}
 
     def respond(*instances):
         body = json.dumps({"instances": instances}).encode()
-        return json.loads(rest.respond(signatures, body, lambda: False))["predictions"]
+        return json.loads(rest.respond(signatures, body, lambda: False, columns))["predictions"]
 
     (prediction,) = respond(row)
     assert prediction["class_name"] == tables.NAMES[prediction["class"]]
     assert sum(prediction["probabilities"]) == pytest.approx(1)
-    assert respond({"features": row}) == [prediction]
-    with pytest.raises(rest.BadRequest, match=r"features must be float32 \[any, 5\]. Received: \[1, 2\]"):
-        respond(row[:2])
+    assert respond([*row.values()], [*map(str, row.values())]) == [prediction] * 2
+    with pytest.raises(rest.BadRequest, match="instance 0: column 'coat' must be one of no, yes. Received: 'maybe'"):
+        respond({**row, "coat": "maybe"})
     assert signatures["serve_numbers"].structured_outputs.keys() == {"logits", "probabilities", "class"}
 
 
 def test_invalid_rows_give_nan_and_do_not_affect_others(exported):
     process, _, folder, _ = exported
-    serve, rows = saved_model.load_runtime(folder), process.dataset.test.x[:3].copy()
+    serve, rows = saved_model.load_runtime(folder, "serve_numbers"), process.dataset.test.x[:3].copy()
     good = serve(features=rows[1:])
     rows[0, 2] = np.inf
     outputs = serve(features=rows)
-    assert np.isnan(outputs["logits"][0]).all() and outputs["class"][0] == -1 and outputs["class_name"][0] == b""
+    assert np.isnan(outputs["logits"][0]).all() and outputs["class"][0] == -1
     np.testing.assert_allclose(outputs["logits"][1:], good["logits"], rtol=1e-5)
     assert serve(features=rows[:0])["logits"].shape == (0, 3)
     for invalid in (rows[:, :4], rows[0], rows[None]):
         with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
-            saved_model.load_runtime(folder)(features=invalid)
+            serve(features=invalid)
+    columns = {
+        "size__cm_": [1.0, np.nan, 1.0],
+        "weight": [0.0] * 3,
+        "colour": ["red", "red", "Red"],
+        "coat": ["no"] * 3,
+    }
+    outputs = saved_model.load_runtime(folder)(**{name: np.array(values) for name, values in columns.items()})
+    assert outputs["class"].tolist()[1:] == [-1, -1] and outputs["class_name"].tolist()[1:] == [b"", b""]
+    assert outputs["class"][0] >= 0
 
 
 def test_model_card_lists_labels_and_features(exported):
     _, _, folder, about = exported
     card = (folder / "MODEL_CARD.md").read_text("utf-8")
     assert "- Order of the features: `size (cm)`, `weight`, `colour=blue`, `colour=red`, `coat`." in card
-    assert "- `coat` is a number for each category: 0 no, 1 yes." in card
-    assert "`column=category` is 1 if the column has that category, else 0." in card
+    assert "- `coat` is one of 0 no, 1 yes; encoded as the number of the category." in card
+    assert "- `colour` is one of blue, red; encoded as a feature for each category, 1 or 0." in card
     assert (folder / "assets.extra" / "labels.txt").read_text("utf-8") == "cow\nox\npig\n"
     assert "assets.extra/labels.txt" in about["files"]
     assert json.loads((folder / "export.json").read_text("utf-8"))["input"]["kind"] == "table"
@@ -240,7 +252,8 @@ def filled(tmp_path_factory):
     rng, y = np.random.default_rng(0), np.arange(40, dtype=np.int32) % 2
     # Years and days need their means, or the outputs saturate.
     means = [30, 0, 7, 2024, 6, 15, *np.zeros(7)]
-    split = Split(rng.normal(means, size=(40, 13)).astype(np.float32), y)
+    x = repair_rows(column_fields(columns, means), rng.normal(means, size=(40, 13)))
+    split = Split(x.astype(np.float32), y)
     recipe_text = tables.RECIPE.replace("name: natural", "name: iid")
     dataset = Dataset(split, split, 2, "t", columns=columns)
     process = hetero_tf.learning_process(recipe.loads(recipe_text, "tiny"), dataset=dataset, parallel=2)
@@ -253,50 +266,30 @@ def test_exports_replace_missing_numbers_like_predict(filled):
     model = process.network(process.initialize())
     (prediction, same) = predicted.of_process(process, model, [",,2024-02-29,", "30,7.5,2024-02-29,red"])
     row = np.array([[np.nan, 0, np.nan, 2024, 2, 29, 3, *np.zeros(4), 0, 1]], np.float32)
-    row[0, 7:11] = process.dataset.columns[2].encode("2024-02-29")[4:]
-    outputs = serve(features=row)
+    row[0, 7:11] = date_features(parse_date("2024-02-29", "ymd"))[4:]
+    outputs = saved_model.load_runtime(folder, "serve_numbers")(features=row)
     best = prediction.fields["probability"]
     assert outputs["probabilities"].max() == pytest.approx(best, rel=1e-5) and best != same.fields["probability"]
     assert prediction.fields["class"] == str(outputs["class"][0])
     row[0, 3] = np.nan
-    assert serve(features=row)["class"] == [-1]
-    rows = tf.saved_model.load(str(folder)).signatures["serve_rows"]
-    invalid = [["30", "7.5", "2024-02-30", "red"], ["thirty", "7.5", "2024-02-29", "red"]]
-    texts = rows(rows=tf.constant([["", "NA", "2024-02-29", "?"], *invalid]))
-    np.testing.assert_allclose(texts["logits"][0], outputs["logits"][0], rtol=1e-6)
-    assert texts["class"].numpy()[1:].tolist() == [-1, -1]
-
-
-def test_rows_without_categories_are_exported(tmp_path):
-    x = np.arange(20, dtype=np.float32).reshape(10, 2)
-    split = Split(x, np.arange(10, dtype=np.int32) % 2)
-    text = tables.RECIPE.replace("name: natural", "name: iid")
-    data = Dataset(split, split, 2, "t", columns=(Column("a"), Column("b")))
-    process = hetero_tf.learning_process(recipe.loads(text, "tiny"), dataset=data, parallel=2)
-    folder, _ = export.export(process, process.initialize(), {}, tmp_path, {})
-    signatures = tf.saved_model.load(str(folder)).signatures
-    outputs = signatures["serve_rows"](rows=tf.constant([["4", "5"], ["6", "7"]]))["logits"]
-    np.testing.assert_array_equal(outputs, signatures["serve_numbers"](features=tf.constant(x[2:4]))["logits"])
+    assert saved_model.load_runtime(folder, "serve_numbers")(features=row)["class"] == [-1]
+    rows = {"age": [np.nan, 30.0], "size": [np.nan, 7.5], "day": ["2024-02-29", "2024-02-30"], "colour": ["?", "red"]}
+    typed = serve(**{name: np.array(values) for name, values in rows.items()})
+    np.testing.assert_allclose(typed["logits"][0], outputs["logits"][0], rtol=1e-6)
+    assert typed["class"][1] == -1
 
 
 def test_card_and_description_state_fill_values_and_dates(filled):
     process, _, folder = filled
     card = (folder / "MODEL_CARD.md").read_text("utf-8")
-    assert "NaN is a missing number, which the model replaces: `age` 30, `size` 7.5." in card
-    assert "Send these values for missing ones: `day` 2024-01-31, `colour` red." in card
-    assert "weekday (Monday is 0)" in card
-    assert "Order of the columns: `age`, `size`, `day`, `colour`." in card
-    assert '"signature_name": "serve_rows", "instances": [["30.3", "4.49", "2024-01-31", "blue"]]' in card
-    specs = json.loads((folder / "export.json").read_text("utf-8"))["input"]["columns"]
-    assert specs[2] | {"features": []} == {
-        "name": "day",
-        "features": [],
-        "categories": [],
-        "date": "ymd",
-        "fill": "2024-01-31",
-    }
+    assert "`age`: a missing number is NaN, which the model replaces by 30, and marks it by 1" in card
+    assert "weekday (Monday is 0)" in card and "A missing one is an empty text, which becomes 2024-01-31." in card
+    assert "`colour` is one of blue, red; encoded as a feature for each category, 1 or 0. A missing one becomes" in card
+    assert '"instances": [{"age": 30.3, "size": 4.49, "day": "2024-01-31", "colour": "blue"}]' in card
+    specs = json.loads((folder / "export.json").read_text("utf-8"))["input"]["fields"]
+    assert specs[2] == {"name": "day", "codec": "date", "order": "ymd", "fill": "2024-01-31", "input": "day"}
     described = from_description(json.loads(json.dumps(describe(process.dataset))), "data")
-    assert described.columns == process.dataset.columns
+    assert fields_of(described) == fields_of(process.dataset)
     np.testing.assert_array_equal(described.feature_statistics, process.dataset.feature_statistics)
     x = process.dataset.train.x
     assert process.input.normalised_by["std"][2] == pytest.approx(float(x[:, 2].max() - x[:, 2].min()))

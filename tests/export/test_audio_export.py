@@ -58,7 +58,7 @@ def test_files_and_samples_have_equal_outputs(exported):
     np.testing.assert_allclose(outputs["logits"][0], expected["logits"][0], atol=0.05)
     np.testing.assert_allclose(outputs["logits"][2], expected["logits"][0], atol=1e-3)
     assert outputs["class_name"][0] == ("high", "low")[int(outputs["class"][0])]
-    assert about["input"]["rate"] == 4000 and about["limits"]["clips"] > 1000
+    assert about["input"]["fields"][0]["rate"] == 4000 and about["limits"]["clips"] > 1000
 
 
 def test_stored_examples_and_samples_are_inputs_of_keras_models(exported):

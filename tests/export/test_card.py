@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from hetero_tf.data.codecs import Field
+from hetero_tf.data.codecs.category import Codec as Category
 from hetero_tf.export.card import model_card
 
 CATEGORIES = ["A'; touch PWNED; echo '", "O'Fallon", '"$(touch PWNED)`touch PWNED`"', "```\ntouch PWNED"]
@@ -13,8 +15,7 @@ CATEGORIES = ["A'; touch PWNED; echo '", "O'Fallon", '"$(touch PWNED)`touch PWNE
 
 def card(category, class_names=("no", "yes"), recipe="mine", data="mine.csv"):
     """The card of a table with one column."""
-    rows = {"dtype": "string", "shape": [None, 1]}
-    column = {"name": "town", "categories": [category], "features": ["town"], "date": None, "fill": None}
+    field = Field("town", Category((category,))).describe()
     about = {
         "recipe": recipe,
         "level": "a",
@@ -29,8 +30,9 @@ def card(category, class_names=("no", "yes"), recipe="mine", data="mine.csv"):
         "parameters": 1,
         "measured": {"on": "the whole test set"},
         "formats": {},
-        "input": {"kind": "table", "columns": [column], "normalised_by": {}},
-        "signatures": {"serve_rows": {"inputs": {"rows": rows}, "outputs": {}}},
+        "input": {"kind": "table", "fields": [field], "normalised_by": {}},
+        "items": {"signature": "serving_default"},
+        "signatures": {"serving_default": {"inputs": {"town": {"dtype": "string", "shape": [None]}}, "outputs": {}}},
     }
     return model_card(about, "pass\n", [])
 
@@ -48,7 +50,7 @@ def test_the_shell_of_a_reader_sends_the_category_and_runs_nothing_else(tmp_path
     )
     flag, body, url = result.stdout.splitlines()
     assert (flag, url) == ("-d", "http://127.0.0.1:8501/v1/models/a:predict")
-    assert json.loads(body) == {"signature_name": "serve_rows", "instances": [[category]]}
+    assert json.loads(body) == {"signature_name": "serving_default", "instances": [category]}
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
 
 

@@ -1,61 +1,71 @@
-"""Example requests from the description of a model's input; `test_serve_page.py` sends them to models."""
+"""Example requests from the fields of an export; `test_serve_page.py` sends them to models."""
 
 import base64
+import json
 
 import numpy as np
+import pytest
 import tensorflow as tf
+from refusals import refusal
 
-from hetero_tf.export.examples import example_request, example_row
-
-COLUMNS = [
-    {"name": "power", "features": ["power"], "categories": []},
-    {"name": "fuel", "features": ["fuel=diesel", "fuel=petrol"], "categories": ["diesel", "petrol"]},
-    {"name": "sold", "features": [f"sold.{part}" for part in range(8)], "categories": [], "date": "dmy"},
-    {"name": "weight", "features": ["weight", "weight is missing"], "categories": [], "fill": "7"},
-]
+from hetero_tf.data.codecs import Field, category, date, number, picture, raw, series, sound, words
+from hetero_tf.export.examples import example_request
 
 
-def instance(signature, inputs, **spec):
-    """The example for a model with one signature, whose inputs have these shapes."""
-    specs = {name: {"dtype": "float32", "shape": [None, *shape]} for name, shape in inputs.items()}
-    request = example_request({"signatures": {signature: {"inputs": specs}}, "input": spec})
+def instance(signature, *fields, kind="", inputs=None):
+    """The example for a model whose signature has an input for each field."""
+    spec = {"kind": kind, "fields": json.loads(json.dumps([field.describe() for field in fields]))}
+    about = {"signatures": {signature: {"inputs": inputs or {}}}, "items": {"signature": signature}, "input": spec}
+    request = example_request(about)
     assert request["signature_name"] == signature and len(request["instances"]) == 1
     return request["instances"][0]
 
 
-def test_a_row_has_the_means_of_its_columns_a_category_and_a_date_in_their_order():
-    means = [1234.5, 0.5, 0.5, *[0.0] * 8, 0.012345, 0.1]
-    assert example_row({"columns": COLUMNS, "normalised_by": {"mean": means}}) == [
-        "1230",
-        "diesel",
-        "31.12.2024",
-        "0.0123",
-    ]
-    assert example_row({"columns": COLUMNS, "normalised_by": {}}) == ["0", "diesel", "31.12.2024", "7"]
-
-
-def test_numbers_are_means_or_waves_around_them():
-    features = instance(
-        "serving_default", {"features": [2]}, kind="table", normalised_by={"mean": [3.14159, 2], "std": [1, 1]}
+def test_a_row_has_the_means_of_its_columns_a_category_and_a_date():
+    fields = (
+        Field("power (kW)", number.Codec(mean=1234.5)),
+        Field("fuel", category.Codec(("diesel", "petrol"))),
+        Field("sold", date.Codec("dmy")),
     )
-    assert features == [3.142, 2.0]
-    normalised_by = {"mean": [50.0, 0.0], "std": [5.0, 1.0]}
-    series = np.array(instance("serving_default", {"series": [24, 2]}, kind="series", normalised_by=normalised_by))
-    assert series.shape == (24, 2) and 45 <= series[:, 0].min() < 46 and 54 < series[:, 0].max() <= 55
-    arrays = instance("serving_default", {"row": [3], "picture": [2, 2, 1]}, kind="arrays")
-    assert arrays == {"row": [0, 0, 0], "picture": [[[0], [0]], [[0], [0]]]}
-    assert instance("serving_default", {"token_ids": [None]}, kind="text") == [0]
+    assert instance("serving_default", *fields) == {"power__kW_": 1230.0, "fuel": "diesel", "sold": "2024-12-31"}
+    assert instance("serving_default", fields[1]) == "diesel"
+
+
+def test_series_are_waves_around_their_means():
+    codec = series.Codec((24, 2), mean=(50.0, 0.0), std=(5.0, 1.0))
+    values = np.array(instance("serving_default", Field("series", codec)))
+    assert values.shape == (24, 2) and 45 <= values[:, 0].min() < 46 and 54 < values[:, 0].max() <= 55
+
+
+def test_without_a_signature_for_items_the_example_consists_of_numbers():
+    inputs = {"row": {"shape": [None, 3]}, "picture": {"shape": [None, 2, 1, 1]}}
+    fields = Field("row", raw.Codec((3,))), Field("picture", raw.Codec((2, 1, 1), "uint8"))
+    spec = {"kind": "arrays", "fields": [field.describe() for field in fields]}
+    about = {"signatures": {"serving_default": {"inputs": inputs}}, "input": spec, "items": {"signature": ""}}
+    assert example_request(about)["instances"] == [{"row": [0, 0, 0], "picture": [[[0]], [[0]]]}]
+    about["items"]["signature"], spec["fields"] = (
+        "serve_text",
+        [Field("text", words.Codec(None, "words", 5)).describe()],
+    )
+    about["signatures"]["serving_default"]["inputs"] = {"token_ids": {"shape": [None, None]}}
+    assert example_request(about)["instances"] == [[0]]
 
 
 def test_files_have_the_size_of_the_input():
-    picture = instance("serve_bytes", {"image_bytes": []}, kind="images", height=8, width=12, channels=3)
-    pixels = tf.io.decode_png(base64.b64decode(picture["b64"])).numpy()
+    file = instance("serve_bytes", Field("image", picture.Codec((8, 12, 3))))
+    pixels = tf.io.decode_png(base64.b64decode(file["b64"])).numpy()
     assert pixels.shape == (64, 96, 3) and set(np.unique(pixels)) == {0, 255} and pixels[32, 48, 0] == 0
-    clip = instance("serve_bytes", {"audio_bytes": []}, kind="audio", shape=[4000], rate=8000)
+    clip = instance("serve_bytes", Field("audio", sound.Codec(4000, 8000)))
     samples, rate = tf.audio.decode_wav(base64.b64decode(clip["b64"]))
     assert samples.shape == (4000, 1) and rate == 8000 and 0.4 < np.max(samples) <= 0.5
 
 
-def test_a_sentence_suits_the_kind_of_text():
-    assert "<mask>" in instance("serve_text", {"text": []}, kind="text")
-    assert instance("serve_text", {"text": []}, kind="next_word") == "the end of the"
+@pytest.mark.parametrize(("kind", "text"), [("text", "<mask>"), ("next_word", "the end"), ("sequences", "sentence")])
+def test_a_sentence_suits_the_kind_of_text(kind, text):
+    assert text in instance("serve_text", Field("text", words.Codec(None, "words", 5)), kind=kind)
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"fields": [{"name": "a", "codec": "os"}]}, {"fields": []}])
+def test_another_program_has_no_example(spec):
+    message = refusal(example_request, {"signatures": {"serving_default": {}}, "input": spec})
+    assert message == "an example is known for exports of hetero_tf only"

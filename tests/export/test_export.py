@@ -21,8 +21,9 @@ import hetero_tf
 from hetero_tf import export
 from hetero_tf.base import picture_decoding
 from hetero_tf.base.errors import DiskProblem, InputError
-from hetero_tf.export import images, masked_text, saved_model, text
-from hetero_tf.export.tokens import GraphTokenizer
+from hetero_tf.data.graph_tokenizer import GraphTokenizer, vocabulary_tables
+from hetero_tf.export import positions, saved_model
+from hetero_tf.export.labelled import LabelledTask
 from hetero_tf.recipe import load
 from hetero_tf.run.data import load_data
 
@@ -288,7 +289,7 @@ def test_card_code_runs(exported_images, stranger):
 
 def test_narrow_level_is_exported(eager):
     process, version = exports.process(*exports.NARROW_IMAGES), exports.narrow_images()
-    state, pixels = exports.state(process), images.pixels(process.dataset.test.x[:3])
+    state, pixels = exports.state(process), exports.pixels(process.dataset.test.x[:3])
     expected = process.network(state, "b", version.statistics)((pixels - 0.5) / 0.25, training=False)
     logits = saved_model.load_runtime(version.folder)(image=pixels)["logits"]
     np.testing.assert_allclose(logits, expected, atol=1e-5)
@@ -355,12 +356,12 @@ def fake_saved_model(monkeypatch):
 
     def write(folder, model, endpoints, tables):
         (folder / "saved_model.pb").write_bytes(b"model")
-        return {"serve": {"inputs": {"text": {"dtype": "string", "shape": [None]}}, "outputs": {}}}
+        return {"serve_text": {"inputs": {"text": {"dtype": "string", "shape": [None]}}, "outputs": {}}}
 
     monkeypatch.setattr(saved_model, "write", write)
     monkeypatch.setattr(saved_model, "load_runtime", lambda folder: None)
     monkeypatch.setattr(export, "check_outputs", lambda *_: 0.0)
-    monkeypatch.setattr(masked_text.MaskedTextTask, "measure", lambda *_: {"loss": 1.0})
+    monkeypatch.setattr(positions.MaskedTextTask, "measure", lambda *_: {"loss": 1.0})
 
 
 def test_versions_are_numbered_and_never_change(text_process, tmp_path, fake_saved_model):
@@ -468,7 +469,7 @@ def test_full_disk_during_save_is_reported(text_process, tmp_path, monkeypatch):
         raise tf.errors.ResourceExhaustedError(None, None, "No space\nleft on device")
 
     # Without signatures to trace.
-    monkeypatch.setattr(masked_text.MaskedTextTask, "endpoints", lambda *_: ({}, ()))
+    monkeypatch.setattr(positions.MaskedTextTask, "endpoints", lambda *_: ({}, ()))
     monkeypatch.setattr(tf.saved_model, "save", full)
     with pytest.raises(DiskProblem, match="could not write the SavedModel: No space left on device; check the"):
         export.export(text_process, text_process.initialize(), {}, tmp_path / "out", {})
@@ -477,40 +478,40 @@ def test_full_disk_during_save_is_reported(text_process, tmp_path, monkeypatch):
 
 def test_invalid_vocabulary_is_rejected(tmp_path):
     with pytest.raises(InputError, match=r"must not be empty or contain white space. Received: 'a b' at position 1"):
-        text.tables(("<ukn>", "a b"), tmp_path)
+        vocabulary_tables(("<ukn>", "a b"), tmp_path)
     with pytest.raises(InputError, match="a vocabulary must not contain a word twice. Received: 'a' twice"):
-        text.tables(("a", "b", "a"), tmp_path)
+        vocabulary_tables(("a", "b", "a"), tmp_path)
 
 
 def test_without_vocabulary_only_token_ids_are_accepted(text_process):
     dataset = dataclasses.replace(text_process.dataset, vocabulary=None)
     process = dataclasses.replace(text_process, dataset=dataset)
-    task = masked_text.MaskedTextTask(process, None)
+    task = positions.MaskedTextTask(process, None)
     endpoints, tables = task.endpoints(None)
     assert set(endpoints) == {"serving_default", "serve_segment"} and tables == ()
     assert "token_ids=[[0, 1, 50]]" in task.calls(endpoints)
 
 
 def test_words_are_split_as_in_training(tmp_path):
-    numbers, _ = text.tables(("<ukn>", "<eos>", "é", "b"), tmp_path)
+    numbers, _ = vocabulary_tables(("<ukn>", "<eos>", "é", "b"), tmp_path)
     ends_lines = GraphTokenizer("words", numbers, (), 0, ("<eos>",))
     spaces = [chr(code) for code in range(0x3100) if chr(code).isspace() and chr(code) != "\n"]
     assert len(spaces) > 20
     lines = [f"{space}é{space}{space}b {space}c" for space in spaces]
-    ids, hidden, lengths = masked_text.encode(tf.constant(lines), ends_lines, 4)
+    ids, hidden, lengths = positions.encode_masked(tf.constant(lines), ends_lines, 4)
     assert ids.numpy().tolist() == [[2, 3, 0]] * len(lines) and not hidden.numpy().any()
-    ids, hidden, lengths = masked_text.encode(tf.constant(["b\r\nb\n<mask>", "b"]), ends_lines, 4)
+    ids, hidden, lengths = positions.encode_masked(tf.constant(["b\r\nb\n<mask>", "b"]), ends_lines, 4)
     assert ids.numpy().tolist() == [[3, 1, 3, 1, 4], [3, -1, -1, -1, -1]]
     assert hidden.numpy().tolist() == [[False] * 4 + [True], [False] * 5] and lengths.numpy().tolist() == [5, 1]
-    assert masked_text.encode(tf.constant(["b\nb"]), GraphTokenizer("words", numbers, (), 0), 4)[
+    assert positions.encode_masked(tf.constant(["b\nb"]), GraphTokenizer("words", numbers, (), 0), 4)[
         0
     ].numpy().tolist() == [[3, 3]]
 
 
 @pytest.mark.parametrize("written", ["b<mask>.", "<MASK>", " <Mask> "])
 def test_mask_is_recognized_next_to_a_word_and_in_capitals(tmp_path, written):
-    numbers, _ = text.tables(("<ukn>", "b", "."), tmp_path)
-    ids, hidden, _ = masked_text.encode(tf.constant([written]), GraphTokenizer("words", numbers, (), 0), 3)
+    numbers, _ = vocabulary_tables(("<ukn>", "b", "."), tmp_path)
+    ids, hidden, _ = positions.encode_masked(tf.constant([written]), GraphTokenizer("words", numbers, (), 0), 3)
     assert ids.numpy().tolist() == [[1, 3, 2]] if "b" in written else [[3]]
     assert hidden.numpy().sum() == 1
 
@@ -519,7 +520,7 @@ def test_images_of_two_channels_have_no_bytes_signature(image_process):
     dataset = image_process.dataset
     train, test = (dataclasses.replace(split, x=np.repeat(split.x, 2, 3)) for split in (dataset.train, dataset.test))
     process = dataclasses.replace(image_process, dataset=dataclasses.replace(dataset, train=train, test=test))
-    task = images.ImageTask(process, process.family.predictor("a"))
+    task = LabelledTask(process, process.family.predictor("a"))
     endpoints, _ = task.endpoints(None)
     assert set(endpoints) == {"serving_default", "serve_uint8"}
     assert "image=tf.zeros([1, 14, 14, 2])" in task.calls(endpoints)

@@ -17,10 +17,10 @@ def check(difference, exact):
     dataset = SimpleNamespace(test=SimpleNamespace(x=np.arange(3)))
     task = SimpleNamespace(
         process=SimpleNamespace(dataset=dataset),
-        request=lambda examples: {"rows": examples},
+        request=lambda examples, signature: {"rows": examples},
         outputs_of=lambda outputs: outputs,
     )
-    return check_outputs(task, [LOGITS[:2], LOGITS[2:]], lambda rows: outputs[rows], "model.onnx", exact)
+    return check_outputs(task, [LOGITS[:2], LOGITS[2:]], lambda rows: outputs[rows], "serve", "model.onnx", exact)
 
 
 @pytest.mark.parametrize("exact", [True, False])

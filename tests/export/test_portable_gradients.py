@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from hetero_tf.export import portable_gradients
-from hetero_tf.export.portable_erf import erf
+from hetero_tf.export.portable_gradients import erf
 
 
 def arrays(*shapes):

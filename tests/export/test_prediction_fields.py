@@ -22,7 +22,7 @@ LABEL_MAP = {"class": np.array([[1, 1], [2, 1]]), "probabilities": np.zeros([2, 
 
 
 def form(kind, targets, classes=3):
-    return ItemForm(kind, targets, classes, ("cow", "ox", "pig"), None, None, "text", (), True)
+    return ItemForm(kind, targets, classes, ("cow", "ox", "pig"), (), (), True)
 
 
 @pytest.mark.parametrize(

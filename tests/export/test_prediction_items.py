@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from refusals import refusal
 
-from hetero_tf.data.columns import Column
-from hetero_tf.export.prediction_items import ItemForm, open_items
+from hetero_tf.data.codecs import Field, category, number, picture, series, sound, words
+from hetero_tf.export.prediction_items import ItemForm, open_items, parse_row
 
-COLUMNS = (Column("size"), Column("colour", ("blue", "red"), one_hot=False))
-TABLE = ItemForm("table", "label", 2, ("cow", "ox"), COLUMNS, None, "text", ("kind",), True)
-TEXT = ItemForm("sequences", "label", 2, ("bad", "good"), None, None, "text", ("label",), True)
-IMAGES = ItemForm("images", "label", 2, ("cat", "dog"), None, (1, 1, 1), "text", (), True)
+COLUMNS = Field("size", number.Codec()), Field("colour", category.Codec(("blue", "red")))
+TABLE = ItemForm("table", "label", 2, ("cow", "ox"), COLUMNS, ("kind",), True)
+TEXT = ItemForm(
+    "sequences", "label", 2, ("bad", "good"), (Field("text", words.Codec(None, "words", 9)),), ("label",), True
+)
+IMAGES = ItemForm("images", "label", 2, ("cat", "dog"), (Field("image", picture.Codec((1, 1, 1))),), (), True)
 
 
 def items(form, *inputs):
@@ -46,7 +48,7 @@ def write(folder, name, content):
 def test_rows_are_read_by_column_name(tmp_path, name, content):
     path = write(tmp_path, name, content)
     read, notes = items(TABLE, path, "size=3,colour=blue")
-    assert [value for _, value, _, _ in read] == [[1.5, 1], [2, 0], [3, 0]] and notes == []
+    assert [value for _, value, _, _ in read] == [(1.5, "red"), (2, "blue"), (3, "blue")] and notes == []
     assert [source.removeprefix(f"{path}:").isdigit() for source, *_ in read] == [True, True, False]
 
 
@@ -63,7 +65,7 @@ def test_invalid_rows_do_not_hide_the_others(tmp_path):
     path = write(tmp_path, "a.csv", b"\n".join(lines))
     read, _ = items(TABLE, path)
     assert [source.rpartition(":")[2] for source, *_ in read] == [*"2345678"]
-    assert [value for _, value, _, _ in read] == [None] * 3 + [[1, 1], None, None, [3, 1]]
+    assert [value for _, value, _, _ in read] == [None] * 3 + [(1, "red"), None, None, (3, "red")]
     assert [error for _, _, error, _ in read if error] == [
         "column 'colour' must be one of blue, red. Received: 'rad'; did you mean 'red'?",
         "must have 2 values separated by ',', like the first line. Received: 1, ['1']",
@@ -104,12 +106,25 @@ def test_files_without_the_columns_are_rejected(tmp_path, content, message):
     assert refusal(items, TABLE, path).replace(f"{path}:1: ", "").removeprefix(f"{path}: ") == message
 
 
+COLUMN_0_2 = Field("column_0", number.Codec()), Field("column_2", number.Codec())
+
+
 def test_rows_without_a_header(tmp_path):
-    form = ItemForm(
-        "table", "label", 2, ("cow", "ox"), (Column("column_0"), Column("column_2")), None, "text", ("column_1",), False
-    )
+    form = ItemForm("table", "label", 2, ("cow", "ox"), COLUMN_0_2, ("column_1",), False)
     read, _ = items(form, write(tmp_path, "a.csv", "1,ox,2\n3,cow,4\n"), write(tmp_path, "b.csv", "5,6\n"))
-    assert [(value, label) for _, value, _, label in read] == [([1, 2], "ox"), ([3, 4], "cow"), ([5, 6], None)]
+    assert [(value, label) for _, value, _, label in read] == [((1, 2), "ox"), ((3, 4), "cow"), ((5, 6), None)]
+
+
+def test_row_is_written_in_order_or_by_name():
+    names = ["size (cm)", "c", "k"]
+    for row in ("2.5, red, y", "k=y,size (cm) = 2.5,c=red"):
+        assert {name: text.strip() for name, text in parse_row(row, names).items()} == dict(
+            zip(names, ("2.5", "red", "y"))
+        )
+    assert parse_row("2.5,a=b,x", names)["c"] == "a=b"
+    for row in ("", "1,red", "1,red,x,x", "k=x,k=y,c=red", "k=x,2.5,red", "c=red,k=x,sice=2"):
+        message = refusal(parse_row, row, names)
+        assert "a value for each column, size (cm), c, k, separated by commas" in message and repr(row) in message
 
 
 def test_texts_are_lines_columns_or_arguments(tmp_path):
@@ -118,13 +133,13 @@ def test_texts_are_lines_columns_or_arguments(tmp_path):
     objects = write(tmp_path, "c.jsonl", json.dumps({"text": "e", "label": "bad"}) + '\n{"text": "\\ud800"}\n{}\n')
     read, _ = items(TEXT, "f g", lines, table, objects)
     assert read == [
-        ("f g", b"f g", None, None),
-        (f"{lines}:1", b"one two", None, None),
+        ("f g", (b"f g",), None, None),
+        (f"{lines}:1", (b"one two",), None, None),
         (f"{lines}:3", None, "is not UTF-8 text; save it as UTF-8", None),
-        (f"{lines}:4", b"three, four", None, None),
-        (f"{table}:3", b"a\nb", None, "good"),
-        (f"{table}:4", b"c, d", None, None),
-        (f"{objects}:1", b"e", None, "bad"),
+        (f"{lines}:4", (b"three, four",), None, None),
+        (f"{table}:3", (b"a\nb",), None, "good"),
+        (f"{table}:4", (b"c, d",), None, None),
+        (f"{objects}:1", (b"e",), None, "bad"),
         (f"{objects}:2", None, "is not UTF-8 text; save it as UTF-8", None),
         (f"{objects}:3", None, "has no value for column 'text'", None),
     ]
@@ -159,7 +174,7 @@ def test_pictures_of_a_folder_in_order(tmp_path):
         ("scan.tiff", "is not a readable PNG, JPEG, BMP, GIF or WebP picture; convert it, or copy it again", None),
         ("gone.png", "could not read: No such file or directory", None),
     ]
-    np.testing.assert_allclose(read[0][1], [[[7 / 255]]])
+    np.testing.assert_allclose(read[0][1], [[[[7 / 255]]]])
     (tmp_path / "none").mkdir()
     assert refusal(items, IMAGES, tmp_path / "none") == (
         f"{tmp_path}/none: expected .png, .jpg, .jpeg, .bmp, .gif, .webp files. Received: none"
@@ -169,18 +184,18 @@ def test_pictures_of_a_folder_in_order(tmp_path):
 def test_files_are_read_when_their_items_are(tmp_path):
     path = write(tmp_path, "a.csv", "size,colour\n1,red\n2,red\n")
     reader = open_items([str(path)], TABLE, print)
-    assert next(reader).value == [1, 1]
+    assert next(reader).value == (1, "red")
     path.unlink()
     assert refusal(lambda: list(open_items([str(path)], TABLE, print))) == f"{path}: no such file"
-    assert next(reader).value == [2, 1]
+    assert next(reader).value == (2, "red")
 
 
 def test_series_are_the_last_rows_of_files(tmp_path):
-    form = ItemForm("series", "numbers", 1, ("next",), (Column("b"), Column("a")), (2, 2), "text", (), True)
+    form = ItemForm("series", "numbers", 1, ("next",), (Field("series", series.Codec((2, 2), ("b", "a"))),), (), True)
     long = write(tmp_path, "a.csv", "a,x,b\n1,?,2\n3,?,4\n5,?,6\n")
     short = write(tmp_path, "b.csv", "a,b\n1,2\n")
     (_, value, error, _), *others = items(form, long, short, tmp_path / "c.csv")[0]
-    assert value.tolist() == [[4, 3], [6, 5]] and error is None
+    assert value[0].tolist() == [[4, 3], [6, 5]] and error is None
     assert [error for _, _, error, _ in others] == [
         "must have 2 columns of numbers and at least 2 rows, the oldest first. Received: 2 columns, 1 rows",
         "could not read: No such file or directory",
@@ -190,12 +205,12 @@ def test_series_are_the_last_rows_of_files(tmp_path):
 def test_clips_of_folders_have_labels_and_a_bad_file_does_not_hide_the_others(tmp_path):
     folders.write_sounds(tmp_path / "own", clips=2)
     bad = write(tmp_path / "own" / "low", "1.wav", b"RIFF")
-    form = ItemForm("audio", "label", 2, ("high", "low"), None, (500,), "text", (), True, 4000)
+    form = ItemForm("audio", "label", 2, ("high", "low"), (Field("audio", sound.Codec(500, 4000)),), (), True)
     read, _ = items(form, tmp_path / "own", tmp_path / "own" / "high" / "0.wav")
     assert [label for *_, label in read] == ["high", "high", "low", "low", None]
     assert [error and error[:17] for _, _, error, _ in read] == [None, None, None, "is not a readable", None]
     assert read[3][0] == str(bad)
-    assert read[0][1].shape == (500,) and abs(read[0][1]).max() > 0.49
+    assert read[0][1][0].shape == (500,) and abs(read[0][1][0]).max() > 0.49
     (tmp_path / "empty").mkdir()
     assert (
         refusal(items, form, tmp_path / "empty") == f"{tmp_path / 'empty'}: expected .wav, .wave files. Received: none"

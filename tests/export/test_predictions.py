@@ -114,9 +114,9 @@ def test_batches_keep_the_order_and_an_item_above_a_limit_fails_alone(sentences,
     alone = [predicted.run(predictor, [text])[0] for text in texts]
     requests = []
 
-    def serve(inputs):
-        requests.append(len(inputs))
-        return predictor.serve(inputs)
+    def serve(text):
+        requests.append(len(text))
+        return predictor.serve(text=text)
 
     together = predicted.run(dataclasses.replace(predictor, serve=serve), texts)
     assert requests == [9] and [each.item for each in together] == [each.item for each in alone]
@@ -148,7 +148,7 @@ def test_an_export_predicts_the_same_as_its_run(tmp_path):
     results = [list(predict(predictor, [str(table)], 3, notes.append)) for predictor in (expected, same)]
     assert results[0] == results[1] and len(results[0]) == 40
     assert notes == [f"{table}: ignored columns: kind"] * 2
-    outputs = tf.saved_model.load(str(folder)).signatures["serving_default"](features=tf.constant([[1e4, 0, 0, 1, 0]]))
+    outputs = tf.saved_model.load(str(folder)).signatures["serve_numbers"](features=tf.constant([[1e4, 0, 0, 1, 0]]))
     assert float(outputs["probabilities"][0].numpy().max()) == pytest.approx(
         results[0][0].fields["probability"], rel=1e-6
     )

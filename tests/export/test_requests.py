@@ -5,17 +5,16 @@ import json
 import socket
 import time
 from concurrent.futures import CancelledError
-from dataclasses import astuple
 
 import numpy as np
 import pytest
 from refusals import refusal
 
-from hetero_tf.data.columns import Column
+from hetero_tf.data.codecs import Field, category, number
 from hetero_tf.export.serve import app as serve_app
 from hetero_tf.export.serve import rest, run
 from hetero_tf.export.serve.app import App
-from hetero_tf.export.serve.loading import Serving, Version, VersionPolicy, row_columns
+from hetero_tf.export.serve.loading import Serving, Version, VersionPolicy, table_columns
 from hetero_tf.export.serve.rest import BadRequest
 from hetero_tf.export.serve.run import ServerOptions
 
@@ -233,48 +232,39 @@ def test_a_version_without_a_known_signature_has_no_example(app):
     manifest = {"signatures": {"scores": {}}, "input": {}}
     app.serving._loaded["a"] = {1: Version("a", 1, manifest, Model())}
     status, body = call(app, method="GET", path="/v1/models/a/example")
-    assert status == 404 and body["error"] == (
-        "level a, version 1: an example is known for the signatures serve_bytes, serve_text, serve_rows, "
-        "serving_default only. Received: scores"
-    )
+    assert status == 404 and body["error"] == ("level a, version 1: an example is known for exports of hetero_tf only")
 
 
 class Rows:
-    """A signature of table rows whose graph makes NaN of every row with an invalid text."""
-
-    columns = (Column("size"), Column("colour", ("blue", "red")), Column("age", fill="3"))
+    """A signature of table rows that returns their ages."""
 
     def __init__(self):
         import tensorflow as tf
 
-        self.structured_input_signature = ((), {"rows": tf.TensorSpec([None, 3], tf.string)})
-        self.structured_outputs = {"logits": tf.TensorSpec([None, 2], tf.float32)}
+        types = {"colour": tf.string, "age": tf.float64}
+        self.structured_input_signature = ((), {key: tf.TensorSpec([None], each) for key, each in types.items()})
+        self.structured_outputs = {"ages": tf.TensorSpec([None], tf.float64)}
 
-    def __call__(self, rows):
-        import tensorflow as tf
-
-        is_valid = [row[1] in (b"blue", b"red") and b"," not in row[0] for row in rows.numpy()]
-        return {"logits": tf.constant([[1.0, 2.0] if valid else [np.nan, 0.0] for valid in is_valid])}
+    def __call__(self, colour, age):
+        return {"ages": age}
 
 
-@pytest.mark.parametrize(
-    ("row", "problem"),
-    [
-        (["1.5", "bleu", "4"], "column 'colour' must be one of blue, red. Received: 'bleu'; did you mean 'blue'?"),
-        (["1,5", "blue", ""], "column 'size' must be a finite number. Received: '1,5'"),
-    ],
-)
-def test_an_invalid_row_is_refused_with_its_column(app, row, problem):
+@pytest.mark.parametrize("is_known", [True, False])
+def test_rows_of_a_table_are_typed_by_its_columns(app, is_known):
     model = Model()
-    model.signatures = {"serve_rows": Rows()}
-    fields = json.loads(json.dumps([astuple(column) for column in Rows.columns]))
-    app.serving._loaded["a"] = {1: Version("a", 1, {}, model, row_columns({"items": {"columns": fields}}))}
-    for key in ("instances", "inputs"):
-        body = {"signature_name": "serve_rows", key: [["1.5", "red", ""], row]}
-        assert call(app, json.dumps(body).encode()) == (400, {"error": f"rows[1]: {problem}"})
-    body = {"signature_name": "serve_rows", "instances": [["1.5", "red", ""]]}
-    assert call(app, json.dumps(body).encode()) == (200, {"predictions": [[1.0, 2.0]]})
+    fields = Field("colour", category.Codec(("blue", "red"))), Field("age", number.Codec(fill=3.0))
+    model.signatures = {"serving_default": Rows()}
     # The columns of a version of another program are unknown.
-    app.serving._loaded["a"] = {1: Version("a", 1, {}, model, row_columns({"items": None}))}
-    body["instances"] = [row]
-    assert call(app, json.dumps(body).encode()) == (200, {"predictions": [[None, 0.0]]})
+    spec = {"fields": json.loads(json.dumps([field.describe() for field in fields]))} if is_known else None
+    app.serving._loaded["a"] = {1: Version("a", 1, {}, model, table_columns({"input": spec}))}
+
+    def predict(rows):
+        return call(app, json.dumps({"instances": rows}).encode())
+
+    assert predict([{"colour": "red", "age": 1.5}]) == (200, {"predictions": [1.5]})
+    if is_known:
+        assert predict([["red", "2"], ["blue", None]]) == (200, {"predictions": [2.0, None]})
+        problem = "instance 0: column 'colour' must be one of blue, red. Received: 'bleu'; did you mean 'blue'?"
+        assert predict([["bleu", 1]]) == (400, {"error": problem})
+    else:
+        assert predict([["red", 2]]) == (400, {"error": "instances must name age and colour. Received: nothing"})

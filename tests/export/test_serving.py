@@ -22,7 +22,7 @@ from refusals import refusal
 from servers import fetch, start_server
 
 from hetero_tf import export
-from hetero_tf.export import images, saved_model
+from hetero_tf.export import saved_model
 from hetero_tf.export.serve import run
 
 
@@ -47,7 +47,7 @@ def png(pixels):
 
 def test_rows_and_columns_give_the_outputs_of_the_saved_model(address, folder):
     raw = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 1), np.uint8)
-    pixels = images.pixels(raw)
+    pixels = exports.pixels(raw)
     expected = saved_model.load_runtime(folder / "e" / "1")(image=pixels)
     for request in ({"instances": pixels.tolist()}, {"instances": [{"image": one} for one in pixels.tolist()]}):
         status, body = fetch(f"{address}/v1/models/e:predict", request)
@@ -226,8 +226,8 @@ def test_new_version_replaces_old_one_without_failed_requests(tmp_path):
     shutil.copytree(stored, tmp_path / "b" / "1")
     address, messages = start_server(tmp_path)
     row = process.dataset.test.x[:1]
-    request = json.dumps({"inputs": row.tolist()}).encode()
-    first = saved_model.load_runtime(stored)(features=row)["logits"]
+    request = json.dumps({"signature_name": "serve_numbers", "inputs": row.tolist()}).encode()
+    first = saved_model.load_runtime(stored, "serve_numbers")(features=row)["logits"]
     stop, responses = threading.Event(), []
 
     def send_requests():
@@ -242,7 +242,7 @@ def test_new_version_replaces_old_one_without_failed_requests(tmp_path):
         stop.set()
         for one in futures:
             one.result()
-    second = saved_model.load_runtime(tmp_path / "b" / "2")(features=row)["logits"]
+    second = saved_model.load_runtime(tmp_path / "b" / "2", "serve_numbers")(features=row)["logits"]
     assert {status for status, _ in responses} == {200} and len(responses) > 3
 
     def is_of(body, logits):

@@ -1,6 +1,5 @@
 """Exports stored for several tests: written once for each version of the code, whole or not at all."""
 
-import fcntl
 import shutil
 
 import exports
@@ -41,13 +40,6 @@ def test_key_changes_with_every_source_file(root, source, change):
     assert exports.digest(root) != before
 
 
-def test_key_changes_with_the_versions_of_libraries(root, monkeypatch):
-    before = exports.digest(root)
-    monkeypatch.setattr(exports.metadata, "version", lambda library: "9" if library == "keras" else "1")
-    exports.digest.cache_clear()
-    assert exports.digest(root) != before
-
-
 def test_an_export_is_written_once_and_never_half(root):
     def fail(folder):
         write(folder)
@@ -59,17 +51,3 @@ def test_an_export_is_written_once_and_never_half(root):
     assert first == exports.stored(fail, "one") != exports.stored(write, "two")
     assert (first / "export").read_text() == "whole"
     assert sorted(path.suffix for path in first.parent.iterdir()) == ["", "", ".lock", ".lock"]
-
-
-def test_exports_of_other_sources_are_removed_unless_in_use(root):
-    first = exports.stored(write, "one")
-    (root / "recipes" / "file.py").write_text("x = 2\n")
-    exports.digest.cache_clear()
-    # The process that wrote the first one still has the lock.
-    assert exports.stored(write, "one") != first and first.exists()
-    for _, lock in map(exports._open, [exports.FOLDER] * 2, [first.parent.name, exports.digest(root)]):
-        fcntl.flock(lock, fcntl.LOCK_UN)
-    (root / "recipes" / "file.py").write_text("x = 3\n")
-    exports.digest.cache_clear()
-    third = exports.stored(write, "one")
-    assert sorted(path.name for path in exports.FOLDER.iterdir()) == sorted([third.parent.name, "lock"])

@@ -11,12 +11,12 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export
+from hetero_tf.data import graph_tokenizer
+from hetero_tf.data.graph_tokenizer import GraphTokenizer, vocabulary_tables
 from hetero_tf.data.inputs import all_labels, next_word
-from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_text, split_words
+from hetero_tf.data.sentences import encode_sentences, split_words
 from hetero_tf.data.words import TokenOptions, build_tokenizer, learn_vocabulary
-from hetero_tf.export import masked_text, saved_model, sequences, text
-from hetero_tf.export import tokens as graph_tokens
-from hetero_tf.export.tokens import GraphTokenizer
+from hetero_tf.export import positions, saved_model
 from hetero_tf.models.costs import counting
 from hetero_tf.recipe import load
 
@@ -70,15 +70,6 @@ def test_sentences_give_the_outputs_of_their_ids(trained, exported):
     empty = predict_text(text=np.array(["", "word9"], object))
     assert list(empty["lengths"]) == [0, 1] and np.isnan(empty["next_probabilities"][0]).all()
     assert set(empty["next_words"][0]) == {b""}
-
-
-def test_graph_splits_signs_and_capitals_like_the_loader(tmp_path):
-    sentences = ["The FILM's\tgood,(isn't it?)", "ÄÖ ΣΑΣ\u2003x", "a_b~c`d[e]", "", "<pad> ''"]
-    words = sorted({word for one in sentences for word in split_words(one)})
-    vocabulary = ("<pad>", "<ukn>", *words[1:])
-    numbers, _ = text.tables(vocabulary, tmp_path, sequences.UNKNOWN)
-    ids = sequences.encode(tf.constant(sentences), GraphTokenizer("words", numbers, (), sequences.UNKNOWN), 9)
-    np.testing.assert_array_equal(ids, encode_sentences(list(map(split_words, sentences)), vocabulary, 9))
 
 
 def test_files_are_measured_on_the_whole_test_set(trained, exported, eager):
@@ -144,7 +135,7 @@ def running_tokenizer(folder, name):
     """Return the tokens of LINES, and the tokenizer of an export for running text."""
     words = [word for line in LINES for word in (*line.split(), "<eos>")]
     vocabulary = learn_vocabulary(words, TokenOptions(name, 24))
-    numbers, _ = text.tables(vocabulary, folder)
+    numbers, _ = vocabulary_tables(vocabulary, folder)
     return build_tokenizer(name, vocabulary)(words), GraphTokenizer(name, numbers, vocabulary, 0, ("<eos>", "<mask>"))
 
 
@@ -164,24 +155,13 @@ def test_graph_splits_lines_like_the_loader(tmp_path, name):
 @pytest.mark.parametrize(("name", "masked"), [("characters", [1, 4]), ("subwords", [2, 5])])
 def test_mask_is_one_token(tmp_path, name, masked):
     _, tokenizer = running_tokenizer(tmp_path, name)
-    ids, is_mask, lengths = masked_text.encode(tf.constant(["é<MASK> b<mask>c", ""]), tokenizer, 99)
+    ids, is_mask, lengths = positions.encode_masked(tf.constant(["é<MASK> b<mask>c", ""]), tokenizer, 99)
     assert is_mask.numpy().nonzero()[1].tolist() == masked and lengths.numpy().tolist() == [masked[1] + 2, 0]
     assert ids.numpy()[0, masked].tolist() == [99, 99]
 
 
-@pytest.mark.parametrize("name", ["characters", "subwords"])
-def test_graph_splits_sentences_like_the_loader(tmp_path, name):
-    sentences = ["Σ <eos> ÄÖ\u2003x", " ", "<mask>时", "it's the end, the END"]
-    words = [split_text(sentence, name) for sentence in sentences]
-    vocabulary = build_sentence_vocabulary(words, TokenOptions(name, 22))
-    numbers, _ = text.tables(vocabulary, tmp_path, sequences.UNKNOWN)
-    ids = sequences.encode(tf.constant(sentences), GraphTokenizer(name, numbers, vocabulary, sequences.UNKNOWN), 9)
-    tokenize = build_tokenizer(name, vocabulary)
-    np.testing.assert_array_equal(ids, encode_sentences(list(map(tokenize, words)), vocabulary, 9))
-
-
 def test_characters_of_a_request_are_limited(tmp_path, monkeypatch):
-    monkeypatch.setattr(graph_tokens, "MAX_CHARACTERS", 8)
+    monkeypatch.setattr(graph_tokenizer, "MAX_CHARACTERS", 8)
     _, tokenizer = running_tokenizer(tmp_path, "subwords")
     with pytest.raises(tf.errors.InvalidArgumentError, match="a request must have at most 8 characters. Received"):
         tokenizer.split(tf.constant(["abcd", "efghi"]))

@@ -136,7 +136,8 @@ def test_a_subclassed_model_receives_arrays_by_name():
 def test_exports_have_an_input_for_each_array(run, tmp_path):
     process, state, _ = run
     folder, about = export.export(process, state, process.statistics(state), tmp_path, {}, others=("keras",))
-    assert about["input"]["arrays"][0] == {"name": "picture", "shape": [4, 4, 1], "dtype": "uint8"}
+    picture = about["input"]["fields"][0]
+    assert (picture["input"], picture["shape"], picture["dtype"]) == ("picture", [4, 4, 1], "uint8")
     x, y = draw(80)
     serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
     classes = serve(**{name: tf.constant(values) for name, values in x.items()})["class"]

@@ -15,12 +15,12 @@ ROOT, PACKAGE, TESTS = import_graph.ROOT, import_graph.PACKAGE, import_graph.TES
 PYTHON_FILES = sorted(PACKAGE.rglob("*.py"))
 # Lines of the Python files of each package of hetero_tf.
 LINES = {
-    "base": 3377,
+    "base": 3420,
     "cli": 2182,
-    "data": 9550,
+    "data": 10666,
     "devices": 2687,
     "evaluation": 1730,
-    "export": 5529,
+    "export": 4588,
     "layers": 2823,
     "methods": 2990,
     "models": 3847,
@@ -35,7 +35,7 @@ LINES = {
     "testing": 1456,
     "workers": 566,
 }
-FILES, TEST_SHARE = 487, 0.837
+FILES, TEST_SHARE = 485, 0.837
 # See benchmarks/structure.py; the last two are those of a run of tiny/digits.
 STRUCTURE = {"rooms": 22, "arrows": 101, "floors": 9, "modules_entered": 149, "frames_to_step": 22}
 

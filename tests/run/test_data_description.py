@@ -128,7 +128,7 @@ def test_predict_and_export_do_not_need_the_data(run, tmp_path):
     assert "exported round 1 to run/export/a/1: the model of level a, not measured" in export.out
     about = json.loads((tmp_path / "run" / "export" / "a" / "1" / "export.json").read_text())
     assert about["measured"] == {"on": "nothing, since the data were missing at the export"}
-    assert [column["name"] for column in about["input"]["columns"]] == ["size", "colour"]
+    assert [column["name"] for column in about["input"]["fields"]] == ["size", "colour"]
     assert about["class_names"] == ["a", "b"] and about["last"]["round"] == 1
     # Statistics of a narrower level were not queried, and measuring needs examples.
     missing = "must name an existing file. Received: path='rows.csv'"

@@ -19,6 +19,7 @@ from programs import ROOT
 
 import hetero_tf
 from hetero_tf import export, recipe
+from hetero_tf.data.codecs import picture
 from hetero_tf.data.described import describe
 from hetero_tf.export import formats, saved_model
 
@@ -88,6 +89,11 @@ def _version(process, level, others, key):
     with np.load(folder / "statistics.npz") as statistics:
         about = json.loads((folder / level / "1" / "export.json").read_text("utf-8"))
         return Version(folder / level / "1", about, dict(statistics))
+
+
+def pixels(images):
+    """Stored images as `serving_default` takes them."""
+    return picture.Codec(images.shape[1:]).send("image", images)["image"]
 
 
 def images():

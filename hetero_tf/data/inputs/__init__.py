@@ -12,7 +12,7 @@ A module describes its input by constants, plain values that recipe checks read 
 - `TARGETS`: "label", those of the task, one for each example; or "positions", one word at each position. It determines
   the metrics and the form of the outputs.
 - `HIDDEN`: the positions that a layer must not see, such as "the padding", so attention is rejected; absent: none.
-- `TASK`: the key of its task in `export.kinds`; absent: that of its kind of data.
+- `TASK`: "next_word" if the targets of positions are the next words; absent: the words themselves.
 - `PER_CHANNEL`: names of the options that have one number for each channel, or one for all.
 - `ON_DEVICE`: True if `devices.on_device` can make its batches.
 - `REQUIRES`, `CONFLICTS`, `UNUSED`: rules for other keys of the recipe, see `methods`.

@@ -34,7 +34,7 @@ class ConversionSource:
     Attributes:
         saved_model: Folder of the SavedModel.
         task: Export task, with the learning process and the Keras model that the function calls.
-        function, specs: The signature `task.PORTABLE_SIGNATURE` as a function for tf.function, and its input specs.
+        function, specs: The signature `task.portable_signature` as a function for tf.function, and its input specs.
         level: Level of the model.
         weights_sha256: Digest of the values of the model's variables.
     """
@@ -49,12 +49,12 @@ class ConversionSource:
     @property
     def signature(self) -> str:
         """Name of the signature."""
-        return self.task.PORTABLE_SIGNATURE
+        return self.task.portable_signature
 
     def examples(self) -> Iterator[dict[str, np.ndarray]]:
         """Yield requests with one training example each."""
         x = self.task.process.dataset.train.x[:EXAMPLES]
-        yield from (self.task.request(x[index : index + 1]) for index in range(len(x)))
+        yield from (self.task.request(x[index : index + 1], self.signature) for index in range(len(x)))
 
 
 @contextlib.contextmanager

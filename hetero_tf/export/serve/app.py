@@ -269,7 +269,7 @@ class App:
         version, body, cancelled = self._version(request), bytearray(), threading.Event()
         try:
             await self._receive(request, body)
-            work = partial(rest.respond, version.model.signatures, bytes(body), cancelled.is_set, version.row_columns)
+            work = partial(rest.respond, version.model.signatures, bytes(body), cancelled.is_set, version.columns)
             pool = self.large_pool if len(body) > LARGE_BODY else self.pool
             result = asyncio.get_running_loop().run_in_executor(pool, work)
             response = await asyncio.wait_for(result, MAX_SECONDS)

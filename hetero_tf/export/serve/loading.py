@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import DiskProblem, InputError, UserError, shorten_repr
-from hetero_tf.data.columns import Column
-from hetero_tf.data.described import build_columns
+from hetero_tf.data.codecs import Field, build_fields
+from hetero_tf.data.fields import is_column
 from hetero_tf.export.warmup import blank_requests
 from hetero_tf.runs import plain_json
 from hetero_tf.runs.versions import EXPORTED, numbers
@@ -36,13 +36,13 @@ _POLICY = re.compile(r"(all)|latest(?::([1-9][0-9]{0,2}))?|([1-9][0-9]{0,17}(?:,
 
 
 class Version(NamedTuple):
-    """A loaded version of a level: its `export.json`, SavedModel, and columns of the signature "serve_rows"."""
+    """A loaded version of a level: its `export.json`, SavedModel, and columns if it is of a table."""
 
     level: str
     number: int
     manifest: dict
     model: Any
-    row_columns: tuple[Column, ...] = ()
+    columns: tuple[Field, ...] = ()
 
 
 class VersionPolicy(NamedTuple):
@@ -185,7 +185,7 @@ def load_version(level: str, number: int, path: Path) -> Version:
     try:
         manifest = read_manifest(path)
         verify_files(path, manifest)
-        version = Version(level, number, manifest, tf.saved_model.load(str(path)), row_columns(manifest))
+        version = Version(level, number, manifest, tf.saved_model.load(str(path)), table_columns(manifest))
         # The first call of a signature takes half a second.
         specs = {name: function.structured_input_signature[1] for name, function in version.model.signatures.items()}
         for name, inputs in blank_requests(specs).items():
@@ -198,11 +198,12 @@ def load_version(level: str, number: int, path: Path) -> Version:
     return version
 
 
-def row_columns(manifest: Mapping) -> tuple[Column, ...]:
-    """Return the columns of the signature "serve_rows"; empty if they are unknown."""
+def table_columns(manifest: Mapping) -> tuple[Field, ...]:
+    """Return the columns of a table; empty for other data, or if they are unknown."""
     # A version may come from another program, so any part of its description may be missing.
-    with contextlib.suppress(InputError, KeyError, TypeError, ValueError):
-        return build_columns(manifest["items"]["columns"]) or ()
+    with contextlib.suppress(InputError, KeyError, TypeError, ValueError, IndexError):
+        fields = build_fields(manifest["input"]["fields"])
+        return fields if is_column(fields[0]) else ()
     return ()
 
 

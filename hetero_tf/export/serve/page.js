@@ -1,8 +1,8 @@
 // The page of `hetero_tf serve`: a form for the model's input, answers of all levels, and the commands of a request.
 
 const MAX_ANSWERS = 20, MAX_BARS = 6, MAX_SHOWN = 300;
-const SIGNATURES = ["serve_bytes", "serve_text", "serve_rows", "serving_default"];
-const FORMS = { serve_bytes: fileForm, serve_text: textForm, serve_rows: rowForm, serving_default: numbersForm };
+const SIGNATURES = ["serve_bytes", "serve_text", "serving_default"];
+const FORMS = { serve_bytes: fileForm, serve_text: textForm, serving_default: () => isTable() ? rowForm() : numbersForm() };
 // Name and type of a file, by the kind of input.
 const FILES = { audio: ["clip.wav", "audio/wav"], images: ["picture.png", "image/png"] };
 const PROMPTS = { next_word: "Beginning of a sentence", sequences: "Text", text: "Sentence with <mask>" };
@@ -38,6 +38,7 @@ async function request(path, body) {
 }
 
 const pathOf = ({ level }) => `v1/models/${encodeURIComponent(level)}`;
+const isTable = () => levels[0].input.kind === "table";
 const signature = () => SIGNATURES.find(name => name in levels[0].signatures);
 const percent = share => `${(100 * share).toFixed(1)} %`;
 const number = value => value.toLocaleString("en", { maximumSignificantDigits: 4 });
@@ -82,9 +83,8 @@ function metricsOf({ measured, units }) {
 }
 
 function factsOf({ input, task, classes, class_names: names, data, method, round, measured }) {
-  const { kind, height, width, channels, shape, rate } = input;
-  const sizes = height ? [height, width, channels] : shape ?? [];
-  const size = rate ? `${number(shape[0] / rate)} seconds at ${number(rate)} Hz` : sizes.join(" × ");
+  const { kind, fields: [{ shape, rate, samples }] } = input;
+  const size = rate ? `${number(samples / rate)} seconds at ${number(rate)} Hz` : shape?.join(" × ");
   const noun = task === "regression" ? "Targets" : names || !(kind in PROMPTS) ? "Classes" : "Words";
   return {
     Task: task && spaced(task),
@@ -105,7 +105,7 @@ function useTemplate(id) {
 
 // A picture or clip that is dropped, pasted or selected; a picture can be drawn instead.
 function fileForm() {
-  const { kind, channels, shape, rate } = levels[0].input;
+  const { kind, fields: [{ shape, rate, samples }] } = levels[0].input;
   useTemplate(kind);
   let file = null;
   const preview = $("preview");
@@ -115,8 +115,8 @@ function fileForm() {
     if (file) preview.src = URL.createObjectURL(file);
   };
   const drawing = kind === "images" ? drawingArea(() => { $("file").value = ""; select(null); }) : null;
-  if (drawing) $("pen-label").hidden = channels === 1;
-  else $("length").textContent = `the first ${number(shape[0] / rate)} seconds are used`;
+  if (drawing) $("pen-label").hidden = shape[2] === 1;
+  else $("length").textContent = `the first ${number(samples / rate)} seconds are used`;
   preview.addEventListener("error", () => { preview.hidden = true; });
   $("file").addEventListener("change", () => select($("file").files[0] ?? null));
   document.addEventListener("paste", ({ clipboardData: { files } }) => { if (files.length) select(files[0]); });
@@ -192,21 +192,25 @@ function textForm() {
 }
 
 function rowForm() {
-  const { columns } = levels[0].input;
-  const fields = columns.map(({ categories, date, fill }) => {
-    const required = fill === undefined;
-    if (!categories.length) return element("input", { required, type: date === "ymd" ? "date" : "text" });
+  const columns = levels[0].input.fields;
+  const fields = columns.map(({ codec, categories, fill }) => {
+    const required = fill === null;
+    if (codec !== "category") return element("input", { required, type: codec === "date" ? "date" : "text" });
     const options = categories.map(name => new Option(name));
     return element("select", { required }, ...(required ? [] : [new Option("(missing)", "")]), ...options);
   });
   const labels = fields.map((field, index) => element("label", {}, columns[index].name, field));
   $("fields").replaceChildren(element("div", { className: "row" }, ...labels));
   return {
-    fill(texts) { fields.forEach((field, index) => { field.value = texts[index]; }); },
+    fill(row) {
+      const values = columns.length > 1 ? columns.map(({ input }) => row[input]) : [row];
+      fields.forEach((field, index) => { field.value = values[index]; });
+    },
     read() {
       const texts = fields.map(field => field.value);
       const view = texts.map((text, index) => `${columns[index].name} ${text || "(missing)"}`).join(", ");
-      return { instance: texts, view };
+      const values = texts.map((text, index) => text && columns[index].codec === "number" && isFinite(text) ? +text : text);
+      return { instance: Object.fromEntries(columns.map(({ input }, index) => [input, values[index]])), view };
     },
   };
 }
@@ -217,7 +221,7 @@ function numbersForm() {
     const field = element("textarea", { rows: 8, className: "numbers", required: true });
     return { name, dtype, sizes: shape.slice(1), field };
   });
-  const { kind, channels } = levels[0].input, isNamed = inputs.length > 1, isSeries = kind === "series";
+  const { kind, fields: [{ channels }] } = levels[0].input, isNamed = inputs.length > 1, isSeries = kind === "series";
   const order = isSeries ? `; a line for each time${channels ? `: ${channels.join(", ")}` : ""}` : "";
   $("fields").replaceChildren(...inputs.map(({ name, dtype, sizes, field }) => {
     const note = `${dtype}, ${sizes.map(size => size ?? "any").join(" × ")}${order}`;

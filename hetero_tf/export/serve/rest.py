@@ -14,10 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.columns import Column
+from hetero_tf.data.codecs import Field
+from hetero_tf.data.fields import type_request
 
-DEFAULT, ROWS = "serving_default", "serve_rows"
-TYPES = {tf.string: "DT_STRING", tf.float32: "DT_FLOAT", tf.int32: "DT_INT32", tf.uint8: "DT_UINT8", tf.bool: "DT_BOOL"}
+DEFAULT = "serving_default"
+TYPES = {tf.string: "DT_STRING", tf.float32: "DT_FLOAT", tf.float64: "DT_DOUBLE", tf.int32: "DT_INT32"}
+TYPES |= {tf.uint8: "DT_UINT8", tf.bool: "DT_BOOL"}
 # Examples of one call of a model; larger requests take several calls, which bounds their memory.
 EXAMPLES_AT_ONCE = 256
 # Largest number of values of a response, about 160 MB as JSON.
@@ -40,16 +42,14 @@ class BadRequest(Exception):
     """An invalid request; the message is for the client."""
 
 
-def respond(
-    signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool], columns: Sequence[Column] = ()
-) -> bytes:
+def respond(signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool], columns: Sequence[Field] = ()) -> bytes:
     """Return the response to a predict request.
 
     Args:
         signatures: `{name: function}` of a SavedModel.
         body: The request as JSON: {"signature_name", "instances" or "inputs"}.
         is_cancelled: Returns True if the work should stop.
-        columns: Columns of the signature "serve_rows"; empty if they are unknown.
+        columns: Columns of a table, whose rows may be lists and texts; empty for other data.
 
     Returns:
         The response as JSON: {"predictions": one for each instance} for "instances", {"outputs": ...} for "inputs";
@@ -71,6 +71,11 @@ def respond(
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str) or name not in signatures:
         raise BadRequest(f"unknown signature_name; known: {', '.join(sorted(signatures))}")
+    if name == DEFAULT and columns:
+        try:
+            request = type_request(request, columns)
+        except InputError as error:
+            raise BadRequest(str(error)) from error
     specs = signatures[name].structured_input_signature[1]
     values = _values_by_input(form, request[form], specs)
     arrays = {key: _array(key, value, specs[key]) for key, value in values.items()}
@@ -78,8 +83,6 @@ def respond(
         outputs = _call(signatures[name], specs, arrays, is_cancelled)
     except (tf.errors.OpError, ValueError, TypeError) as error:
         raise BadRequest(_error_text(error)) from error
-    if name == ROWS and len(arrays) == 1:
-        _check_rows(arrays, columns, outputs)
     return _encode_response(outputs, form == "instances")
 
 
@@ -108,19 +111,6 @@ def _unique(pairs):
     if len(members) != len(pairs):
         raise ValueError("a key appears twice in an object")
     return members
-
-
-def _check_rows(arrays, columns, outputs):
-    """Raise `BadRequest` for the first row without a prediction, with the column that is invalid."""
-    ((name, rows),) = arrays.items()
-    floats = [values for values in outputs.values() if values.dtype.kind == "f" and len(values) == len(rows)]
-    is_invalid = [~np.isfinite(values).all(tuple(range(1, values.ndim))) for values in floats]
-    for index in np.flatnonzero(np.any(is_invalid, 0)) if is_invalid else ():
-        for column, text in zip(columns, rows[index]):
-            try:
-                column.encode(text.decode(errors="replace"))
-            except InputError as error:
-                raise BadRequest(f"{name}[{index}]: {error}") from error
 
 
 def _call(signature, specs, arrays, is_cancelled):
@@ -203,7 +193,9 @@ def _numbers(value, dtype):
             raise ValueError(f"numbers from {dtype.min} to {dtype.max} are expected")
     with np.errstate(over="ignore"):
         converted = array.astype(dtype.as_numpy_dtype)
-    if dtype.is_floating and not np.isfinite(converted).all():
+    # NaN is a missing number of a table, the only input of this type.
+    is_valid = np.isfinite(converted) | (np.isnan(converted) if dtype == tf.float64 else False)
+    if dtype.is_floating and not is_valid.all():
         raise ValueError(f"numbers up to {dtype.max:g} are expected")
     return converted
 

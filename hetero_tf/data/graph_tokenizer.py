@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import tensorflow as tf
 
+from hetero_tf.base import files
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.graph_limits import MAX_CHARACTERS, assert_in_graph
+from hetero_tf.data.sentences import SIGNS
 from hetero_tf.data.tokenizers import END, SPACE
-from hetero_tf.export.limits import MAX_CHARACTERS, assert_in_graph
 
 # The white space of Python's `str.split`, which training used; `tf.strings.split` knows ASCII only.
 SPACES = r"[\p{Z}\t\n\x{b}\f\r\x{1c}-\x{1f}\x{85}]+"
@@ -105,3 +109,44 @@ def _is_reached(lengths):
 
     _, reached, _ = tf.while_loop(lambda steps, *_: steps <= count, double, (1, reached, jumps))
     return reached[:count] > 0
+
+
+def encode_sentences(sentences: tf.Tensor, tokenizer: GraphTokenizer, length: int) -> tf.Tensor:
+    """Return the token ids int32 [n, length] of sentences [n], the same as `data.sentences` makes."""
+    lower = tf.strings.lower(sentences, "utf-8")
+    if tokenizer.name != "characters":
+        # `<pad>` in a sentence is split at its signs, so it does not become padding.
+        lower = tf.strings.regex_replace(lower, SIGNS, r" \1 ")
+    return tokenizer.encode(tokenizer.split(lower)).to_tensor(0, shape=(None, length))
+
+
+def vocabulary_tables(
+    words: Sequence[str], scratch: Path, unknown: int = 0
+) -> tuple[tf.lookup.StaticHashTable, tf.lookup.StaticHashTable]:
+    """Return lookup tables word -> id and id -> word over a file that becomes an asset of the SavedModel.
+
+    Args:
+        words: In the order of their ids.
+        scratch: Folder for the file.
+        unknown: Id of every other word.
+
+    Raises:
+        InputError: A word is empty, contains white space, or occurs twice.
+    """
+    for position, word in enumerate(words):
+        if word.split() != [word]:
+            raise InputError(
+                f"a word of the vocabulary must not be empty or contain white space. "
+                f"Received: {word!r} at position {position}"
+            )
+    if len(set(words)) != len(words):
+        duplicate = next(word for position, word in enumerate(words) if word in words[:position])
+        raise InputError(f"a vocabulary must not contain a word twice. Received: {duplicate!r} twice")
+    path = str(scratch / "vocabulary.txt")
+    files.write_new(path, "".join(f"{word}\n" for word in words).encode())
+    index = tf.lookup.TextFileIndex
+    line, number = (tf.string, index.WHOLE_LINE), (tf.int64, index.LINE_NUMBER)
+    return (
+        tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *line, *number), unknown),
+        tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *number, *line), ""),
+    )

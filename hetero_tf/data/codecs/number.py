@@ -1,0 +1,73 @@
+"""A number of a column, stored as a feature."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hetero_tf.base.escaping import quote_markdown
+from hetero_tf.data.codecs import Assets, BaseCodec, Form
+from hetero_tf.data.columns import Notation, is_missing, normalize, parse_number, to_plain_number
+
+
+@dataclass(frozen=True)
+class Codec(BaseCodec):
+    """Numbers, of which missing ones are invalid or have a value that replaces them.
+
+    Attributes:
+        fill: Number that replaces a missing one; None if it is invalid.
+        marks_missing: Whether a further feature is 1 for a missing number, else 0.
+        notation: Notation of numbers in files, see `columns.to_plain_number`.
+        mean: Mean of the training examples.
+    """
+
+    fill: float | None = None
+    marks_missing: bool = False
+    notation: Notation = "plain"
+    mean: float = 0.0
+
+    def forms(self, name: str, assets: Assets) -> dict[str, Form]:
+        """Return the form: a number, or NaN for a missing one."""
+        import tensorflow as tf
+
+        def decode(numbers):
+            features, missing = tf.cast(numbers, tf.float32)[:, None], tf.math.is_nan(numbers)[:, None]
+            if self.fill is not None:
+                features = tf.where(missing, np.float32(self.fill), features)
+            return tf.concat([features, tf.cast(missing, tf.float32)], 1) if self.marks_missing else features
+
+        return {"serving_default": Form(name, "float64", (), decode)}
+
+    def send(self, name: str, stored: np.ndarray) -> dict[str, np.ndarray]:
+        numbers = stored[:, 0].astype(np.float64)
+        return {name: np.where(stored[:, 1] == 1, np.nan, numbers) if self.marks_missing else numbers}
+
+    @property
+    def blank(self) -> np.ndarray:
+        return np.zeros(1 + self.marks_missing, np.float32)
+
+    def repair(self, stored: np.ndarray) -> np.ndarray:
+        """Return arbitrary numbers [n, features] as valid stored values: none is missing."""
+        return stored * [1, 0][: 1 + self.marks_missing]
+
+    def features(self, name: str) -> tuple[str, ...]:
+        """Return the names of the stored values."""
+        return (name, f"{name}.missing") if self.marks_missing else (name,)
+
+    def notes(self, name: str, invalid: str) -> list[str]:
+        if self.fill is None:
+            return []
+        sign = f", and marks it by 1 in `{name}.missing`" if self.marks_missing else ""
+        return [f"{quote_markdown(name)}: a missing number is NaN, which the model replaces by {self.fill:g}{sign}."]
+
+    def parse(self, name: str, text: str) -> float:
+        if self.fill is not None and is_missing(text):
+            return float("nan")
+        text = normalize(text)
+        return parse_number(text if self.notation == "plain" else to_plain_number(text, self.notation), name)
+
+    def example(self) -> Any:
+        return float(f"{self.mean:.3g}")
+
+    def call(self, name: str) -> str:
+        return f"{name}=tf.constant([{self.example()}], tf.float64)"

@@ -1,0 +1,103 @@
+"""Pictures, stored as pixels."""
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hetero_tf.data.codecs import Assets, BaseCodec, Form, decode_files
+from hetero_tf.data.folder import PICTURES
+from hetero_tf.data.picture_files import decode_picture
+
+# Shortest side of an example in pixels, so that it is recognizable on a screen.
+MIN_SIDE = 64
+
+
+@dataclass(frozen=True)
+class Codec(BaseCodec):
+    """Pictures of one size.
+
+    Attributes:
+        shape: Height, width and channels.
+    """
+
+    shape: tuple[int, int, int]
+
+    NOUN, PORTABLE, ITEMS = "images", "serving_default", "serve_bytes"
+    PREDICT, UNNAMED = "serving_default", ("serving_default", "serve_uint8")
+    ITEM_NEEDS = "pictures of 1 or 3 channels"
+    FILES = PICTURES
+
+    def forms(self, name: str, assets: Assets) -> dict[str, Form]:
+        """Return the forms: pixels in 0..1, pixels in 0..255, and files of any size."""
+        import tensorflow as tf
+
+        from hetero_tf.base.picture_decoding import decode
+
+        forms = {
+            "serving_default": Form("image", "float32", self.shape, tf.identity),
+            "serve_uint8": Form("image", "uint8", self.shape, lambda pixels: tf.cast(pixels, tf.float32) / 255),
+        }
+        if self.shape[-1] in (1, 3):
+            forms["serve_bytes"] = Form(
+                "image_bytes",
+                "string",
+                (),
+                lambda data: decode_files(data, lambda file: decode(file, self.shape), self.shape),
+            )
+        return forms
+
+    def send(self, name: str, stored: np.ndarray) -> dict[str, np.ndarray]:
+        return {"image": stored.astype(np.float32) / (255 if stored.dtype == np.uint8 else 1)}
+
+    @property
+    def blank(self) -> np.ndarray:
+        return np.zeros(self.shape, np.float32)
+
+    @property
+    def limits(self) -> dict[str, int]:
+        from hetero_tf.base.picture_decoding import LARGEST_PICTURE
+
+        return {"pixels_of_a_picture": LARGEST_PICTURE}
+
+    def notes(self, name: str, invalid: str) -> list[str]:
+        from hetero_tf.base.picture_decoding import FORMATS, LARGEST_GIF, LARGEST_PICTURE
+
+        height, width, channels = self.shape
+        sentences = [
+            f"`serving_default` takes float pixels in 0..1, `serve_uint8` pixels in 0..255; both {height} x {width} x "
+            f"{channels}. The model normalises them.",
+            f"An image with a pixel that is not finite gets {invalid}.",
+        ]
+        if channels in (1, 3):
+            sentences += [
+                f"`serve_bytes` takes {FORMATS} of up to {LARGEST_PICTURE:,} pixels, and the first frame of a GIF of "
+                f"up to {LARGEST_GIF // 2**10} KiB. It resizes pictures by area means and converts them to the "
+                "channels of the model; it does not rotate them by their Exif orientation.",
+                f"A picture that is damaged, translucent, too large or of another format gets {invalid}.",
+            ]
+        return sentences
+
+    def read(self, content: bytes) -> np.ndarray:
+        """Return the pixels of a file in 0..1; `InputError` says why it is no picture."""
+        return decode_picture(content, self.shape)
+
+    def example(self) -> Any:
+        """Return a PNG file of a light ring."""
+        import tensorflow as tf
+
+        height, width, channels = self.shape
+        if channels not in (1, 3):
+            return np.zeros(self.shape).tolist()
+        scale = -(-MIN_SIDE // min(height, width))
+        rows, columns = np.mgrid[: height * scale, : width * scale]
+        distance = np.hypot((rows + 0.5) / (height * scale) - 0.5, (columns + 0.5) / (width * scale) - 0.5)
+        is_ring = np.abs(distance - 0.28) < 0.07
+        file = tf.io.encode_png(np.repeat(is_ring[..., None] * np.uint8(255), channels, 2))
+        return {"b64": base64.b64encode(file.numpy()).decode()}
+
+    def call(self, name: str) -> str:
+        if self.shape[-1] in (1, 3):
+            return 'image_bytes=tf.constant([open("picture.png", "rb").read()])'
+        return f"image=tf.zeros({[1, *self.shape]})"
