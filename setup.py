@@ -40,7 +40,7 @@ REQUIRED = [
 CRYPTOGRAPHY = ["cryptography>=42.0"]
 EXCEL = ["openpyxl>=3.1,<4"]  # reads Excel files for pandas
 DOCS = ["mkdocs-jupyter>=0.25", "mkdocs-material>=9.5,<10"]  # 10 is announced with another configuration
-# devices/fleet_api.py uses private modules of Flower: tested at 1.41 and 1.42. Python 3.10 has no such version of it, so
+# devices/fleet_api.py uses private modules of Flower: tested at 1.41 and 1.42. Python 3.10 has no such version, so
 # pip refuses the extra there; `all` leaves it out instead.
 FLOWER = [*CRYPTOGRAPHY, "flwr>=1.41,<1.43"]
 LITERT = ["ai-edge-litert>=2.0,<3"]  # writes and reads the flatbuffer of one major version

@@ -53,7 +53,7 @@ def test_mebibytes_become_shares():
     fit_recipe = load_fitted(PLAIN, LEVELS, f"levels.budgets={{a: {whole:.6f} MiB, b: {whole / 4:.6f}MiB, c: 1/6}}")
     assert fit_recipe.levels.budgets == pytest.approx({"a": 1, "b": 0.25, "c": 1 / 6}, rel=1e-3)
     staged = load_fitted(
-        PLAIN, methods.EVEN, LEVELS, f"levels.budgets={{c: {whole / 4:.6f} MB}}", "client.stages=blockwise"
+        PLAIN, methods.EVEN, LEVELS, f"levels.budgets={{c: {whole / 4:.6f} MiB}}", "client.stages=blockwise"
     )
     assert len(build_family(staged, SHAPE, SHAPE, CLASSES).stages["c"]) > 1
 

@@ -40,7 +40,7 @@ FOLDERS = {
     "export": "export",
 }
 FILES = {
-    "pure": "run/test_round_spans devices/test_calibration devices/test_endpoints devices/test_transfers devices/test_waiting "
+    "pure": "run/test_round_spans devices/test_calibration devices/test_waiting "
     "methods/test_budgets starter/test_labels sweeps/test_definition",
     "math": "base/test_graph_random base/test_hardware base/test_picture_decoding base/test_registry "
     "base/test_sound_files base/test_written_gradient data/test_decoded data/test_folder data/test_in_memory "
