@@ -11,6 +11,7 @@ import inspect
 import re
 import sys
 import traceback
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -161,6 +162,12 @@ def register_plugin(module_name: str) -> list[tuple[str, str]]:
 def plugin_modules() -> tuple[str, ...]:
     """Return the names of the modules that `register_plugin` has added."""
     return tuple(dict.fromkeys(module for of_kind in _registered.values() for module in of_kind.values()))
+
+
+def plugin_digests() -> dict[str, str]:
+    """Return the first 16 digits of the SHA-256 of the source of each module that `register_plugin` has added."""
+    sources = {module: find_source(module) for module in plugin_modules()}
+    return {module: sha256(file.read_bytes()).hexdigest()[:16] for module, file in sources.items() if file}
 
 
 def registered_plugins() -> tuple[tuple[str, str], ...]:

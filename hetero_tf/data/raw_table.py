@@ -141,9 +141,12 @@ class RawTable:
         known = set(map(normalize, texts))
         numbers = [float(text) for text in known if is_number(text) or text.lstrip("+-").lower() in ("inf", "infinity")]
 
+        def is_listed(text):
+            return text in known or bool(numbers) and is_number(text) and float(text) in numbers
+
         def mark(column):
             if isinstance(column, TextColumn):
-                return column.map(lambda text: "" if text in known else text)
+                return column.map(lambda text: "" if is_listed(text) else text)
             return np.where(np.isin(column, numbers), np.nan, column) if isinstance(column, np.ndarray) else column
 
         columns = {name: column if name in self.literal else mark(column) for name, column in self.columns.items()}

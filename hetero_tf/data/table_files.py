@@ -208,7 +208,7 @@ def _has_header(rows):
 
 def _walk(path, text, first, delimiter, is_strict=True) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of the last line and the values of each row that is not blank."""
-    csv.field_size_limit(LONGEST_CELL)
+    limit = csv.field_size_limit(LONGEST_CELL)
     reader = csv.reader(
         io.StringIO(_behind(text, first), newline=""), delimiter=delimiter, skipinitialspace=True, strict=is_strict
     )
@@ -218,6 +218,8 @@ def _walk(path, text, first, delimiter, is_strict=True) -> Iterator[tuple[int, l
                 yield first + reader.line_num, row
     except csv.Error as error:
         raise InputError(f"{path}:{first + reader.line_num}: cannot be parsed as CSV: {error}") from None
+    finally:
+        csv.field_size_limit(limit)
 
 
 def read_table(

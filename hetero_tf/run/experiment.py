@@ -226,6 +226,7 @@ def _run_environment(process, settings):
     }
     fleet = process.recipe.fleet
     extra |= {"trace": trace_digest(fleet.trace)} if fleet is not None and fleet.trace is not None else {}
+    extra |= {f"plugin {module}": digest for module, digest in registry.plugin_digests().items()}
     extra |= {"replicas": report["replicas"]} if report["replicas"] > 1 else {}
     extra |= {name: report[name] for name in ("by_taps", "by_winograd", "by_function") if report[name]}
     shape = process.setup.examples.batch_shapes[0]

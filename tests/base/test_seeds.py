@@ -102,7 +102,7 @@ SHARED = {
     # A data set has one kind: images or arrays, series, sequences or text.
     **{f"synthetic {use}": 4 * ["data/synthetic.py"] for use in ("patterns", "test", "train")},
     # An exported model is measured with the masks of the global model's test.
-    "test masks": ["evaluation/global_metrics.py", "export/text.py"],
+    "test masks": ["evaluation/global_metrics.py", "export/positions.py"],
 }
 
 

@@ -15,9 +15,9 @@ ROOT, PACKAGE, TESTS = import_graph.ROOT, import_graph.PACKAGE, import_graph.TES
 PYTHON_FILES = sorted(PACKAGE.rglob("*.py"))
 # Lines of the Python files of each package of hetero_tf.
 LINES = {
-    "base": 3420,
+    "base": 3427,
     "cli": 2182,
-    "data": 10666,
+    "data": 10671,
     "devices": 2687,
     "evaluation": 1730,
     "export": 4588,
@@ -28,14 +28,14 @@ LINES = {
     "recipe": 4171,
     "reports": 2898,
     "rounds": 2683,
-    "run": 3260,
+    "run": 3261,
     "runs": 2766,
     "starter": 1713,
     "sweeps": 1275,
     "testing": 1456,
     "workers": 566,
 }
-FILES, TEST_SHARE = 485, 0.837
+FILES, TEST_SHARE = 485, 0.839
 # See benchmarks/structure.py; the last two are those of a run of tiny/digits.
 STRUCTURE = {"rooms": 22, "arrows": 101, "floors": 9, "modules_entered": 149, "frames_to_step": 22}
 

@@ -95,7 +95,7 @@ def test_values_of_an_exported_regression_are_in_the_units_of_the_data(tmp_path)
     process, state, rows = trained()
     folder, _ = export.export(process, state, process.statistics(state), tmp_path, {})
     test = process.dataset.test
-    values = tf.saved_model.load(str(folder)).signatures["serving_default"](features=test.x)["values"]
+    values = tf.saved_model.load(str(folder)).signatures["serve_numbers"](features=test.x)["values"]
     rmse = float(np.sqrt(np.mean((values - test.y) ** 2)))
     np.testing.assert_allclose(rmse, rows[-1]["global_rmse"], rtol=1e-4)
     assert rmse < test.y.std(0).mean()
