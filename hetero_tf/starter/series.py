@@ -139,7 +139,7 @@ def draft_series(
         options["numbers"] = numbers
         table = convert_numbers(table, others, numbers.value)
     if odd:
-        options["missing_values"] = Choice(sorted(odd), "texts that are no numbers", True)
+        options["missing_values"] = Choice(sorted(odd), "texts among the numbers", True)
         table = table.mark_missing(sorted(odd))
     counts = [f"{name} ({count:,})" for name in others if (count := int(table.missing_rows(name).sum()))]
     if counts:

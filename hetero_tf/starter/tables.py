@@ -26,7 +26,7 @@ _OWNER = re.compile(
 _INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 # An owner has at least this many rows on average, and a group at least the second number.
 LEAST_ROWS_OF_AN_OWNER, LEAST_ROWS_OF_A_GROUP = 4, 1.5
-# Odd texts among numbers are missing values if they are at most this share of the rows and so many different ones.
+# Texts among numbers are missing values up to this share of the rows and this number of distinct texts.
 MOST_ODD_ROWS, MOST_ODD_TEXTS = 0.2, 10
 LONGEST_REASON = 100
 

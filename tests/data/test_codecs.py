@@ -163,7 +163,7 @@ def host_features(codec, value):
         with np.errstate(over="ignore"):
             valid = math.isfinite(np.float32(value))
         return [value, float(is_missing)][: 1 + codec.marks_missing] if valid else None
-    value = value.strip()
+    value = value.strip(" \t\n\v\f\r")  # as `tf.strings.strip`
     if isinstance(codec, category.Codec):
         value = codec.fill if codec.fill and value.lower() in ("", "?", "na", "n/a", "nan", "null", "none") else value
         if value not in codec.categories:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_tf.base.errors import InputError, did_you_mean
+from hetero_tf.base.errors import InputError, find_nearest
 from hetero_tf.base.escaping import escape_markdown, quote_markdown
 from hetero_tf.data.codecs import Assets, BaseCodec, Form, lookup_table
 from hetero_tf.data.columns import MISSING, Notation, is_missing, normalize, to_plain_number
@@ -83,10 +83,10 @@ class Codec(BaseCodec):
             return self.fill
         text = text if self.notation == "plain" else to_plain_number(text, self.notation)
         if text not in self.categories:
+            more, nearest = ", ..." if len(self.categories) > 10 else "", find_nearest(text, self.categories)
             raise InputError(
-                f"column {name!r} must be one of {', '.join(self.categories[:10])}"
-                f"{', ...' if len(self.categories) > 10 else ''}. Received: {text!r}"
-                f"{did_you_mean(text, self.categories)}"
+                f"column {name!r} must be one of {', '.join(self.categories[:10])}{more}. Received: {text!r}"
+                + (f"; did you mean {nearest!r}?" if nearest else "")
             )
         return text
 

@@ -80,7 +80,7 @@ class Codec(BaseCodec):
         return sentences
 
     def read(self, content: bytes) -> np.ndarray:
-        """Return the pixels of a file in 0..1; `InputError` says why it is no picture."""
+        """Return the pixels of a file in 0..1; `InputError` states the reason if it is not a picture."""
         return decode_picture(content, self.shape)
 
     def example(self) -> Any:

@@ -60,7 +60,7 @@ class Codec(BaseCodec):
         ]
 
     def read(self, content: bytes) -> np.ndarray:
-        """Return the samples of a file in -1..1; `InputError` says why it is no clip."""
+        """Return the samples of a file in -1..1; `InputError` states the reason if it is not a clip."""
         return read_clip(content, self.rate, self.samples).astype(np.float32) / FULL_SCALE
 
     def example(self) -> Any:
