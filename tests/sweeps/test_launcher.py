@@ -91,9 +91,12 @@ def test_stopped_server_ends_after_its_run(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_import_before_forks_starts_no_threads():
-    """TensorFlow's context and its thread pools start in the forks; the threads of NumPy's BLAS survive a fork."""
+    """TensorFlow's context and its thread pools start in the forks.
+
+    NumPy's BLAS and Arrow, which Keras imports with pandas, start their threads again in a fork.
+    """
     code = """
-import os, threading, numpy
+import os, threading, numpy, pyarrow
 before = len(os.listdir("/proc/self/task"))
 from unittest import mock
 from hetero_tf.base import children
