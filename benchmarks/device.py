@@ -83,7 +83,7 @@ def measured(process, state, level, steps, folder):
     client = Simulated(process, state, plan, slot, steps)
     task = task_of(process, process.network(state, level, {}))
     with tempfile.TemporaryDirectory() as scratch:
-        function, specs = task.endpoints(Path(scratch))[0][task.PORTABLE_SIGNATURE]
+        function, specs = task.endpoints(Path(scratch))[0][task.portable_signature]
     source = ConversionSource(folder, task, function, specs, level, "")
     with formats.quiet():
         about = litert_train.convert(source, folder / litert_train.FILE)
