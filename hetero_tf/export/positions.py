@@ -75,7 +75,9 @@ class NextWordTask(ExportTask):
 
     def segment_of(self, x: np.ndarray) -> int:
         """Return the number of words of a row that the model reads at a time."""
-        return int(self.process.input.length(x, 0))
+        # A converter asks for it while it traces a graph.
+        with tf.init_scope():
+            return int(self.process.input.length(x, 0))
 
     def request(self, x: np.ndarray, signature: str = "serving_default") -> dict[str, np.ndarray]:
         return {"token_ids": self.model_inputs(x)}

@@ -10,13 +10,15 @@ import tiny
 import hetero_tf
 from hetero_tf import export
 
-# Runs in an isolated process (-I): the raw test inputs through the default signature of each export.
+# Runs in an isolated process (-I): the raw test inputs through the default signature of each export, or that of encoded rows.
 SCRIPT = """
 import sys
 sys.modules["hetero_tf"] = None
 import numpy as np, tensorflow as tf
 for folder in sys.argv[1:]:
-    signature = tf.saved_model.load(folder).signatures["serving_default"]
+    signatures = tf.saved_model.load(folder).signatures
+    # The stored rows of a table are encoded.
+    signature = signatures["serve_numbers" if "serve_numbers" in signatures else "serving_default"]
     (name,) = signature.structured_input_signature[1]
     outputs = signature(**{name: tf.constant(np.load(folder + ".inputs.npy"))})
     np.savez(folder + ".outputs.npz", **{key: value.numpy() for key, value in outputs.items()})

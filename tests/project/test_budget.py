@@ -20,7 +20,7 @@ LINES = {
     "data": 10671,
     "devices": 2687,
     "evaluation": 1730,
-    "export": 4588,
+    "export": 4590,
     "layers": 2823,
     "methods": 2990,
     "models": 3847,
