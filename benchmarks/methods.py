@@ -13,15 +13,13 @@ a tenth of the clients' examples held out, which select each method's learning r
 the rounds with a separate seed) and its best round. UNSHARED and the table have settings that are not shared. The table
 does not rank methods: "heterofl" has neither its masked loss nor its label rows, and the grid of rates is short.
 
-Each run has a folder in DIR; after an interruption the same command resumes. The lines after the table are the noise
-floor, which is one method repeated under other seeds and another name, and rank correlations with FeDepth's tables
-over the methods within their budgets.
+Each run has a folder in DIR; after an interruption the same command resumes. The line after the table is the noise
+floor, which is one method repeated under other seeds and another name.
 """
 
 import argparse
 import json
 import re
-import statistics
 import sys
 from pathlib import Path
 
@@ -34,7 +32,6 @@ from hetero_tf.base.registry import register_plugin
 from hetero_tf.cli import sweep_child
 from hetero_tf.reports.summaries import mean_and_spread, run_cost, summarize
 from hetero_tf.runs.history import read
-from hetero_tf.runs.published import read_published
 from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps import pool
 from hetero_tf.sweeps.expansion import SweepRun
@@ -90,12 +87,6 @@ PILOT_SEED, NOISE_SEED = 1000, 2000
 STARTS = {"lg_fedavg": "fedavg"}
 # Rows that are another recipe with these settings.
 BOUNDS = {"fedavg_wide": ("fedavg", ("levels.widths={a: 1, b: 1, c: 1, d: 1}", "levels.fit=null"))}
-# Names in FeDepth's tables (Zhang et al. 2023, arXiv 2303.04887), and their settings: clients of equal, unequal size.
-ROWS = {
-    **{"fedavg": "FedAvg x1/6", "slimmable": "HeteroFL", "splitmix": "SplitMix", "depthfl": "DepthFL"},
-    **{"fedepth": "FeDepth", "fedepth_branches": "m-FeDepth"},
-}
-SETTINGS = {"fedepth_table2": "CIFAR-10; alpha(0.3); Fair", "fedepth_table3": "CIFAR-10; alpha_u(0.3); Fair"}
 METRICS = ("global_accuracy last", "global_accuracy best", "local_accuracy last", "local_worst_decile last")
 
 
@@ -264,31 +255,14 @@ def _cell(value, unit=1):
     return f"{value['mean'] / unit:,.4g}{spread}" if unit != 1 else f"{value['mean']:.1f}{spread}"
 
 
-def notes(args, rows):
-    """The noise floor, and rank correlations with published tables."""
-    lines = []
-    if args.noise and f"{args.noise} again" in rows:
-        one, other = (rows[name]["values"][METRICS[0]] for name in (args.noise, f"{args.noise} again"))
-        lines.append(
-            f"noise floor: {args.noise} twice, under other seeds, differs by {abs(one['mean'] - other['mean']):.1f} "
-            f"in Global; means of {rows[args.noise]['seeds']} seeds that are closer say nothing"
-        )
-    cells = {(value.name, value.setting): value.value for value in read_published()}
-    for table, setting in SETTINGS.items():
-        published = {name: cells[f"{table}/{row}", setting] for name, row in ROWS.items()}
-        shared = [name for name in published if name in rows and not rows[name]["over"]]
-        if len(shared) > 2:
-            ours = [rows[name]["values"][METRICS[0]]["mean"] for name in shared]
-            rank = correlation(ours, [published[name] for name in shared])
-            methods = f"{len(shared)} methods within their budgets"
-            lines.append(f"rank correlation with FeDepth's Table {table[-1]} over {methods}: {rank:.2f}")
-    return "\n".join(lines)
-
-
-def correlation(one, other):
-    """Spearman's rank correlation of two lists without ties."""
-    return statistics.correlation(
-        *([float(sorted(values).index(value)) for value in values] for values in (one, other))
+def noise_floor(args, rows):
+    """A sentence with the difference of one method repeated under other seeds; empty without a repetition."""
+    if not args.noise or f"{args.noise} again" not in rows:
+        return ""
+    one, other = (rows[name]["values"][METRICS[0]] for name in (args.noise, f"{args.noise} again"))
+    return (
+        f"noise floor: {args.noise} twice, under other seeds, differs by {abs(one['mean'] - other['mean']):.1f} "
+        f"in Global; means of {rows[args.noise]['seeds']} seeds that are closer say nothing"
     )
 
 
@@ -303,7 +277,7 @@ def main(arguments=None):
     rows = tabulated(args, rates)
     expected = len(ordered(args)) + bool(args.noise)
     if rows:
-        print(table(args, rows) + "\n\n" + notes(args, rows))
+        print(table(args, rows) + "\n\n" + noise_floor(args, rows))
         (args.folder / args.data / args.mode / "table.json").write_text(json.dumps(rows, indent=1))
     return int(len(rows) < expected or any(row["seeds"] < len(args.seeds) for row in rows.values()))
 

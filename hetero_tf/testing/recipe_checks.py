@@ -16,6 +16,7 @@ from hetero_tf.testing import plugin_checks
 
 # An empty file for each version of a plug-in that keeps its contract.
 FOLDER = Path("~/.cache/hetero_tf/contracts")
+CHECKED_KINDS = {*registry.METHOD_KINDS, "inputs", "partitions"}
 # Hexadecimal digits of the hash in the name of a file.
 DIGITS = 16
 
@@ -23,14 +24,14 @@ DIGITS = 16
 def violated_contracts(recipe: Recipe) -> list[str]:
     """Return a sentence for each registered plug-in of a recipe that violates the contract of its kind.
 
-    Excluded are layers and plug-ins of the data, whose contracts need examples.
+    Excluded are layers and loaders of data, whose contracts need examples of the user.
 
     Args:
         recipe: The recipe, with the options of the plug-ins.
     """
     sentences = []
     for kind, plugin in _used_plugins(recipe):
-        if kind in registry.METHOD_KINDS and registry.is_registered(kind, plugin.name):
+        if kind in CHECKED_KINDS and registry.is_registered(kind, plugin.name):
             file = _cache_file(kind, plugin.name)
             if file is None or not file.exists():
                 problem = _violated_rule(kind, plugin)
@@ -66,7 +67,10 @@ def _cache_file(kind, name):
 
 def _violated_rule(kind, plugin):
     """Return the first rule that a plug-in violates, with its name; None if it keeps all of them."""
-    for check in plugin_checks(kind, plugin.name, plugin.options):
+    # The examples of the contract have their own channels and clients.
+    of_examples = (*(registry.constant(kind, plugin.name, "PER_CHANNEL") or ()), "clients")
+    options = {name: value for name, value in plugin.options.items() if name not in of_examples}
+    for check in plugin_checks(kind, plugin.name, options):
         try:
             check()
         except AssertionError as error:

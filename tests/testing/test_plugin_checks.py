@@ -119,3 +119,51 @@ def test_a_failing_plugin_is_a_sentence(module, tmp_path, monkeypatch):
     registry.register_plugin(name)
     (sentence,) = recipe_checks.violated_contracts(load("tiny/digits", [f"schedule={name}"]))
     assert sentence.endswith(f"{name} (schedules): {name}-schedule ends with ZeroDivisionError: division by zero")
+
+
+DRAWN_ANEW = """import numpy as np
+from hetero_tf.data.partitions import iid
+def split(train_labels, test_labels, classes, rng, *, clients: int):
+    \"\"\"Divide the examples without the given generator.
+
+    Args:
+        clients: number of clients
+    \"\"\"
+    return iid.split(train_labels, test_labels, classes, np.random.default_rng(), clients=clients)
+"""
+NOISE = """import dataclasses
+import tensorflow as tf
+from hetero_tf.data.inputs import images
+DATA = "images"
+FORM = "map"
+TARGETS = "label"
+PER_CHANNEL = ("mean", "std")
+def build(dtype, *, mean: tuple[float, ...] = (0.0,), std: tuple[float, ...] = (1.0,)):
+    \"\"\"Return images with noise that does not depend on the key.
+
+    Args:
+        mean: numbers to subtract
+        std: divisors
+    \"\"\"
+    source = images.build(dtype)
+    def batch(*arguments, **options):
+        x, y = source.batch(*arguments, **options)
+        return x + tf.random.normal(x.shape, dtype=x.dtype), y
+    return dataclasses.replace(source, batch=batch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "override", "rule"),
+    [
+        (DRAWN_ANEW, "partition={{name: {}, clients: 30}}", "equal generators must give equal splits"),
+        (NOISE, "input={{name: {}, mean: [0.5], std: [2.0]}}", "a graph must return the eager batch"),
+    ],
+    ids=["partition", "input"],
+)
+def test_a_partition_and_an_input_are_checked(source, override, rule, module, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe_checks, "FOLDER", tmp_path / "contracts")
+    name = module(source).__name__
+    registry.register_plugin(name)
+    (sentence,) = recipe_checks.violated_contracts(load("tiny/digits", [override.format(name)]))
+    assert sentence.endswith(f": {rule}"), sentence
