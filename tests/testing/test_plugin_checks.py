@@ -121,7 +121,7 @@ def test_a_failing_plugin_is_a_sentence(module, tmp_path, monkeypatch):
     assert sentence.endswith(f"{name} (schedules): {name}-schedule ends with ZeroDivisionError: division by zero")
 
 
-DRAWN_ANEW = """import numpy as np
+UNSEEDED = """import numpy as np
 from hetero_tf.data.partitions import iid
 def split(train_labels, test_labels, classes, rng, *, clients: int):
     \"\"\"Divide the examples without the given generator.
@@ -156,7 +156,7 @@ def build(dtype, *, mean: tuple[float, ...] = (0.0,), std: tuple[float, ...] = (
 @pytest.mark.parametrize(
     ("source", "override", "rule"),
     [
-        (DRAWN_ANEW, "partition={{name: {}, clients: 30}}", "equal generators must give equal splits"),
+        (UNSEEDED, "partition={{name: {}, clients: 30}}", "equal generators must give equal splits"),
         (NOISE, "input={{name: {}, mean: [0.5], std: [2.0]}}", "a graph must return the eager batch"),
     ],
     ids=["partition", "input"],
