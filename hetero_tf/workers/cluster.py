@@ -60,37 +60,26 @@ def read_cluster(workers: Sequence[str], worker: int | None, environment: Mappin
 
 
 def _read_config(text):
-    """The cluster of TF_CONFIG, whose task may be a chief or a worker."""
-    try:
+    """Return the cluster of TF_CONFIG; None without addresses. Other tasks than these jobs must not lead a run."""
+    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
         config = json.loads(text)
         jobs, task = config.get("cluster") or {}, config.get("task") or {}
         if not jobs and not task:
             return None
-        job, index = task["type"], int(task["index"])
-        if not all(isinstance(addresses, list) for addresses in jobs.values()) or str(index) != str(task["index"]):
-            raise ValueError("the addresses of a job are a list, and an index is a whole number")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InputError(
-            'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", '
-            f'"index": 0}}}}. Received: {shorten_repr(text)}'
-        ) from error
-    addresses = {name: tuple(of_job) for name, of_job in jobs.items() if of_job}
-    if others := addresses.keys() - set(JOBS):
-        raise InputError(f"TF_CONFIG may have the jobs chief and worker. Received: {', '.join(sorted(others))}")
-    if job not in JOBS or addresses and job not in addresses:
-        allowed = [name for name in JOBS if name in addresses or not addresses]
-        raise InputError(
-            f"TF_CONFIG: the task type must be {' or '.join(allowed)}, a job of the cluster. "
-            f"Received: type={shorten_repr(job)}"
-        )
-    if len(addresses.get("chief", ())) > 1:
-        raise InputError(f"TF_CONFIG: a cluster has one chief at most. Received: {len(addresses['chief'])} addresses")
-    if not addresses:
-        return None
-    if not 0 <= index < len(addresses[job]):
-        raise InputError(f"TF_CONFIG: {job} must be 0 to {len(addresses[job]) - 1}. Received: index={index}")
-    chiefs, workers = (addresses.get(name, ()) for name in JOBS)
-    return _check_cluster("TF_CONFIG", (*chiefs, *workers), index + (len(chiefs) if job == "worker" else 0))
+        job, index = task["type"], int(str(task["index"]))
+        addresses = {name: of_job for name, of_job in jobs.items() if of_job}
+        lists = [addresses.get(name, []) for name in JOBS]
+        tasks = [(name, number) for name, of_job in zip(JOBS, lists) for number in range(len(of_job))]
+        is_valid = addresses.keys() <= set(JOBS) and all(isinstance(of_job, list) for of_job in lists)
+        if is_valid and not tasks and job in JOBS:
+            return None
+        if is_valid and len(lists[0]) <= 1 and (job, index) in tasks:
+            return _check_cluster("TF_CONFIG", (*lists[0], *lists[1]), tasks.index((job, index)))
+    raise InputError(
+        'TF_CONFIG must be JSON such as {"cluster": {"chief": ["host:port"], "worker": ["host:port", ...]}, "task": '
+        '{"type": "worker", "index": 0}}, with one chief at most, and the task must be one of the cluster. '
+        f"Received: {shorten_repr(text)}"
+    )
 
 
 def _check_cluster(source, addresses, index):

@@ -1,9 +1,11 @@
-"""Rounds that the processes of a cluster share: one leads the run, the others repeat its calls."""
+"""Executions of shared rounds: on several devices of this process, or on several processes that the first one leads."""
 
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +13,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import InputError, UserError, WorkerLost, error_from_graph
+from hetero_tf.base.console import Console, ProgressDisplay
+from hetero_tf.base.errors import InputError, MemoryProblem, UserError, WorkerLost, error_from_graph
+from hetero_tf.base.replicas import Replicas
 from hetero_tf.models.state import State, flatten_state, unflatten_state
+from hetero_tf.run.experiment import Build, Execution
 from hetero_tf.run.federation import Federation
 from hetero_tf.run.learning_process import LearningProcess, Plan
 from hetero_tf.run.simulated_rounds import SimulatedRounds
-from hetero_tf.workers.channel import Channel, RemoteCall
-from hetero_tf.workers.cluster import Cluster
+from hetero_tf.workers.cluster import PATIENCE, Cluster, connect, mirrored, open_port_warning
 
+# Maximum size of a message, whose length is sent as int32.
+MAX_BYTES = 2**31 - 1
 # Prefix of the arrays of a state in a message.
 STATE = "state/"
 # Errors of a collective if another process stopped; errors of a model have other types.
@@ -31,6 +37,103 @@ LOST_WORKER_ERRORS = (
     tf.errors.InternalError,
     tf.errors.UnknownError,
 )
+
+
+def on_devices(count: int) -> Execution:
+    """Return the execution that shares each round among `count` devices of this process."""
+
+    @contextlib.contextmanager
+    def execution(build: Build, console: Console, display: ProgressDisplay) -> Iterator[LearningProcess]:
+        strategy = mirrored(count)
+        display.begin("building the models")
+        yield build(strategy, count)
+
+    return execution
+
+
+def on_workers(cluster: Cluster) -> Execution:
+    """Return the execution that shares each round among the processes of a cluster, which this one leads.
+
+    The other processes end after the block, with its error if it raises one. The execution raises InputError if a
+    worker has another recipe, data set, version or number of threads, and WorkerLost if one stopped.
+    """
+
+    @contextlib.contextmanager
+    def execution(build: Build, console: Console, display: ProgressDisplay) -> Iterator[LearningProcess]:
+        process = _build_process(build, cluster, console, display)
+        channel = _open_channel(process, cluster)
+        try:
+            yield dataclasses.replace(process, build_runner=lambda federation: WorkerRounds(federation, channel, []))
+        except UserError as problem:
+            if not isinstance(problem, WorkerLost):
+                _end(channel, str(problem), problem.code)
+            raise
+        _end(channel, None, 0)
+
+    return execution
+
+
+def follow(read_data: Callable[[], Build], cluster: Cluster, console: Console) -> None:
+    """Repeat the calls of the leading process of a cluster until it ends, without a run folder.
+
+    Args:
+        read_data: Reads the data of the recipe, and returns the function that builds its process.
+        cluster: A cluster that another process leads.
+        console: Prints progress.
+
+    Raises:
+        InputError: The leading process has another recipe, data set, version or number of threads.
+        UserError: The leading process failed.
+        WorkerLost: The leading process or another worker stopped.
+    """
+    with ProgressDisplay(console) as display:
+        display.begin("reading the data")
+        federation = _build_process(read_data(), cluster, console, display)
+        display.begin("doing what worker 0 does")
+        rounds, channel, state = SimulatedRounds(federation), _open_channel(federation, cluster), federation.blank()
+        console.say(f"worker {cluster.index} of {len(cluster.addresses)} follows worker 0 at {cluster.addresses[0]}")
+        while True:
+            with detecting_lost_workers():
+                words, arrays = channel.receive()
+                if words["call"] == "end":
+                    break
+                sent = {name.removeprefix(STATE): arrays.pop(name) for name in list(arrays) if name.startswith(STATE)}
+                state = unflatten_state(words["round"], sent, state) if sent else state
+                state = _make_call(rounds, words, arrays, state)
+        if words["problem"]:
+            raise UserError(f"worker 0 ended: {words['problem']}", words["code"])
+
+
+def _build_process(build, cluster, console, display):
+    """Return the process of this worker once all workers are connected."""
+    console.say(f"warning: {open_port_warning(cluster)}")
+    others = len(cluster.addresses) - 1
+    console.say(f"waiting for {others} other worker{'s' * (others > 1)}, {PATIENCE / 60:g} minutes at most")
+    strategy = connect(cluster)
+    display.begin("building the models")
+    return build(strategy, 1)
+
+
+def _make_call(rounds: SimulatedRounds, words: Mapping, arrays: dict[str, Any], state: State) -> State:
+    """Execute one call and return the state after it."""
+    # A refused call is refused on all processes, and the leading one reports it.
+    with contextlib.suppress(UserError):
+        match words["call"]:
+            case "prepare":
+                rounds.prepare()
+            case "run":
+                return rounds.run(state, [Plan(**arrays)])[0]
+            case "client_losses":
+                rounds.client_losses(state, arrays["clients"])
+            case "evaluate":
+                rounds.evaluate(state, words["levels"])
+    return state
+
+
+def _end(channel, problem, code):
+    """End the other processes, with the same message and exit code if there is a problem."""
+    with contextlib.suppress(WorkerLost), detecting_lost_workers():
+        channel.send({"call": "end", "problem": problem, "code": code}, {})
 
 
 @contextlib.contextmanager
@@ -60,7 +163,7 @@ class WorkerRounds(SimulatedRounds):
         synced_state: The state that the other processes have too, as a list of at most one.
     """
 
-    channel: Channel
+    channel: "Channel"
     synced_state: list[State]
 
     def prepare(self) -> None:
@@ -96,102 +199,97 @@ class WorkerRounds(SimulatedRounds):
             yield
 
 
-def follow(federation: Federation, cluster: Cluster, say: Callable[[str], None]) -> None:
-    """Repeat the calls of the leading process until it ends.
+class Channel:
+    """Sends a message from the first process to all others.
+
+    A sum over all processes transfers it: all but the sender add zeros, so the bits are preserved.
+
+    Args:
+        replicas: The replicas of all processes.
+        processes: Number of processes.
+    """
+
+    def __init__(self, replicas: Replicas, processes: int):
+        of_process = replicas.count // processes
+
+        def summed(vector):
+            # Only the first device of a process contributes.
+            return replicas.all_reduce_sum(vector * tf.cast(replicas.number % of_process == 0, tf.int32))
+
+        self._summed = replicas.compiled(summed, input_signature=[tf.TensorSpec([None], tf.int32)])
+
+    def send(self, words: Mapping, arrays: Mapping[str, np.ndarray]) -> None:
+        """Send a message; called by the first process."""
+        packed = pack(words, arrays)
+        self._summed(tf.constant([len(packed)], tf.int32))
+        self._summed(tf.constant(packed))
+
+    def receive(self) -> tuple[dict, dict[str, np.ndarray]]:
+        """Wait for the next message; called by the other processes."""
+        length = int(self._summed(tf.zeros([1], tf.int32))[0])
+        return unpack(self._summed(tf.zeros([length], tf.int32)).numpy())
+
+    def gather(self, row: np.ndarray, index: int, count: int) -> np.ndarray:
+        """Gather a row of every process on all processes: int32 [count, len(row)]."""
+        rows = np.zeros((count, len(row)), np.int32)
+        rows[index] = row
+        return self._summed(tf.constant(rows.ravel())).numpy().reshape(rows.shape)
+
+
+def pack(words: Mapping, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return a message as int32 array; the first element is the number of bytes that follow.
+
+    Args:
+        words: JSON header, such as {"call": "evaluate", "levels": "all"}.
+        arrays: Arrays by name.
 
     Raises:
-        InputError: The leading process has another recipe, data set, version or number of threads.
-        UserError: The leading process failed.
-        WorkerLost: The leading process or another worker stopped.
+        MemoryProblem: The message is too long.
     """
-    rounds, channel, state = SimulatedRounds(federation), _open_channel(federation, cluster), federation.blank()
-    say(f"worker {cluster.index} of {len(cluster.addresses)} follows worker 0 at {cluster.addresses[0]}")
-    while True:
-        with detecting_lost_workers():
-            message = channel.receive()
-            if message.words["call"] == "end":
-                break
-            state = _make_call(rounds, message, _read_state(message, state))
-    if message.words["problem"]:
-        raise UserError(f"worker 0 ended: {message.words['problem']}", message.words["code"])
+    file = io.BytesIO()
+    text = np.frombuffer(json.dumps(words).encode(), np.uint8)
+    named: dict = {"words": text, **{f"array/{name}": np.asarray(value) for name, value in arrays.items()}}
+    np.savez(file, **named)
+    data = file.getvalue()
+    if len(data) > MAX_BYTES:
+        raise MemoryProblem(
+            f"the message to the workers is too long: {len(data) / 2**30:.1f} GiB of {MAX_BYTES / 2**30:.0f}; train "
+            "this recipe with one process"
+        )
+    padded = data + bytes(-len(data) % 4)
+    return np.concatenate([np.array([len(data)], np.int32), np.frombuffer(padded, np.int32)])
 
 
-def _read_state(message, current):
-    sent = {name.removeprefix(STATE): value for name, value in message.arrays.items() if name.startswith(STATE)}
-    return unflatten_state(message.words["round"], sent, current) if sent else current
+def unpack(packed: np.ndarray) -> tuple[dict, dict[str, np.ndarray]]:
+    """Return the header and the arrays of a message that `pack` encoded."""
+    data = packed[1:].tobytes()[: packed[0]]
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        arrays = {name.removeprefix("array/"): archive[name] for name in archive.files if name != "words"}
+        return json.loads(archive["words"].tobytes()), arrays
 
 
-def _make_call(rounds: SimulatedRounds, message: RemoteCall, state: State) -> State:
-    """Execute one call and return the state after it."""
-    words, arrays = message.words, message.arrays
-    # A refused call is refused on all processes, and the leading one reports it.
-    with contextlib.suppress(UserError):
-        match words["call"]:
-            case "prepare":
-                rounds.prepare()
-            case "run":
-                plan: dict[str, Any] = {name: arrays[name] for name in arrays if not name.startswith(STATE)}
-                return rounds.run(state, [Plan(**plan)])[0]
-            case "client_losses":
-                rounds.client_losses(state, arrays["clients"])
-            case "evaluate":
-                rounds.evaluate(state, words["levels"])
-    return state
-
-
-@contextlib.contextmanager
-def leading(process: LearningProcess, cluster: Cluster) -> Iterator[LearningProcess]:
-    """Lead the other processes of a cluster; end them after the block, with its error if it raises one.
-
-    Raises:
-        InputError: A worker has another recipe, data set, version or number of threads.
-        WorkerLost: A worker stopped.
-    """
-    channel = _open_channel(process, cluster)
-    try:
-        yield dataclasses.replace(process, build_runner=lambda federation: WorkerRounds(federation, channel, []))
-    except UserError as problem:
-        if not isinstance(problem, WorkerLost):
-            _end(channel, str(problem), problem.code)
-        raise
-    _end(channel, None, 0)
-
-
-def _end(channel, problem, code):
-    """End the other processes, with the same message and exit code if there is a problem."""
-    with contextlib.suppress(WorkerLost), detecting_lost_workers():
-        channel.send({"call": "end", "problem": problem, "code": code}, {})
-
-
-def _open_channel(federation, cluster):
-    """The channel of a cluster, after a check that all processes have the same recipe, data, versions and threads."""
-    facts, count = _shared_facts(federation), len(cluster.addresses)
-    channel = Channel(federation.setup.engine.replicas, count)
-    with detecting_lost_workers():
-        rows = channel.gather(np.concatenate(list(map(_digest, facts.values()))), cluster.index, count)
-    # [workers, facts, words of a digest]
-    digests = rows.reshape(count, len(facts), -1)
-    for worker, differs in enumerate((digests != digests[0]).any(axis=2)):
-        if differs.any():
-            other = [name for name, differ in zip(facts, differs) if differ]
-            raise InputError(
-                f"all workers must have the same settings; worker {worker} has another "
-                f"{' and another '.join(other)} than worker 0"
-            )
-    return channel
-
-
-def _shared_facts(federation):
-    """Properties that must be equal on all workers, as text by name."""
+def _open_channel(federation: Federation, cluster: Cluster) -> Channel:
+    """Return the channel of a cluster, after a check that all processes have the same settings."""
     engine = federation.setup.engine
-    return {
+    settings = {
         "recipe": federation.recipe.source,
         "data set": federation.dataset.sha256,
         "split of the data": federation.partition.sha256,
         "number of --threads or kind of device": f"{engine.replicas.parallel} {engine.compiled}",
         "version of TensorFlow or Keras": f"{tf.__version__} {keras.__version__}",
     }
-
-
-def _digest(fact):
-    return np.frombuffer(hashlib.sha256(fact.encode()).digest(), np.int32)
+    own = b"".join(hashlib.sha256(text.encode()).digest() for text in settings.values())
+    count = len(cluster.addresses)
+    channel = Channel(engine.replicas, count)
+    with detecting_lost_workers():
+        rows = channel.gather(np.frombuffer(own, np.int32), cluster.index, count)
+    # [workers, settings, words of a digest]
+    digests = rows.reshape(count, len(settings), -1)
+    for worker, differs in enumerate((digests != digests[0]).any(axis=2)):
+        if differs.any():
+            other = [name for name, differ in zip(settings, differs) if differ]
+            raise InputError(
+                f"all workers must have the same settings; worker {worker} has another "
+                f"{' and another '.join(other)} than worker 0"
+            )
+    return channel

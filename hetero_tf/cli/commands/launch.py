@@ -21,6 +21,6 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Train on --local logical devices of this process; no port is opened."""
     if flags.local is None:
         raise InputError(f"--local is missing; try {program_name()} launch --local 2 --recipe digits")
-    from hetero_tf.workers import executions
+    from hetero_tf.workers import worker_rounds
 
-    return train.run(recipe, flags, console, executions.on_devices(flags.local))
+    return train.run(recipe, flags, console, worker_rounds.on_devices(flags.local))

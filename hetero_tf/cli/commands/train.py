@@ -42,16 +42,16 @@ def run(recipe: Recipe, flags: FlagValues, console: Console, execution: "Executi
         flags.workers or flags.worker is not None or flags.devices > 1 or "TF_CONFIG" in os.environ
     )
     if is_shared:
-        from hetero_tf.workers import executions
+        from hetero_tf.workers import worker_rounds
         from hetero_tf.workers.cluster import read_cluster
 
         cluster = read_cluster(flags.workers, flags.worker, os.environ)
         if cluster is not None and flags.devices > 1:
             raise InputError("--devices has no effect with --workers: each worker uses all of its GPUs")
         if cluster is not None and not cluster.leads:
-            executions.follow(lambda: experiment.read_data(recipe, settings), cluster, console)
+            worker_rounds.follow(lambda: experiment.read_data(recipe, settings), cluster, console)
             return {"worker": cluster.index}
-        execution = executions.on_devices(flags.devices) if cluster is None else executions.on_workers(cluster)
+        execution = worker_rounds.on_devices(flags.devices) if cluster is None else worker_rounds.on_workers(cluster)
     execution = execution or experiment.simulated
     if flags.plugin:
         execution = _with_contracts(execution, recipe)
