@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.evaluation.calibration import statistics_paths
+from hetero_tf.evaluation.predictor import statistics_paths
 from hetero_tf.models.costs.level_costs import LevelCosts, run_and_trained
 from hetero_tf.models.cut import Axis
 from hetero_tf.models.variables import constants

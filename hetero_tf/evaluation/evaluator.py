@@ -2,64 +2,39 @@
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.replicas import Replicas
-from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.inputs.examples import Examples
-from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.base.metrics import find_metric
 from hetero_tf.data.targets import LABEL, LABEL_MAP
-from hetero_tf.evaluation import calibration
 from hetero_tf.evaluation.class_results import ClassResults
-from hetero_tf.evaluation.client_evaluator import ClientEvaluator
-from hetero_tf.evaluation.evaluation_examples import EvaluationExamples
+from hetero_tf.evaluation.client_metrics import ClientEvaluator
 from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies
-from hetero_tf.evaluation.global_metrics import Measures, build_outputs, with_prefix
-from hetero_tf.evaluation.predictor import Predictor, sort_networks
-from hetero_tf.models.family import ModelFamily
+from hetero_tf.evaluation.global_metrics import with_prefix
+from hetero_tf.evaluation.predictor import EvaluationSetup, LevelPredictor, sort_networks, statistics_paths
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import values
 
 
-@dataclass(frozen=True)
-class Evaluator:
-    """Evaluation of a `State`, which it does not change; its functions are compiled once, on first use.
-
-    Attributes:
-        dataset: The examples.
-        partition: The examples of each client.
-        family: The models of all levels.
-        examples: The training split of the round.
-        measures: The metrics of the task.
-        replicas: The replicas that share the work, and the number of batches or clients that each has in flight.
-    """
-
-    dataset: Dataset
-    partition: Partition
-    family: ModelFamily
-    examples: Examples
-    measures: Measures
-    replicas: Replicas
-
-    @functools.cached_property
-    def data(self) -> EvaluationExamples:
-        """The examples on which models are evaluated."""
-        return EvaluationExamples(self.dataset, self.partition, self.family.recipe)
+class Evaluator(EvaluationSetup):
+    """Evaluation of a `State`, which it does not change; its functions are compiled once, on first use."""
 
     @functools.cached_property
     def clients(self) -> ClientEvaluator:
-        """The evaluation of the clients."""
-        return ClientEvaluator(self.data, self.family, self.examples, self.measures, self.replicas)
+        """The evaluation of the clients on their test examples."""
+        return ClientEvaluator(self, "test")
+
+    @functools.cached_property
+    def _validation_clients(self):
+        return ClientEvaluator(self, "validation")
 
     @property
     def tests(self) -> ClientTests:
         """The clients' test examples, with the clients' levels if these are fixed."""
-        return self.data.tests["test"]
+        return self.tests_by_split["test"]
 
     @property
     def global_model(self) -> keras.Model:
@@ -81,18 +56,25 @@ class Evaluator:
         statistics = self.statistics(state)
         metrics = self.measure_global(*self.global_values(state, statistics))
         if state.clients.get("personal"):
-            metrics |= self.clients.evaluate(state)
-        if "validation" in self.data.splits:
+            metrics |= self._measure_personal(state)
+        if "validation" in self.splits:
             metrics |= with_prefix(self._global.measure("validation", state, statistics), "validation")
-        if (self.family.recipe.evaluate.levels if levels is None else levels) == "all":
-            global_metrics = {
-                name.removeprefix("global_"): metrics[name] for name in metrics if name.startswith("global_")
+        by_level = {self._global.level: statistics}
+        if (self.recipe.evaluate.levels if levels is None else levels) == "all":
+            by_level |= self._measure_levels(state, metrics, statistics)
+        return {name: float(value) for name, value in metrics.items()}, by_level
+
+    def _measure_personal(self, state):
+        """Return the Local metrics of the clients' personal models; those of validation examples select a round."""
+        metrics: dict[str, tf.Tensor] = {}
+        if self.dataset.test.y is not None and self.tests.clients.size:
+            metrics |= self.clients.measure(*self.clients.values(state))
+        if self.dataset.train.y is not None and "validation" in self.splits:
+            validation = self._validation_clients.measure(*self.clients.values(state))
+            metrics |= {
+                name: value for name, value in with_prefix(validation, "validation").items() if find_metric(name)
             }
-            level_metrics, statistics = self._of_levels(state, global_metrics, statistics)
-            metrics |= level_metrics
-        else:
-            statistics = {self._global.level: statistics}
-        return {name: float(value) for name, value in metrics.items()}, statistics
+        return metrics
 
     def statistics(
         self,
@@ -109,15 +91,14 @@ class Evaluator:
         Args:
             state: The state of a run.
             level: Name of a level, by default the global one.
-            rows, rng: As for `Predictor.statistics`; without rows, those of the recipe.
+            rows, rng: As for `LevelPredictor.statistics`.
         """
         predictor = self._predictor(level)
-        rows = self.data.statistics_rows if rows is None else rows
         return predictor.statistics(self._predicting(state, predictor.level), rows, rng)
 
     def statistics_paths(self, level: str) -> list[str]:
         """Return the paths of the statistics of static batch normalisation of a level's model."""
-        return calibration.statistics_paths(self.family.predictor(level))
+        return statistics_paths(self.family.predictor(level))
 
     def client_results(self, state: State, level: str | None = None) -> ClientResults:
         """Return the accuracy of each client on its test examples, the terms of the Local metrics that are means.
@@ -136,17 +117,15 @@ class Evaluator:
                 f"Received: {self.dataset.source}, {tests.clients.size} clients with test examples"
             )
         if level is None and state.clients.get("personal"):
-            hits = self.clients.results(*self.clients.values(state))["local_hits"]
+            results = self.clients.personal_results(*self.clients.values(state))
         else:
             outputs = tf.gather(self._logits_of(self.model(state, level)), tests.examples)
-            hits = self.clients.local_measures.results(outputs, tests.examples, tests.clients[tests.owners])[
-                "local_hits"
-            ]
+            results = self.clients.results(outputs, tests.examples, tests.clients[tests.owners])
         names = {
             int(tests.clients[position]): name for name, positions in tests.levels.items() for position in positions
         }
         levels = tuple(names[client] for client in tests.clients.tolist()) if names else ()
-        return ClientResults(tests.clients, levels, tests.counts, accuracies(hits, tests).numpy())
+        return ClientResults(tests.clients, levels, tests.counts, accuracies(results["local_hits"], tests).numpy())
 
     def class_results(self, state: State, level: str | None = None) -> ClassResults:
         """Return the confusion of the classes of a level's model on the test set, by default of the global one.
@@ -157,7 +136,7 @@ class Evaluator:
         if self.dataset.targets not in (LABEL, LABEL_MAP):
             raise InputError(
                 "results of classes need the task classification or segmentation of other data than text. "
-                f"Received: {self.dataset.source}, task {self.family.recipe.task.name}"
+                f"Received: {self.dataset.source}, task {self.recipe.task.name}"
             )
         outputs = self._logits_of(self.model(state, level))
         predicted = tf.argmax(self.measures.task.prediction_scores(outputs), -1).numpy()
@@ -182,7 +161,7 @@ class Evaluator:
         """
         predictor = self._predictor(level)
         state = self._predicting(state, predictor.level)
-        statistics = predictor.statistics(state, self.data.statistics_rows) if statistics is None else statistics
+        statistics = predictor.statistics(state) if statistics is None else statistics
         model = self.family.predictor(predictor.level)
         for variable, value in zip(values(model), predictor.values(state), strict=True):
             variable.assign(value)
@@ -197,69 +176,57 @@ class Evaluator:
 
     def _predicting(self, state, level):
         """Return the state whose first networks predict at a level: sorted by accuracy if the recipe requires it."""
-        levels = self.family.recipe.levels
+        levels = self.recipe.levels
         networks = levels.ensemble
-        if networks is None or self.family.recipe.evaluate.members == "first" or levels.members_of(level) == networks:
+        if networks is None or self.recipe.evaluate.members == "first" or levels.members_of(level) == networks:
             return state
+        first = self._first_network
+        return sort_networks(state, networks, lambda each: float(first.measure("validation", each)["accuracy"]))
 
-        def accuracy(ensemble_state):
-            predictor = self._one_member
-            return float(
-                predictor.measure(
-                    "validation", ensemble_state, predictor.statistics(ensemble_state, self.data.statistics_rows)
-                )["accuracy"]
-            )
+    def _measure_levels(self, state, metrics, statistics):
+        """Add the metrics of every level of the mix, and return their statistics.
 
-        return sort_networks(state, networks, accuracy)
-
-    def _measured(self, predictor, state):
-        """Return the metrics of the first networks of a state on the test set, and their normalisation statistics."""
-        statistics = predictor.statistics(state, self.data.statistics_rows)
-        measured = predictor.measure("test", state, statistics)
-        return {name: float(value) for name, value in measured.items()}, statistics
-
-    def _of_levels(self, state, global_metrics, statistics):
-        """Return metrics and statistics of every level of the mix; levels with the same model share a measurement."""
-        names, key_of = self.family.recipe.levels.names, self.family.prediction_key
-        by_level = {self._global.level: statistics}
-        metrics: dict[str, float] = {}
-        measured = {key_of(self._global.level): (global_metrics, statistics)}
+        Levels with the same model share a measurement.
+        """
+        names, key_of = self.recipe.levels.names, self.family.prediction_key
+        of_global = {
+            name.removeprefix("global_"): value for name, value in metrics.items() if name.startswith("global_")
+        }
+        measured, by_level = {key_of(self._global.level): (of_global, statistics)}, {}
         # Sort an ensemble once for all levels, if the level with the fewest networks needs it.
-        state = self._predicting(state, min(names, key=lambda name: self.family.recipe.levels.networks_of(name)))
+        state = self._predicting(state, min(names, key=self.recipe.levels.networks_of))
         for level in names:
             if key_of(level) not in measured:
-                measured[key_of(level)] = self._measured(self._predictor(level), state)
+                predictor = self._predictor(level)
+                statistics = predictor.statistics(state)
+                measured[key_of(level)] = predictor.measure("test", state, statistics), statistics
             level_metrics, by_level[level] = measured[key_of(level)]
             metrics |= with_prefix(level_metrics, "level", level)
-        return metrics, by_level
+        return by_level
 
     @functools.cached_property
     def _predictors(self):
         return {}
 
     def _predictor(self, level=None):
-        """Return the `Predictor` of a level, by default the global one; it is built once."""
-        level = self.family.recipe.levels.global_level if level is None else level
+        """Return the `LevelPredictor` of a level, by default the global one; it is built once."""
+        level = self.recipe.levels.global_level if level is None else level
         if level not in self._predictors:
-            self._predictors[level] = self._build_predictor(level)
+            self._predictors[level] = LevelPredictor(self, level)
         return self._predictors[level]
-
-    def _build_predictor(self, level, members=None):
-        return Predictor(self.family, self.examples, self.measures, self.data.splits, self.replicas, level, members)
 
     @property
     def _global(self):
         return self._predictor()
 
     @functools.cached_property
-    def _one_member(self):
-        """The `Predictor` of the first network of an ensemble."""
-        return self._build_predictor(self.family.recipe.levels.global_level, members=1)
+    def _first_network(self):
+        """The predictor of the first network of an ensemble."""
+        return LevelPredictor(self, self.recipe.levels.global_level, members=1)
 
     def build_outputs(self, model: keras.Model) -> Callable:
         """Return `(trainable, others) -> outputs` of the test examples, for the graph."""
-        x, size = self.data.splits["test"][0], self.family.recipe.evaluate.batch_size
-        return build_outputs(model, self.examples.input, x, size, self.replicas)
+        return self.batches("test").build_outputs(model)
 
     def measure_global(self, trainable: list, others: list) -> dict[str, tf.Tensor]:
         """Return the Global metrics of `global_values`, and the Local ones if clients have test examples."""
@@ -267,11 +234,8 @@ class Evaluator:
 
     @functools.cached_property
     def _measure_global(self):
-        x, y = self.data.splits["test"]
-        if y is None or not self.tests.clients.size:
+        if self.splits["test"][1] is None or not self.tests.clients.size:
             measure = self._global.compiled("test")
             return lambda trainable, others: with_prefix(measure(trainable, others), "global")
-        source, size = self.examples.input, self.family.recipe.evaluate.batch_size
         # Models and data must be built outside the graph.
-        build = self.clients.local_measures.build_metrics
-        return self.replicas.compiled(build(self.global_model, source, x, size, self.replicas))
+        return self.replicas.compiled(self.clients.build_metrics(self.global_model))

@@ -91,24 +91,21 @@ def client_tests(
 
 
 def accuracies(hits: tf.Tensor, tests: ClientTests) -> tf.Tensor:
-    """Return the accuracy of every tested client in percent: [tested].
-
-    Args:
-        hits: Float [pairs], 1 for a correct prediction, else 0, in the order of `tests`.
-    """
-    # Correct predictions of each client, [tested].
-    correct = tf.math.unsorted_segment_sum(hits, stored(tests.owners), len(tests.clients))
-    return 100 * correct / tf.cast(stored(tests.counts), hits.dtype)
+    """Return the accuracy of every tested client in percent, [tested]; `hits` [pairs] are 1 or 0."""
+    correct, counts = _sums(hits, tests)
+    return 100 * correct / counts
 
 
 def mean_losses(losses: tf.Tensor, tests: ClientTests) -> tf.Tensor:
-    """Return the mean loss of every tested client: [tested].
+    """Return the mean loss of every tested client, [tested], of losses [pairs] in the order of `tests`."""
+    total, counts = _sums(losses, tests)
+    return total / counts
 
-    Args:
-        losses: Float [pairs], the loss of each test example, in the order of `tests`.
-    """
-    total = tf.math.unsorted_segment_sum(losses, stored(tests.owners), len(tests.clients))
-    return total / tf.cast(stored(tests.counts), losses.dtype)
+
+def _sums(values, tests):
+    """Return the sum and the number of the values [pairs] of every tested client: [tested] each."""
+    total = tf.math.unsorted_segment_sum(values, stored(tests.owners), len(tests.clients))
+    return total, tf.cast(stored(tests.counts), values.dtype)
 
 
 def client_values(metric: Callable, scores: tf.Tensor, targets: tf.Tensor, tests: ClientTests) -> tf.Tensor:

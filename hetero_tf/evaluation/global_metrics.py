@@ -27,57 +27,58 @@ def with_prefix(metrics: dict, prefix: str, suffix: str = "") -> dict:
     return {f"{prefix}_{name}{suffix and '_'}{suffix}": value for name, value in metrics.items()}
 
 
-def build_outputs(
-    model: keras.Model, source: Input, x: np.ndarray | tf.Tensor, batch_size: int, replicas: Replicas
-) -> Callable:
-    """Return `(weights, state) -> outputs` [examples, ..., classes] of a model, for the graph.
+@dataclass(frozen=True)
+class SplitBatches:
+    """The batches of a split, which replicas share.
 
-    Args:
-        model: Keras model; weights and state are its trainable and other values, in its order.
+    Attributes:
         source: Makes batches of examples.
         x: The stored examples of the split.
         batch_size: Examples of a batch.
         replicas: The replicas that share the work, and the number of batches that each has in flight.
     """
-    starts = {"outputs": batch_starts(x.shape[0], batch_size)}
-    results = build_results(model, source, x, replicas, starts, lambda outputs, rows, batch: {"outputs": outputs})
-    return lambda weights, state: results(weights, state)["outputs"]
 
+    source: Input
+    x: np.ndarray | tf.Tensor
+    batch_size: int
+    replicas: Replicas
 
-def batch_starts(count: int, batch_size: int) -> np.ndarray:
-    """Return the first example of each batch, and the number of examples: int32 [batches + 1]."""
-    return np.minimum(np.arange(-(-count // batch_size) + 1) * batch_size, count).astype(np.int32)
+    @property
+    def starts(self) -> np.ndarray:
+        """The first example of each batch, and the number of examples: int32 [batches + 1]."""
+        count = self.x.shape[0]
+        return np.minimum(np.arange(-(-count // self.batch_size) + 1) * self.batch_size, count).astype(np.int32)
 
+    def build_outputs(self, model: keras.Model) -> Callable:
+        """Return `(weights, state) -> outputs` [examples, ..., classes] of a model, for the graph.
 
-def build_results(
-    model: keras.Model,
-    source: Input,
-    x: np.ndarray | tf.Tensor,
-    replicas: Replicas,
-    starts: dict[str, np.ndarray],
-    reduce: Callable,
-) -> Callable:
-    """Return `(weights, state) -> {name: rows}`: the outputs of a model, reduced batch by batch, for the graph.
+        The arguments are the model's trainable and other values, in its order.
+        """
+        results = self.build_results(model, {"outputs": self.starts}, lambda outputs, rows, batch: {"outputs": outputs})
+        return lambda weights, state: results(weights, state)["outputs"]
 
-    Args:
-        model, source, x, replicas: As for `build_outputs`.
-        starts: `{name: int32 [batches + 1]}`, the first row of each batch among the results. The first entry is the
-            result of `batch_starts`.
-        reduce: `(outputs, examples int32 [n], index of the batch) -> {name: rows}`.
-    """
-    axis, y = all_labels(0), tf.zeros([x.shape[0]], tf.int32)
-    x, first_rows = stored(x), {name: stored(rows) for name, rows in starts.items()}
-    bounds = next(iter(first_rows.values()))
+    def build_results(self, model: keras.Model, starts: dict[str, np.ndarray], reduce: Callable) -> Callable:
+        """Return `(weights, state) -> {name: rows}`: the outputs of a model, reduced batch by batch, for the graph.
 
-    def results(weights, state):
-        def predict(batch):
-            rows = tf.range(*tf.unstack(bounds[batch : batch + 2], 2))
-            inputs, _ = source.batch(x, y, rows, 0, tf.zeros([1], tf.int32), axis, training=False)
-            return reduce(model.stateless_call(weights, state, inputs, training=False)[0], rows, batch)
+        Args:
+            model: As for `build_outputs`.
+            starts: `{name: int32 [batches + 1]}`, the first row of each batch among the results. The first entry is
+                `self.starts`.
+            reduce: `(outputs, examples int32 [n], index of the batch) -> {name: rows}`.
+        """
+        axis, y = all_labels(0), tf.zeros([self.x.shape[0]], tf.int32)
+        x, first_rows = stored(self.x), {name: stored(rows) for name, rows in starts.items()}
+        bounds = next(iter(first_rows.values()))
 
-        return replicas.gather_range(first_rows, predict, result_specs(starts, model, weights[0].dtype))
+        def results(weights, state):
+            def predict(batch):
+                rows = tf.range(*tf.unstack(bounds[batch : batch + 2], 2))
+                inputs, _ = self.source.batch(x, y, rows, 0, tf.zeros([1], tf.int32), axis, training=False)
+                return reduce(model.stateless_call(weights, state, inputs, training=False)[0], rows, batch)
 
-    return results
+            return self.replicas.gather_range(first_rows, predict, result_specs(starts, model, weights[0].dtype))
+
+        return results
 
 
 def result_specs(names: Iterable[str], model: keras.Model, dtype: tf.DType) -> dict[str, tf.TensorSpec]:
@@ -171,22 +172,15 @@ class Measures:
             results["hits"] = accuracy.hits(scores, targets.data)
         return results | ({"outputs": outputs} if "outputs" in self.result_names else {})
 
-    def build_metrics(
-        self,
-        model: keras.Model,
-        source: Input,
-        split: tuple[np.ndarray | tf.Tensor, np.ndarray],
-        batch_size: int,
-        replicas: Replicas,
-    ) -> Callable:
-        """Return `(weights, state) -> {"loss", ...}` on a split (x, y), for the graph; see `build_outputs`."""
-        x, targets = split[0], self.targets(split[1])
-        starts = dict.fromkeys(self.result_names, batch_starts(x.shape[0], batch_size))
+    def build_metrics(self, model: keras.Model, batches: SplitBatches, y: np.ndarray) -> Callable:
+        """Return `(weights, state) -> {"loss", ...}` on a split with targets y; see `SplitBatches.build_outputs`."""
+        targets = self.targets(y)
+        starts = dict.fromkeys(self.result_names, batches.starts)
 
         def reduce(outputs, rows, batch):
             return self.results(outputs, targets.gather(rows))
 
-        results = build_results(model, source, x, replicas, starts, reduce)
+        results = batches.build_results(model, starts, reduce)
         return lambda weights, state: self.summarize(results(weights, state), targets)
 
     def measure(self, outputs: tf.Tensor, targets: np.ndarray) -> dict[str, tf.Tensor]:
@@ -221,24 +215,17 @@ def reads_probabilities(plugin: Any) -> bool:
     return getattr(plugin, "PROBABILITIES", False)
 
 
-def build_text_metrics(
-    model: keras.Model,
-    source: Input,
-    x: np.ndarray | tf.Tensor,
-    classes: int,
-    batch_size: int,
-    seed: int,
-    replicas: Replicas,
-) -> Callable:
+def build_text_metrics(model: keras.Model, batches: SplitBatches, classes: int, seed: int) -> Callable:
     """Return `(weights, state) -> {"loss", "perplexity"}` of masked text, for the graph.
 
     Perplexity is the mean over batches, weighted by rows, of exp(mean cross-entropy over all positions); masks are the
-    same at every call. Arguments as those of `build_outputs`.
+    same at every call.
 
     Reference: HeteroFL authors' code: a mean of exponentials, in which a short last segment counts fully.
     """
-    rows, starts, axis = x.shape[0], source.starts(x), all_labels(classes)
-    first_positions = [(row, start) for row in range(0, rows, batch_size) for start in starts]
+    source, x, size, replicas = batches.source, batches.x, batches.batch_size, batches.replicas
+    rows, axis = x.shape[0], all_labels(classes)
+    first_positions = [(row, start) for row in range(0, rows, size) for start in source.starts(x)]
     key = seeds.seed32(seed, "test masks")
     mean_loss, x = _text_loss(model, classes), tf.constant(x)
 
@@ -247,7 +234,7 @@ def build_text_metrics(
         first, end = replicas.share(len(first_positions))
 
         def body(index, record):
-            batch_rows = tf.range(grid[index, 0], tf.minimum(grid[index, 0] + batch_size, rows))
+            batch_rows = tf.range(grid[index, 0], tf.minimum(grid[index, 0] + size, rows))
             noise_key = tf.concat([[key], grid[index]], 0)
             inputs, targets = source.batch(x, None, batch_rows, grid[index, 1], noise_key, axis, training=False)
             loss = mean_loss(weights, state, inputs, targets)

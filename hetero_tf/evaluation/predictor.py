@@ -1,4 +1,4 @@
-"""The prediction model of a level: its values in any state, its statistics, and its metrics on a split."""
+"""The parts of an evaluation, and the prediction model of a level: its values, its statistics, and its metrics."""
 
 import dataclasses
 import functools
@@ -11,34 +11,111 @@ import tensorflow as tf
 
 from hetero_tf.base import seeds
 from hetero_tf.base.replicas import Replicas
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.data.disk_array import DiskArray
+from hetero_tf.data.inputs import Input, all_labels, stored
 from hetero_tf.data.inputs.examples import Examples
-from hetero_tf.evaluation import calibration
-from hetero_tf.evaluation.global_metrics import Measures, build_text_metrics
+from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.evaluation.fairness import ClientTests, client_tests
+from hetero_tf.evaluation.global_metrics import Measures, SplitBatches, build_text_metrics
 from hetero_tf.models.entry_masks import build_entry_mask, masked_values
 from hetero_tf.models.family import ModelFamily, prediction_value
 from hetero_tf.models.state import State
-from hetero_tf.models.variables import carried, is_seed
+from hetero_tf.models.variables import all_layers, carried, is_seed, queried, values, with_values
+from hetero_tf.planning.level_assignment import assign_levels
+from hetero_tf.recipe.schema import Recipe
+
+# Divisor of the training set for `evaluate.statistics: sample`, and the smallest number of its examples.
+SAMPLE_DIVISOR, MIN_SAMPLE = 10, 1000
+# Batches in one call: fewer leave small models waiting for kernels, more do not fit into the caches.
+BATCHES_PER_CALL = 20
 
 
-@dataclass(frozen=True, eq=False)
-class Predictor:
-    """The prediction model of one level; its functions are compiled once, on first use.
+@dataclass(frozen=True)
+class EvaluationSetup:
+    """The models, the examples and the metrics of an evaluation.
 
     Attributes:
+        dataset: The examples.
+        partition: The examples of each client.
         family: The models of all levels.
         examples: The training split of the round.
         measures: The metrics of the task.
-        splits: `{name: (x, y)}` of the splits to measure on; y is None for text.
-        replicas: The replicas that share the work, and the number of batches that each has in flight.
+        replicas: The replicas that share the work, and the number of batches or clients that each has in flight.
+    """
+
+    dataset: Dataset
+    partition: Partition
+    family: ModelFamily
+    examples: Examples
+    measures: Measures
+    replicas: Replicas
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the models."""
+        return self.family.recipe
+
+    @functools.cached_property
+    def statistics_rows(self) -> Iterable[np.ndarray]:
+        """The training examples of the statistics query: int32 arrays, see `statistics_batches`."""
+        if self.recipe.evaluate.statistics == "clients":
+            return self.partition.train
+        # Pooled: all training examples except the held-out ones.
+        everything = np.arange(len(self.dataset.train.x), dtype=np.int32)
+        pool = np.setdiff1d(everything, self.partition.held_out.ids)
+        if self.recipe.evaluate.statistics == "pooled":
+            return [pool]
+        size = max(len(pool) // SAMPLE_DIVISOR, MIN_SAMPLE)
+        return [seeds.rng(self.recipe.seed, "statistics sample").permutation(pool)[:size]]
+
+    @functools.cached_property
+    def splits(self) -> dict[str, tuple[tf.Tensor | DiskArray, np.ndarray | None]]:
+        """`{name: (x, y)}` of the test split, and of the clients' validation examples, if there are any."""
+        train, ids = self.dataset.train, self.partition.held_out.ids
+        splits = {"test": (self.dataset.test.x, self.dataset.test.y)}
+        if ids.size:
+            held_out = train.select(ids)
+            splits["validation"] = (held_out.x, held_out.y)
+        return {name: (stored(x), y) for name, (x, y) in splits.items()}
+
+    def batches(self, split: str) -> SplitBatches:
+        """Return the batches of "test" or "validation"."""
+        size = self.recipe.evaluate.batch_size
+        return SplitBatches(self.examples.input, self.splits[split][0], size, self.replicas)
+
+    @functools.cached_property
+    def levels(self) -> np.ndarray | None:
+        """int [clients], positions in the mix of the clients' levels; None with dynamic assignment."""
+        mix, clients = self.recipe.levels, len(self.partition.train)
+        if mix.assignment == "dynamic":
+            return None
+        return assign_levels(mix, clients, self.recipe.seed, 0, np.arange(clients))
+
+    @functools.cached_property
+    def tests_by_split(self) -> dict[str, ClientTests]:
+        """The examples "test" and "validation" of each client, with the clients' levels if these are fixed.
+
+        The validation split has the held-out examples in the order of their clients.
+        """
+        held_out = self.partition.held_out
+        validation = dataclasses.replace(held_out, ids=np.arange(len(held_out.ids), dtype=np.int32))
+        shares = {"test": self.partition.test, "validation": validation}
+        mask, names = self.partition.label_mask, self.recipe.levels.names
+        return {split: client_tests(share, mask, self.levels, names) for split, share in shares.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class LevelPredictor:
+    """The prediction model of one level; its functions are compiled once, on first use.
+
+    Attributes:
+        setup: The parts of the evaluation.
         level: Name of the level.
         members: Number of networks that predict, the first ones; by default those of the level.
     """
 
-    family: ModelFamily
-    examples: Examples
-    measures: Measures
-    splits: dict
-    replicas: Replicas
+    setup: EvaluationSetup
     level: str
     members: int | None = None
 
@@ -49,16 +126,14 @@ class Predictor:
 
     def trainable(self, state: State) -> list[tf.Tensor]:
         """Return the trainable values, in order; 0 outside the level's mask, which the global level lacks."""
-        variables = self.model.trainable_variables
+        recipe, variables = self.setup.recipe, self.model.trainable_variables
         weights = [value_of(state, variable) for variable in variables]
-        is_global = self.level == self.family.recipe.levels.global_level
-        mask = None if is_global else build_entry_mask(self.family.recipe, self.level, variables)
+        is_global = self.level == recipe.levels.global_level
+        mask = None if is_global else build_entry_mask(recipe, self.level, variables)
         if mask is None:
             return weights
         # A prediction is for no client: id -1.
-        return masked_values(
-            mask, weights, tf.constant([seeds.seed32(self.family.recipe.seed, "round"), state.round, -1])
-        )
+        return masked_values(mask, weights, tf.constant([seeds.seed32(recipe.seed, "round"), state.round, -1]))
 
     def values(self, state: State) -> list[tf.Tensor]:
         """Return the values of the level's model, in the order of `variables.values`."""
@@ -76,55 +151,182 @@ class Predictor:
         return values
 
     def statistics(
-        self, state: State, rows: Iterable[np.ndarray], rng: np.random.Generator | None = None
+        self, state: State, rows: Iterable[np.ndarray] | None = None, rng: np.random.Generator | None = None
     ) -> dict[str, tf.Tensor]:
         """Run the statistics query of static batch normalisation with this level's activations: `{path: value}`.
 
         Args:
             state: The state of a run.
-            rows: int32 arrays of training examples, see `calibration.statistics_batches`.
+            rows: int32 arrays of training examples, see `statistics_batches`; by default those of the recipe.
             rng: Shuffles them; by default the generator of the recipe's seed and the round.
         """
-        paths = calibration.statistics_paths(self.model)
+        paths, recipe = statistics_paths(self.model), self.setup.recipe
         if not paths:
             return {}
-        rng = statistics_rng(self.family.recipe.seed, state.round) if rng is None else rng
+        rows = self.setup.statistics_rows if rows is None else rows
+        rng = statistics_rng(recipe.seed, state.round) if rng is None else rng
         # Full batches run in groups, short ones one by one.
-        full, short = calibration.statistics_batches(rows, self.family.recipe.evaluate.statistics_batch, rng)
-        averages = self.calibrate(self.values(state), full, short, noise_seed(self.family.recipe.seed, state.round))
+        full, short = statistics_batches(rows, recipe.evaluate.statistics_batch, rng)
+        averages = self.calibrate(self.values(state), full, short, noise_seed(recipe.seed, state.round))
         return dict(zip(paths, averages))
 
-    def measure(self, split: str, state: State, statistics: dict) -> dict[str, tf.Tensor]:
+    def measure(self, split: str, state: State, statistics: dict | None = None) -> dict[str, tf.Tensor]:
         """Return the loss and the metrics of the task, or perplexity, on a split under all labels."""
+        statistics = self.statistics(state) if statistics is None else statistics
         return self.compiled(split)(self.trainable(state), self.others(state, statistics))
 
     def compiled(self, split: str) -> Callable:
         """Return `(trainable, others) -> metrics` on a split, compiled once."""
         if split not in self._compiled:
-            self._compiled[split] = self.replicas.compiled(self._build_metrics(*self.splits[split]))
+            self._compiled[split] = self.setup.replicas.compiled(self._build_metrics(split))
         return self._compiled[split]
 
-    def _build_metrics(self, x, y):
-        source, size = self.examples.input, self.family.recipe.evaluate.batch_size
+    def _build_metrics(self, split):
+        batches, y = self.setup.batches(split), self.setup.splits[split][1]
         if y is None:
-            classes, seed = self.family.classes, self.family.recipe.seed
-            return build_text_metrics(self.model, source, x, classes, size, seed, self.replicas)
-        return self.measures.build_metrics(self.model, source, (x, y), size, self.replicas)
+            return build_text_metrics(self.model, batches, self.setup.family.classes, self.setup.recipe.seed)
+        return self.setup.measures.build_metrics(self.model, batches, y)
 
     @functools.cached_property
-    def calibrate(self) -> calibration.StatisticsQuery:
+    def calibrate(self) -> "StatisticsQuery":
         """The compiled query."""
-        train, size = self.examples, self.family.recipe.evaluate.statistics_batch
-        return calibration.StatisticsQuery(
-            self.model, self._build(), train.input, train.x, train.y, size, self.replicas
-        )
+        size, replicas = self.setup.recipe.evaluate.statistics_batch, self.setup.replicas
+        return StatisticsQuery(self.model, self._build(), self.setup.examples, size, replicas)
 
     @functools.cached_property
     def _compiled(self):
         return {}
 
     def _build(self):
-        return self.family.fast(self.family.predictor(self.level, self.members))
+        return self.setup.family.fast(self.setup.family.predictor(self.level, self.members))
+
+
+def statistics_paths(model: keras.Model) -> list[str]:
+    """Return the paths of the non-trainable values that the statistics query gathers, in model order."""
+    return [variable.path for variable in queried(model)]
+
+
+def statistics_batches(
+    examples: Iterable[np.ndarray], batch_size: int, rng: np.random.Generator | None = None
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the batches of the statistics query.
+
+    Args:
+        examples: int32 arrays; one array for the pooled training set, or one per client. Batches do not
+            cross arrays; the last batch of each may be short.
+        batch_size: Examples of a batch.
+        rng: Shuffles each array unless None.
+
+    Returns:
+        (full, short): int32 [batches, batch_size], and a list of shorter int32 arrays.
+    """
+    full, short = [], []
+    for ids in examples:
+        ids = ids if rng is None else rng.permutation(ids)
+        full_size = len(ids) // batch_size * batch_size
+        full.append(np.asarray(ids[:full_size], np.int32).reshape(-1, batch_size))
+        if full_size < len(ids):
+            short.append(np.asarray(ids[full_size:], np.int32))
+    return np.concatenate(full), short
+
+
+@dataclass(frozen=True, eq=False)
+class StatisticsQuery:
+    """The query for the statistics of static batch normalisation: one pass over the data, after training.
+
+    Attributes:
+        model: Keras model of a level.
+        grouped_model: A second one, which is changed to normalise groups of `batch_size` examples separately, so that
+            many batches run as one.
+        examples: The training split, with its input.
+        batch_size: Examples of a batch.
+        replicas: The replicas that share the work, and the number of calls that each has in flight.
+    """
+
+    model: keras.Model
+    grouped_model: keras.Model
+    examples: Examples
+    batch_size: int
+    replicas: Replicas
+
+    def __call__(self, weights: list, full: np.ndarray, short: list[np.ndarray], seed: int) -> list[tf.Tensor]:
+        """Return the mean of the batch means and of the unbiased batch variances, in the order of `statistics_paths`.
+
+        Every batch counts 1 (the cumulative average of the authors' code).
+
+        Args:
+            weights: Those of `variables.values(model)`.
+            full, short: The result of `statistics_batches`.
+            seed: Seed of the noise of inputs.
+        """
+        # Short batches as one padded matrix, with their lengths.
+        lengths = np.array([len(rows) for rows in short], np.int32)
+        padded = np.full((len(short), self.batch_size), -1, np.int32)
+        for number, rows in enumerate(short):
+            padded[number, : len(rows)] = rows
+        # A Python number would cause a new trace for every seed.
+        return self._compiled(weights, *map(tf.constant, (full, padded, lengths)), tf.constant(seed))
+
+    @functools.cached_property
+    def _compiled(self):
+        for layer in all_layers(self.grouped_model):
+            if getattr(layer, "QUERIED", ()):
+                layer.group_size = self.batch_size
+        # Unknown numbers of batches, so that a run needs one trace.
+        rows = tf.TensorSpec([None, None], tf.int32)
+        signature = [
+            [tf.TensorSpec(value.shape, value.dtype) for value in values(self.model)],
+            *(rows, rows, tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)),
+        ]
+        return self.replicas.compiled(self._averages, input_signature=signature)
+
+    def _averages(self, weights, full, short, lengths, seed):
+        zeros = [tf.zeros(variable.shape, weights[0].dtype) for variable in queried(self.model)]
+
+        def group(index):
+            """Moments of `BATCHES_PER_CALL` full batches, times their number."""
+            first = index * BATCHES_PER_CALL
+            rows = full[first : first + BATCHES_PER_CALL]
+            count = tf.cast(tf.shape(rows)[0], weights[0].dtype)
+            key = tf.stack([seed, first])
+            return [count * value for value in self._moments(self.grouped_model, weights, tf.reshape(rows, [-1]), key)]
+
+        def short_batch(index):
+            # A sum that would leave the range of its type wraps to 0.
+            key = tf.cast((tf.cast(seed, tf.int64) + tf.cast(index, tf.int64) + 1) % 2**31, tf.int32)
+            return self._moments(self.model, weights, short[index, : lengths[index]], tf.stack([key, -1]))
+
+        groups = (tf.shape(full)[0] + BATCHES_PER_CALL - 1) // BATCHES_PER_CALL
+        total = self.replicas.sum_range(groups, group, zeros)
+        total = self.replicas.sum_range(tf.shape(short)[0], short_batch, total)
+        count = tf.cast(tf.shape(full)[0] + tf.shape(short)[0], weights[0].dtype)
+        return [value / count for value in self.replicas.all_reduce_sum(total)]
+
+    def _moments(self, model, weights, rows, key):
+        """Return the moments of one batch, or their means over a group of batches."""
+        return batch_moments(model, with_values(model, weights), self.examples, rows, key)
+
+
+def batch_moments(model: keras.Model, values: tuple, examples: Examples, rows: tf.Tensor, key: tf.Tensor) -> list:
+    """Return the moments that a training step of a model on rows of the training split leaves.
+
+    Args:
+        model: Keras model.
+        values: Its trainable and its other values.
+        examples: The training split.
+        rows: int32 [batch].
+        key: int32 [words], seed of the noise of the inputs.
+    """
+    source: Input = examples.input
+    inputs, _ = source.batch(examples.x, examples.y, rows, 0, key, all_labels(0), training=True)
+    _, after = model.stateless_call(*values, inputs, training=True)
+    return [after[index] for index in queried_positions(model)]
+
+
+def queried_positions(model: keras.Model) -> list[int]:
+    """Return the positions of the values of the statistics query among the non-trainable ones."""
+    paths = statistics_paths(model)
+    return [index for index, variable in enumerate(model.non_trainable_variables) if variable.path in paths]
 
 
 def statistics_rng(seed: int, round: int) -> np.random.Generator:

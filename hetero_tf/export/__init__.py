@@ -24,7 +24,7 @@ from hetero_tf.base import files, registry
 from hetero_tf.base.errors import DiskProblem, InputError, shorten_repr
 from hetero_tf.base.version import __version__
 from hetero_tf.data.described import DescribedDataset
-from hetero_tf.evaluation import calibration
+from hetero_tf.evaluation import predictor
 from hetero_tf.export import formats, saved_model, warmup
 from hetero_tf.export.card import CARD, model_card
 from hetero_tf.export.formats import ConversionSource
@@ -137,7 +137,7 @@ def _compare(task, reference, predict, signature, name, subject, exact=True):
 def _check_statistics(process, level, statistics):
     """Reject statistics that are missing or belong to another level."""
     model = process.family.predictor(level)
-    paths = calibration.statistics_paths(model)
+    paths = predictor.statistics_paths(model)
     for variable in model.non_trainable_variables:
         if variable.path in paths and not np.isfinite(statistics.get(variable.path, 0)).all():
             raise InputError(f"`statistics` must be finite. Received: NaN or infinite values in {variable.path}")

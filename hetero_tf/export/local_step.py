@@ -121,7 +121,7 @@ class LocalStep:
     def moments(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return means and unbiased variances of a batch, by `statistic_names`.
 
-        Layers normalize by the moments of the batch, as in `calibration.StatisticsQuery`.
+        Layers normalize by the moments of the batch, as in `predictor.StatisticsQuery`.
         """
         model = self.task.model
         variables = model.trainable_variables, model.non_trainable_variables

@@ -61,7 +61,7 @@ class StaticBatchNormalization(keras.layers.Layer):
 
     Training normalises with the moments of the batch and assigns them to `mean` and `variance` (unbiased). Local
     training discards all non-trainable state, so no statistics of activations leave the client.
-    `calibration.StatisticsQuery` averages the moments over one pass of the data. Inference uses the two variables.
+    `predictor.StatisticsQuery` averages the moments over one pass of the data. Inference uses the two variables.
 
     Args:
         epsilon: Positive float, added to the variance.

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.replicas import Replicas
-from hetero_tf.evaluation.calibration import StatisticsQuery, statistics_batches
+from hetero_tf.evaluation.predictor import StatisticsQuery, statistics_batches
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import values
 
@@ -35,7 +35,8 @@ def test_every_batch_of_random_inputs_has_its_key(eager):
         return tf.gather(x, rows), None
 
     models = [keras.Sequential([keras.Input((3,)), StaticBatchNormalization()]) for _ in range(2)]
-    query = StatisticsQuery(*models, SimpleNamespace(batch=read), x, None, 2, Replicas(1))
+    examples = SimpleNamespace(input=SimpleNamespace(batch=read), x=x, y=None)
+    query = StatisticsQuery(*models, examples, 2, Replicas(1))
     weights = [tf.convert_to_tensor(value) for value in values(models[0])]
     query(weights, *statistics_batches([np.arange(43), np.arange(43, 44), np.arange(44, 45)], 2), 2**31 - 2)
     # 21 full batches in two calls, and three short ones; a seed behind the largest number wraps to 0.

@@ -12,7 +12,7 @@ from refusals import refusal
 
 from hetero_tf.base import seeds
 from hetero_tf.data.partitions.shares import ClientExamples
-from hetero_tf.evaluation import calibration, evaluation_examples
+from hetero_tf.evaluation import predictor
 from hetero_tf.evaluation.fairness import accuracies
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import all_layers
@@ -43,14 +43,14 @@ def build_assigned_model(process, state, values=()):
 
 @pytest.mark.parametrize("way", ["pooled", "clients", "sample"])
 def test_statistics_are_the_average_over_single_batches(way, monkeypatch):
-    monkeypatch.setattr(evaluation_examples, "MIN_SAMPLE", 9)
+    monkeypatch.setattr(predictor, "MIN_SAMPLE", 9)
     process, state = images(f"evaluate.statistics={way}")
     statistics = process.statistics(state)
     everything = [np.arange(sum(SIZES), dtype=np.int32)] if way == "pooled" else process.partition.train
     if way == "sample":
-        everything = process.evaluator.data.statistics_rows
+        everything = process.evaluator.statistics_rows
         assert len(set(everything[0].tolist()) & set(range(sum(SIZES)))) == 9
-    full, short = calibration.statistics_batches(everything, 2, seeds.rng(0, "statistics", state.round))
+    full, short = predictor.statistics_batches(everything, 2, seeds.rng(0, "statistics", state.round))
     assert short
     model = build_assigned_model(process, state)
     norms = [layer for layer in all_layers(model) if isinstance(layer, StaticBatchNormalization)]
@@ -68,7 +68,7 @@ def test_statistics_are_the_average_over_single_batches(way, monkeypatch):
 def test_the_first_norm_sees_unbiased_batch_variances_of_plain_numpy():
     process, state = images("evaluate.statistics=pooled")
     statistics = process.statistics(state)
-    full, short = calibration.statistics_batches(
+    full, short = predictor.statistics_batches(
         [np.arange(sum(SIZES), dtype=np.int32)], 2, seeds.rng(0, "statistics", state.round)
     )
     conv = process.family.predictor("a").layers[1]
@@ -82,7 +82,7 @@ def test_the_first_norm_sees_unbiased_batch_variances_of_plain_numpy():
 
 def test_number_of_batches_per_call_does_not_change_results():
     process, state = images("evaluate.statistics=pooled")
-    batches = np.random.default_rng(0).integers(0, sum(SIZES), (calibration.BATCHES_PER_CALL + 7, 2)).astype(np.int32)
+    batches = np.random.default_rng(0).integers(0, sum(SIZES), (predictor.BATCHES_PER_CALL + 7, 2)).astype(np.int32)
     weights = list(state.weights.values())
     parts = [process.evaluator._global.calibrate(weights, part, [], 0) for part in (batches[:20], batches[20:])]
     whole = process.evaluator._global.calibrate(weights, batches, [], 0)

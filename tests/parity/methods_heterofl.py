@@ -15,7 +15,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.inputs import masked_text
-from hetero_tf.evaluation import calibration
+from hetero_tf.evaluation import predictor
 from hetero_tf.methods.losses.masked_cross_entropy import masked
 from hetero_tf.models.state import concat_values
 from hetero_tf.rounds.merge import axis_mask
@@ -125,7 +125,7 @@ def compare_rounds(replay, covered):
 def compare_evaluation(replay, state):
     """Compare the statistics query, and global and local logits and losses of the final model."""
     file, gaps, evaluator = replay.file, replay.gaps, replay.process.evaluator
-    weights, paths = list(state.weights.values()), calibration.statistics_paths(evaluator.global_model)
+    weights, paths = list(state.weights.values()), predictor.statistics_paths(evaluator.global_model)
     names = [f"sbn/{name}.running_{part}" for name in file.statistics_names() for part in ("mean", "var")]
     if len(names) != len(paths):
         raise SystemExit(f"{file.name}: its statistics do not match the norms of the model")
@@ -151,8 +151,9 @@ def _statistics(replay, weights):
     images, labels = tf.constant(file.input("sbn/img")), tf.constant(file.input("sbn/label"))
     models = process.evaluator.global_model, process.family.predictor(process.recipe.levels.global_level)
     size = file.meta["sbn_batch"]
-    calibrate = calibration.StatisticsQuery(*models, process.input, images, labels, size, Replicas(2))
-    full, short = calibration.statistics_batches([np.arange(len(images))], size)
+    examples = dataclasses.replace(process.setup.examples, x=images, y=labels)
+    calibrate = predictor.StatisticsQuery(*models, examples, size, Replicas(2))
+    full, short = predictor.statistics_batches([np.arange(len(images))], size)
     return calibrate(weights, full, short, 0)
 
 

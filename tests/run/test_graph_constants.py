@@ -29,7 +29,7 @@ def largest(process):
     functions = [process.runner.compiled_round.get_concrete_function()]
     if process.dataset.test.y is not None:
         functions.append(evaluator._measure_global.get_concrete_function(*values))
-    functions += [evaluator._global.compiled(split).get_concrete_function(*values) for split in evaluator.data.splits]
+    functions += [evaluator._global.compiled(split).get_concrete_function(*values) for split in evaluator.splits]
     if state.clients["personal"]:
         functions.append(evaluator.clients.measure.get_concrete_function(*evaluator.clients.values(state)))
     if statistics:

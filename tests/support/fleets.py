@@ -16,7 +16,7 @@ from hetero_tf.devices.messages import (
     shapes_of,
     to_npy,
 )
-from hetero_tf.evaluation.calibration import statistics_paths
+from hetero_tf.evaluation.predictor import statistics_paths
 
 
 class HonestDevice:
