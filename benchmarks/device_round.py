@@ -54,11 +54,11 @@ def parse():
 def export(args):
     """Writes the round of a recipe."""
     import tensorflow as tf
+    from portable_round import portable_round
     from round import balanced_cohort, shortened, training_flops
 
     from hetero_tf import data, learning_process, recipe
     from hetero_tf.rounds import engine
-    from hetero_tf.run.portable_round import portable_round
 
     tf.config.experimental.enable_tensor_float_32_execution(not args.exact)
     engine.MAX_GPU_CLIENTS = args.at_once or engine.MAX_GPU_CLIENTS

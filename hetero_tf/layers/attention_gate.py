@@ -33,8 +33,6 @@ class AttentionGate(keras.layers.Layer):
     Args:
         norm: Kind of `Norm`.
         scaler: Whether the Scalers are active.
-        scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Number of clients computed together, supplied by the model builder.
 
     Input and output shape: `(batch, height, width, clients * channels)`, height and width known.
     Reference: DepthFL (Kim et al., ICLR 2023), as in the public code of its first author.

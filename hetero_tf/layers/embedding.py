@@ -16,8 +16,6 @@ class Embedding(keras.layers.Layer):
             size of the vocabulary.
         width: Size of an embedding.
         padding: Word id of padding, or None for no padding.
-        scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     The table starts uniform in +-0.05, as in Keras.
     Input shape: `(batch, positions)`, word ids in 0..words - 1. Output shape: `(batch, positions, width)`. With

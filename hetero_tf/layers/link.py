@@ -15,7 +15,6 @@ class Link(keras.layers.Layer):
     Args:
         rows: Rows of the output; the stride is the smallest that gives this number.
         channels: Channels of the output, per client.
-        clients: Number of clients computed together, supplied by the model builder.
 
     Input shape: `(batch, height, width, clients * c)` with c <= channels. Output shape: `(batch, rows,
     ceil(width / stride), clients * channels)`.

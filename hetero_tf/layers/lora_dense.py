@@ -17,7 +17,6 @@ class LoraDense(keras.layers.Layer):
         units: Number of outputs.
         lora_rank: Columns of `a` and rows of `b`; with `!w` a narrow level has the first of them.
         lora_scale: Alpha / rank of the global model in the paper's notation, equal at every level.
-        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     Kernel and bias are constants, `dense/kernel` and `dense/bias`, with the initial values of Dense with
     `fan_in_uniform`.

@@ -20,7 +20,6 @@ class LSTM(Recurrent):
     Args:
         units: Size of the state.
         return_sequences: Whether the output is the state after every position; else the last state.
-        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     Initial values are those of Keras: the kernel Glorot uniform, the recurrent kernel orthogonal, the bias 1 for the
     forget gate and else 0. Positions that the mask of `Embedding` marks as padding do not change the state.

@@ -18,8 +18,6 @@ class MaskedTokenEmbedding(keras.layers.Layer):
         positions: Maximum sequence length.
         width: Size of an embedding.
         dropout: Share of activations set to zero in training.
-        scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     Both tables start standard normal and are not tied to the output layer; layer norm has epsilon 1e-5.
     Input shape: `(batch, positions)`, integer ids in 0..classes. Output shape: `(batch, positions, width)`. With

@@ -19,8 +19,6 @@ class PatchEmbedding(keras.layers.Layer):
     Args:
         patch: Side length of a square in pixels; height and width of the image must be multiples of it.
         width: Size of a token.
-        scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     The kernel, `(patch, patch, channels, width)`, starts uniform in +-1/sqrt(fan_in), its bias at zero, class token
     and positions normal with standard deviation 0.02.

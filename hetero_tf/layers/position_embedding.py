@@ -10,9 +10,6 @@ from hetero_tf.layers.stacked.forms import leading_shape, to_leading
 class PositionEmbedding(keras.layers.Layer):
     """`inputs + offsets` with one trained offset per position and channel.
 
-    Args:
-        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
-
     The offsets, `(positions, channels)`, start normal with standard deviation 0.02.
     Input and output shape: `(batch, positions, channels)`, positions known. With several clients outputs and offsets
     have a leading axis of clients, and inputs have the channel form or the leading form.

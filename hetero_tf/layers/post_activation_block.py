@@ -21,8 +21,6 @@ class PostActivationBlock(keras.layers.Layer):
         stride: Stride of the first convolution and of the shortcut.
         norm: Kind of `Norm`.
         scaler: Whether the Scalers are active.
-        scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Number of clients computed together, supplied by the model builder.
 
     Input shape: `(batch, height, width, clients * channels)`. Output: `(batch, ceil(height / stride),
     ceil(width / stride), clients * filters)`.

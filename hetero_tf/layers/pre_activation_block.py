@@ -30,8 +30,6 @@ class PreActivationBlock(keras.layers.Layer):
         scaler: Whether the Scalers are active.
         residual: Shortcut without a convolution: input, x; activated, h.
         scaler_at: Position of the Scalers: norms, before each norm; products, after each convolution.
-        scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Number of clients computed together, supplied by the model builder.
 
     Input shape: `(batch, height, width, clients * channels)`. Output: `(batch, height / stride, width / stride,
     clients * filters)`.

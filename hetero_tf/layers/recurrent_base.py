@@ -22,7 +22,6 @@ class Recurrent(keras.layers.Layer):
     Args:
         units: Size of the state.
         return_sequences: Whether the output is the state after every position; else the last state.
-        clients: Number of clients computed together, see `hetero_tf.layers.stacked`.
     """
 
     GATES = STATES = 1

@@ -23,8 +23,6 @@ class SelfAttention(keras.layers.Layer):
         lora_rank: Rank of an adapter on each projection; all other weights are then constants (see `LoraDense`).
             None: no adapters.
         lora_scale: Factor of the adapters' outputs, equal at every level.
-        scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     Kernels start uniform in +-1/sqrt(fan_in), biases at zero.
     Input and output shape: `(batch, positions, width)`. With several clients inputs, outputs and kernels have a

@@ -13,7 +13,6 @@ class SpatialDropout2D(Dropout):
 
     Args:
         rate: Share of channels set to zero, in [0, 1), as a multiple of 2**-16.
-        clients: Number of clients computed together, supplied by the model builder.
 
     Input and output shape: `(batch, height, width, channels)`.
     Reference: Tompson et al. 2015 (arXiv 1411.4280).

@@ -22,7 +22,6 @@ class TrackedBatchNormalization(keras.layers.Layer):
         momentum: Weight of the newest batch in a running average, in (0, 1].
         apart: Whether each width has separate running averages, whose names end in its number of channels; else
             those of a narrower model are the first entries of a wider model's.
-        clients: Number of clients computed together, supplied by the model builder.
 
     Attributes:
         TRACKS: Attributes of variables that training changes without a gradient.

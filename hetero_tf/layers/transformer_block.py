@@ -31,8 +31,6 @@ class TransformerBlock(keras.layers.Layer):
         lora_rank: Rank of an adapter on each of the six products with a kernel; only adapters are then trained (see
             `LoraDense`). None: no adapters, and all weights are trained.
         lora_scale: Factor of the adapters' outputs, equal at every level.
-        scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     Dense kernels start normal with standard deviation 0.02.
     Input and output shape: `(batch, positions, width)`; with several clients a leading axis of clients.

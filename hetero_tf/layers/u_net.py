@@ -28,8 +28,6 @@ class UNet(keras.layers.Layer):
         depth: Number of poolings, equal at every level.
         norm: Kind of `Norm`; with "gn" `filters` must be divisible by 4 at every level.
         scaler: Whether the Scalers are active.
-        scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Number of clients computed together, supplied by the model builder.
 
     Input shape: `(batch, height, width, clients * channels)`. Output: `(batch, height, width, clients * filters)`.
     Reference: Ronneberger et al. 2015 (arXiv 1505.04597), with padding, norms, and repetition instead of transposed
@@ -107,7 +105,6 @@ class _ConvolutionPair(keras.layers.Layer):
         inputs: Number of maps.
         norm: Kind of `Norm`.
         scaling: `Scaler` after both convolutions.
-        clients: Number of clients computed together.
     """
 
     def __init__(self, filters: int, inputs: int, norm: NormKind, scaling: Scaler, clients: int, **kwargs):

@@ -28,7 +28,6 @@ def function_of(kind: str, plugin: Any, name: str | None = None) -> Callable:
     """Return a function of a plug-in with the recipe's options, which checks results that have a form in `FORMS`.
 
     Args:
-        kind: Kind of the plug-in.
         plugin: `recipe.schema.Plugin`: its name and options.
         name: Name of the function, or None for the main one of the kind.
     """
@@ -45,7 +44,6 @@ def bind(kind: str, plugin: Any, function: Callable, expected: Callable) -> Call
     Without the check, a result of another shape is broadcast, or TensorFlow fails later without naming the plug-in.
 
     Args:
-        kind: Kind of the plug-in.
         plugin: `recipe.schema.Plugin`: its name and options.
         function: A function of its module.
         expected: Has the parameters of the function except the options, and returns tensors or `tf.TensorSpec` in the

@@ -45,7 +45,6 @@ def build_model(
     """Build the layers of a recipe as a Keras model.
 
     Args:
-        model: `recipe.model.Model`.
         shape: Shape of one input without the batch axis; floats, or int32 words where the first layer takes them.
         width: Share of channels in (0, 1], for `!w`.
         scale: Width divided by the global model's width, for the Scalers.
@@ -57,7 +56,6 @@ def build_model(
             an argument `clients` gets it (see `layers.stacked`), images have `clients * channels` channels, and
             tokens and logits lead with a client axis. Its initial values are unused.
         route: `stages.Route`, or None for the trunk without exits.
-        name: Name of the Keras model.
         label_map: True for a model that returns logits for every pixel.
 
     Returns:

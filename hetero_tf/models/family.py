@@ -29,7 +29,6 @@ class ModelFamily:
     """Builder of every model of a recipe.
 
     Attributes:
-        recipe: The recipe.
         shape: Shape of one input without the batch axis, see `models.build_model.build_model`.
         classes: Length of the global label axis, the number of outputs.
         stages: `{level: its stages}`, of the levels of the mix.
@@ -115,7 +114,6 @@ class ModelFamily:
         """Switch a model's layers to the form that trains fastest on its device; return the model.
 
         Args:
-            model: A model.
             batch: Examples of a training step. If None, the model runs in training mode without gradients.
         """
         if self.recipe.engine == "auto":
@@ -133,7 +131,6 @@ class ModelFamily:
         """Build the models that predict at a level: all classes, inert Scalers; one, or those of its ensemble.
 
         Args:
-            level: Name of the level.
             count: Number of networks of its ensemble, by default those of the level.
         """
         levels = self.recipe.levels
@@ -155,7 +152,6 @@ class ModelFamily:
         """Build the prediction model of a level with one output: the mean over its networks and their exits.
 
         Args:
-            level: Name of the level.
             members: Number of networks of its ensemble, by default those of the level.
         """
         models = self.prediction_models(level, members)
@@ -216,7 +212,6 @@ def build_family(
     """Build the model family of a recipe.
 
     Args:
-        recipe: The recipe.
         shape: Shape of one input without the batch axis, see `models.build_model.build_model`.
         example: The same without None.
         classes: Length of the global label axis, the number of outputs.

@@ -19,8 +19,6 @@ def shapes(family: ModelFamily, level: str, classes: int) -> dict[str, tuple[int
     """Return `{path: shape}` of the values of a level's client; in an ensemble, those of one network of its axis.
 
     Args:
-        family: The models.
-        level: Name of a level.
         classes: Length of the label axis.
     """
     return _shapes(family, variables_in_order(family, level, classes))
@@ -93,8 +91,6 @@ def first_merged_stages(family: ModelFamily, cut: Cut, personal: tuple[int, ...]
     """Return, for each global value and sub-model, the first completed stage that counts in the merge; 0: never.
 
     Args:
-        family: The models.
-        cut: The result of `build_cut`.
         personal: The result of `personal_positions`.
     """
     model, top = family.recipe.model, family.recipe.levels.global_level

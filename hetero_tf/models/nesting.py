@@ -43,7 +43,6 @@ class Probe:
     """One axis of a weight with a single non-zero entry.
 
     Attributes:
-        path: Path of the weight.
         axis: Axis of its shape.
         index: Along the axis.
     """
@@ -57,7 +56,6 @@ def check_shapes(models: Mapping[str, keras.Model], top: str) -> None:
     """Refuse models whose weights do not fit into those of the global one.
 
     Args:
-        models: The model of each level.
         top: The level of the global model.
 
     Raises:
@@ -75,11 +73,7 @@ def check_shapes(models: Mapping[str, keras.Model], top: str) -> None:
 
 
 def same_models(models: Mapping[str, keras.Model]) -> list[tuple[str, str]]:
-    """Return the pairs of levels whose weights have equal paths, shapes and `trainable`; each with the first one.
-
-    Args:
-        models: The model of each level.
-    """
+    """Return the pairs of levels whose weights have equal paths, shapes and `trainable`; each with the first one."""
     first: dict = {}
     for level, model in models.items():
         first.setdefault((_shapes(model), tuple(v.trainable for v in model.weights)), []).append(level)

@@ -24,7 +24,6 @@ def add_preprocessing(model: keras.Model, source: Input, x: np.ndarray, is_store
 
     Args:
         model: Takes normalised images [n, height, width, channels], rows [n, features], or spectrograms.
-        source: The input pipeline.
         x: Examples as stored.
         is_stored: Whether the new model takes pixels in 0..255, and warns if they seem to be in 0..1, and samples of 16
             bits; else pixels in 0..1 and samples in -1..1.
@@ -126,12 +125,7 @@ class UnpackArrays(keras.layers.Layer):
 
 
 def packed_builder(function: Any, arrays: Sequence[NamedArray]) -> Any:
-    """Return a builder of models for packed examples from a builder of models with named inputs.
-
-    Args:
-        function: `models.custom_model.ModelBuilder`.
-        arrays: Arrays of the examples.
-    """
+    """Return a builder of models for packed examples from a builder of models with named inputs."""
     size, layout = sum(array.size for array in arrays), [(array.name, array.shape, array.dtype) for array in arrays]
 
     @functools.wraps(function)

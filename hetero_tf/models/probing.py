@@ -61,7 +61,6 @@ def draw_examples(model: keras.Model, example: tuple[int, ...], rng: np.random.G
     Args:
         model: Its input decides between numbers and words.
         example: Shape of one input without the batch axis.
-        rng: Random generator.
     """
     size = int(np.clip(VALUES_OF_A_BATCH // max(1, int(np.prod(example))), 2, LARGEST_BATCH))
     for layer in model.layers:
@@ -86,7 +85,6 @@ def draw_values(initial: Mapping[str, np.ndarray], rng: np.random.Generator) -> 
 
     Args:
         initial: Constant ones, such as those of biases and scales, become different numbers.
-        rng: Random generator.
     """
 
     def draw(value):

@@ -62,7 +62,6 @@ class StateLayout:
         shapes: `{path: shape}` of the global values, in order.
         dtype: Float type of all values.
         slots: Names of the server's slots.
-        registered: Number of registered clients.
         ensemble: Number of networks of the global model, the first axis of every shape, or None for no such axis.
         personal: Paths of the values that stay with the clients.
         has_memory: Whether clients store the memory of a correction.

@@ -108,9 +108,6 @@ class VersionPlanner:
     """Plans the rounds of a recipe with an asynchronous policy.
 
     Attributes:
-        clock: The clock of the recipe.
-        partition: The examples of each client.
-        batching: The local steps of the recipe.
         pool_at: `(draw, version, time) -> ClientPool`, the clients that may start.
     """
 

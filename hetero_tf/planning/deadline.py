@@ -17,9 +17,7 @@ def check_deadline(clock: RoundClock, sizes: np.ndarray, division: Division, sta
     """Raise `InvalidValue` if the deadline excludes every client in every round.
 
     Args:
-        clock: The clock of the recipe.
         sizes: int [registered], training examples of each client.
-        division: The stages of its levels.
         starts: First positions, from the `Input` of the recipe.
 
     Raises:

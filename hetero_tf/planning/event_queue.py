@@ -42,7 +42,6 @@ class Starts(Protocol):
         """Return the clients that start at this time, which is that of `next_time`.
 
         Args:
-            time: Seconds.
             version: The version that they download.
             busy: Clients that are running, or that have started from this version before.
         """
@@ -83,7 +82,6 @@ class EventQueue:
 
     Args:
         starts: The source of starts.
-        policy: The policy of the recipe.
     """
 
     def __init__(self, starts: Starts, policy: AsynchronousPolicy):

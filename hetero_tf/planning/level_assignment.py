@@ -10,8 +10,6 @@ def assign_levels(levels: Levels, clients: int, seed: int, round: int, ids: np.n
     """Return the levels of some clients as indices into `levels.mix`, without computing those of others.
 
     Args:
-        levels: The section of the recipe.
-        clients: Number of registered clients.
         seed, round: The run's seed and the round, for dynamic assignment.
         ids: int [n], the clients.
 

@@ -200,7 +200,6 @@ def share_blocks(packed: PackedRounds, slots: np.ndarray, costs: np.ndarray, rep
         packed: One round.
         slots: [cohort], index of each client of its plan among the slots of all blocks.
         costs: [cohort], training cost of each client.
-        replicas: Number of replicas.
     """
     _, blocks, largest = packed.clients.shape
     block_costs = np.zeros(max(blocks, replicas))
@@ -221,7 +220,6 @@ def assign_jobs(costs: np.ndarray, replicas: int) -> np.ndarray:
 
     Args:
         costs: [jobs], at least as many as replicas.
-        replicas: Number of replicas.
 
     Every replica gets a job. The result is deterministic.
 

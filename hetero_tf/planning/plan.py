@@ -135,7 +135,6 @@ def local_batches(
         examples: int32 [n].
         starts: First positions at which each batch is read, (0,) for images.
         epochs: Passes over the examples.
-        batch_size: Examples of a batch.
         rng: Shuffles the examples in every epoch; None keeps their order.
         classes: int32 [n], classes of the examples, which every epoch draws equally often. If None, an epoch has each
             example once.
@@ -175,9 +174,7 @@ class Batching:
     """Division of the examples of clients into local steps, the same for all clients and rounds of a run.
 
     Attributes:
-        recipe: The recipe.
         starts, shuffle: Attributes of its `Input`.
-        division: The stages of its levels.
         classes: int32 [n], class of each training example for balanced sampling. If None, examples are shuffled.
     """
 
@@ -214,10 +211,8 @@ def plan_round(
     """Plan one round.
 
     Args:
-        batching: The local steps of the recipe.
         partition: Its split of the data.
         round: Index, from 0.
-        cohort: Ids of the active clients.
         clock: Clock of the fleet. If None, all clients return.
     """
     recipe = batching.recipe
@@ -238,7 +233,6 @@ def plan_clients(
     Args:
         batching, round, clock: See `plan_round`.
         shares: Examples of each active client, int32 [n].
-        active: Ids of the active clients.
         assigned: Level of each, as index into the mix.
     """
     work = [batching.work(examples, round, client, level) for examples, client, level in zip(shares, active, assigned)]
@@ -262,10 +256,8 @@ def arrange(
     """Return the `Plan` of clients, most work first.
 
     Args:
-        recipe: The recipe.
         round, active, assigned: See `plan_clients`.
         work: The steps of each client that reach the server.
-        timing: Timing of the round.
         first_card: See `assign_members`.
         delays: [n], of the results of an asynchronous policy.
     """
@@ -303,7 +295,6 @@ def plan_devices(
         recipe, starts, division: See `Batching`.
         sizes: Number of training examples of each active device.
         round: Index, from 0.
-        active: Ids of the active devices.
         assigned: Level of each, as index into the mix.
     """
     steps, stage_examples = device_work(recipe, sizes, len(starts), division, round, active, assigned)
@@ -395,9 +386,7 @@ def assign_members(
     drawn without replacement.
 
     Args:
-        levels: The section of the recipe.
         assigned: Level of each client, as index into the mix.
-        cohort: Ids of the clients.
         seed, round: The run's seed and the round.
         first_card: Number of clients before those of the cohort, in all rounds.
 

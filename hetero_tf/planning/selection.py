@@ -38,8 +38,6 @@ def able_clients(levels: Levels, clients: int, seed: int, round: int) -> int | n
     """Return the clients that may train: their number if all may, else the ids of those with non-idle levels.
 
     Args:
-        levels: The section of the recipe.
-        clients: Number of registered clients.
         seed, round: The run's seed and the round.
     """
     idle = [levels.names.index(name) for name in levels.idle]
@@ -62,8 +60,6 @@ def expected_seconds(
     """Return the seconds that clients need for their whole work on their own links, without jitter: float64 [n].
 
     Args:
-        clock: The clock of the recipe.
-        division: The stages of its levels.
         round: The round, for the levels of clients.
         ids: int [n], the clients.
         examples: int [n], their numbers of training examples.
@@ -85,7 +81,6 @@ def time_evaluation(
 
     Args:
         clock, division, round, starts: See `expected_seconds`.
-        choice: The choice.
         examples: int [evaluated], training examples of these clients.
     """
     recipe = dataclasses.replace(clock.recipe, client=dataclasses.replace(clock.recipe.client, epochs=1))
@@ -116,7 +111,6 @@ def select_cohort(recipe: Recipe, pool: ClientPool, count: int, attempt: int = 0
     """Choose the clients of a round.
 
     Args:
-        recipe: The recipe.
         pool: The clients to choose from.
         count: Number of clients to choose; fewer if fewer are able.
         attempt: Each number chooses a different cohort for the same round.

@@ -36,7 +36,6 @@ class RoundClock:
 
     Attributes:
         recipe: A recipe with a fleet.
-        clients: Number of registered clients.
         bytes_down, bytes_up: [levels], bytes of weights that a client receives and sends in a round.
         train_flops: [levels, stages], operations of training on one example in each stage.
     """
@@ -171,10 +170,7 @@ def time_round(clock: RoundClock, round: int, ids: Sequence[int] | np.ndarray, w
     their download, and their energy until then, count.
 
     Args:
-        clock: The clock of the recipe.
-        round: The round.
         ids: The clients that start.
-        work: Their planned work.
     """
     policy, ids = round_policy(clock.recipe), np.asarray(ids, np.int32)
     assert isinstance(policy, SynchronousPolicy)

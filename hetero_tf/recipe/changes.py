@@ -55,9 +55,6 @@ def with_change(root: Node, steps: tuple[str, ...], node: Node, keep: bool = Fal
     """Return a tree with a new value at a path; missing keys are created, missing list items are not.
 
     Args:
-        root: The tree.
-        steps: The path.
-        node: The new value.
         keep: Keep the keys of a section that the new value lacks. This applies to mappings of the schema, a plug-in
             of the same name, and `model.settings`. Always replaced are lists, mappings by level, a plug-in of
             another name, and a model with other layers.
@@ -147,7 +144,6 @@ def read_tree(source: Source, parents: tuple[Source, ...] = ()) -> Node:
     """Read a recipe file and its chain of bases.
 
     Args:
-        source: The file.
         parents: The files whose `base` led to this one, in order.
 
     Returns:

@@ -75,7 +75,6 @@ def _plugin(selector: Option, value: Any, path: tuple, common: Iterable[str] = (
     Args:
         selector: Key that selects the plug-in; options without a name belong to its default.
         value: Value in the recipe; a `Plugin` if it is a default of the schema.
-        path: Its path in the recipe.
         common: Other keys that are allowed next to the options.
 
     Raises:

@@ -55,8 +55,6 @@ def check_fit(recipe: Recipe, facts: Facts, memory: int) -> None:
     """Raise `InvalidValue` if the recipe cannot be trained on its data.
 
     Args:
-        recipe: The recipe.
-        facts: Properties of the data set.
         memory: Bytes available to this process.
 
     Raises:
@@ -80,8 +78,6 @@ def check_kind(recipe: Recipe, kind: str, targets: str, source: str) -> None:
     """Raise `InvalidValue` if the input or the task expects data of another kind.
 
     Args:
-        recipe: The recipe.
-        kind: Kind of the data.
         targets: Form of the targets, see `data.targets`.
         source: Description of the data for messages.
 

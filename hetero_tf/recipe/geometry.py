@@ -36,7 +36,6 @@ class Geometry:
 
     Attributes:
         inputs: Form that the layer requires of its input, a key of `FORMS`; "": any.
-        outputs: Formula of the output shape.
         weights: Formula of the entries of kernels and tables, without vectors such as biases and norms.
         hidden: Formula of the number of intermediate values between input and output.
         groups: Formula of a number that must divide the channels of input and output.
@@ -60,8 +59,6 @@ class ShapeStep:
     """One layer of a model for one example.
 
     Attributes:
-        spec: The layer.
-        geometry: Its declaration.
         inputs, outputs: Shapes of its input and its output.
         weights, hidden, groups: Values of the formulas of `geometry`; None if they depend on an unknown size.
     """
@@ -79,7 +76,6 @@ def walk(model: Model, example: Shape, width: float | None = None, classes: int 
     """Trace the shape of one example through all layers of a model, including exits.
 
     Args:
-        model: The model of a recipe.
         example: Shape of one input.
         width: Width of the model, in (0, 1]. If None, `!w` and `!classes` in shapes are unknown to formulas.
         classes: Length of the label axis; None before the data are read.

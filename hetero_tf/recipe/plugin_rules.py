@@ -41,7 +41,6 @@ class KeyValue:
     """The value of a key in a recipe.
 
     Attributes:
-        path: Path of the key.
         value: Its value; for a plug-in its name.
         default: Its value in a recipe without the key.
         received: Its value in messages, if that differs.
@@ -175,7 +174,6 @@ def check_conflict(recipe: Recipe, reason: str, values: Mapping[str, Any], plugi
     """Raise `InvalidValue` at the last key if a recipe has all values of an invalid combination.
 
     Args:
-        recipe: The recipe.
         reason: Why these values exclude each other.
         values: {key: value}, see `methods`.
         plugin: The plug-in whose rule it is.
@@ -192,8 +190,6 @@ def check_unused(recipe: Recipe, reason: str, values: Mapping[str, Any], plugin:
     """Raise `InvalidValue` if a recipe changes the last key of `values`, which has no effect beside the others.
 
     Args:
-        recipe: The recipe.
-        reason: Why the key has no effect.
         values, plugin: See `check_conflict`.
     """
     *conditions, _ = values.items()

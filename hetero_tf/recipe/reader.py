@@ -188,7 +188,6 @@ def parse(text: str, label: str, is_file: bool = True) -> Node:
     """Parse YAML text into a Node.
 
     Args:
-        text: The YAML.
         label: File name, or `--set path=value` of an override.
         is_file: Add line and column to error messages.
 

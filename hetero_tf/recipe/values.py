@@ -23,9 +23,6 @@ def check_mapping(value: object, path: tuple, known: tuple[str, ...], user_plugi
     """Return the errors of unknown keys; raise `InvalidValue` unless a value is a mapping.
 
     Args:
-        value: The value.
-        path: Its path.
-        known: The known keys.
         user_plugin: Name of the plug-in of a user that defines them.
     """
     if not isinstance(value, dict):
@@ -48,13 +45,7 @@ def check_mapping(value: object, path: tuple, known: tuple[str, ...], user_plugi
 
 
 def lacks(value: dict, key: str, known: Iterable[str]) -> bool:
-    """Return True if a required key is missing; an unknown key that resembles it is reported instead.
-
-    Args:
-        value: The mapping.
-        key: The required key.
-        known: The known keys.
-    """
+    """Return True if a required key is missing; an unknown key that resembles it is reported instead."""
     unknown = [other for other in value if other not in known][:MAX_PRINTED_ERRORS]
     absent = [name for name in known if name not in value]
     return key in absent and all(find_nearest(other, absent) != key for other in unknown)

@@ -43,7 +43,6 @@ def merge_arrivals(
     """Return the sums of the results that arrive in this round, and the pending sums after it.
 
     Args:
-        rule: The rule of the recipe.
         state: The values before the round, with its pending sums.
         total: [delays + 1, values], sum of client weight * value over the clients that start in this round, by
             staleness.

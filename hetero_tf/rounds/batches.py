@@ -23,7 +23,6 @@ class Batches:
     """Reader of the batches of a block's clients.
 
     Attributes:
-        examples: The stored training split.
         plan: The examples and the stage of each tick.
         clients: int32 [K], rows of the clients in `examples`.
         label_axis: Label axis of the clients.
@@ -184,8 +183,6 @@ def check_buffers(source: Input, stored: np.ndarray, block: ClientBlock) -> None
     """Refuse buffers that would change the result.
 
     Args:
-        source: Makes batches of examples.
-        stored: The training examples.
         block: Block of one client.
 
     Raises:

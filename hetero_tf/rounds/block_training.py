@@ -69,7 +69,6 @@ class RoundScalars(NamedTuple):
 
     Attributes:
         number: int32, counted from 0.
-        seed: int32.
         learning_rate: Learning rate of the local steps.
     """
 
@@ -83,7 +82,6 @@ class BlockResult:
     """Results of a block's clients.
 
     Attributes:
-        local: `LocalResult`.
         coordinates: Coordinates of each client's sub-model.
         merged: Those of them that are merged.
         stored: `{table: [K, ...]}`, the clients' rows of the tables before the round.

@@ -19,7 +19,6 @@ class BlockStage:
     """The steps of a block in one stage.
 
     Attributes:
-        step: The training step.
         joint: The same step with all routes under one tape, for probes and reports.
         trained: For each trainable variable, whether the steps train it. If None, they train all.
         before: The frozen units, if the steps start after them and read their outputs from a buffer.
@@ -38,7 +37,6 @@ class ClientBlock(RowShape):
     A row has the trainable values of a client's network and of its peers, then their constants and running statistics.
 
     Attributes:
-        clients: K.
         networks: Number of networks of a client: 1 and its peers.
         stages: `BlockStage` of each stage.
     """

@@ -40,10 +40,6 @@ class LocalTraining:
 
     Attributes:
         block: Block of K clients.
-        objective: The loss that the steps minimise.
-        batches: The examples of each step.
-        optimizer: The optimizer.
-        learning_rate: Scalar.
         key: int32 [K, 3] (seed, round, client) for dropout and masks; each step appends the client's step number.
         correct: `weights [K, parameters] -> [K, parameters]`, added to the gradients, or None for no correction.
         mask: `weights [K, parameters] -> [K, parameters]`, their factors in the forward pass; entries at 0 are frozen.

@@ -43,7 +43,6 @@ class Algorithm:
         remember: Computes the memory of a client's correction after its steps, or None for no memory.
         read_slots: Positions of the server's slots that the correction reads.
         update: Transforms trained values before the merge, see `methods.updates`, or None for no update.
-        optimizer: The local steps.
         server: `(old, mean, coverage, slots) -> (new, slots)`, see `methods.servers`.
         sums_memory: Whether the server also reads `memory_change`.
         stale_merge: The merge of stale results of an asynchronous policy. If None, all results arrive in their round.

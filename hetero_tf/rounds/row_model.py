@@ -41,7 +41,6 @@ class RowModel:
 
     Attributes:
         model: Keras model for one client, or its batched form built with `clients=K`.
-        clients: K.
         shapes: Shapes of one client's trainable values, then its carried ones, in model order.
         positions: For each of them its position among the client's values, which may be wider.
     """

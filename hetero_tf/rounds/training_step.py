@@ -53,7 +53,6 @@ class Step(Protocol):
         """Compute one step.
 
         Args:
-            objective: The loss.
             rows: [K, values], each client's trainable values, then its carried ones.
             key: int32 [K, words] for dropout.
             inputs, targets: [K, batch, ...].
@@ -111,11 +110,7 @@ class JointStep(RowShape):
 
 @dataclass(frozen=True, eq=False)
 class WidthStep(RowShape):
-    """One step of a model on a row of exactly its values.
-
-    Attributes:
-        model: The model.
-    """
+    """One step of a model on a row of exactly its values."""
 
     model: RowModel
     _functions: dict[Any, Callable] = field(default_factory=dict)
@@ -126,7 +121,6 @@ class WidthStep(RowShape):
         """Return losses [K], gradients of the trainable values, and the carried values after the step.
 
         Args:
-            objective: The loss.
             values: The values of K clients, each [K, values], like the results.
             key: int32 [K, words] for dropout.
             inputs, targets: [K, batch, ...].

@@ -13,7 +13,6 @@ def require(run: RunFolder, best_facts: dict, newest: dict | None) -> None:
     """Refuse a best state of another run, and an outdated one.
 
     Args:
-        run: The folder of the run.
         best_facts: Facts of the best state, see `facts.from_checkpoint`.
         newest: Facts of the newest checkpoint; None before the first one.
 
@@ -38,8 +37,6 @@ def load_best(
     If that state is damaged, missing or of another run, return ({}, None): the best of the later rounds replaces it.
 
     Args:
-        run: The folder of the run.
-        newest: Facts of the newest checkpoint.
         run_environment: The environment in which the run continues.
         say: Receives a note if the state is lost.
     """

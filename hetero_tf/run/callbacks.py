@@ -28,8 +28,6 @@ class RoundEnd:
     """A finished round.
 
     Attributes:
-        process: The learning process.
-        state: The state after the round.
         metrics: The metrics of the round, with "round", and those of its evaluation if it was evaluated.
         statistics: `{level: statistics}` of static batch normalisation that its evaluation has measured; None if it was
             not evaluated.

@@ -22,7 +22,6 @@ def plan_call(process: LearningProcess, first: int, state: State | None = None) 
     """Plan the rounds of one call, starting with `first`; empty after the last round.
 
     Args:
-        process: The learning process.
         first: Number of finished rounds.
         state: The state after them; None if the selection does not read it. A call has one round if it does.
     """

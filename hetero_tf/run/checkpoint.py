@@ -19,7 +19,6 @@ class LoadedState:
     """A state loaded from a checkpoint.
 
     Attributes:
-        state: The state.
         statistics: `{level: {path: value}}` of static batch normalisation, for the levels that the round evaluated.
         checkpoint: The checkpoint that it was read from, with its info and digest.
         skipped: A message for each damaged newer checkpoint.
@@ -37,7 +36,6 @@ def arrays_of(state: State, statistics: dict, global_level: str) -> dict[str, np
     Statistics that overflowed are omitted: commands that need them query them again.
 
     Args:
-        state: `State`.
         statistics: `{level: {path: value}}`, see `LearningProcess.evaluate`.
         global_level: The level whose statistics are stored without its name.
 

@@ -66,8 +66,6 @@ def check_coordinates(recipe: Recipe, cut: Cut, keep: Callable) -> None:
     """Check the coordinates that a registered sub-model selects for the first client of the first round.
 
     Args:
-        recipe: The recipe.
-        cut: The cut axes of the model.
         keep: The function of the sub-model with its options.
 
     Raises:
@@ -90,10 +88,6 @@ def check_coordinates(recipe: Recipe, cut: Cut, keep: Callable) -> None:
 
 def check_split(recipe: Recipe, partition: Partition) -> None:
     """Check the trace of devices, and that clients have the examples that selected metrics need.
-
-    Args:
-        recipe: The recipe.
-        partition: The examples of each client.
 
     Raises:
         InvalidValue: With the path of the key.
@@ -123,7 +117,6 @@ def check_cohort(recipe: Recipe, clients: int) -> None:
 
     Args:
         recipe: The recipe, with levels that fit.
-        clients: Number of registered clients.
 
     Raises:
         InvalidValue: The path is `round.policy` or `round.policy.size`.

@@ -33,8 +33,6 @@ class Settings:
     """Settings of the command line for a run.
 
     Attributes:
-        run_dir: Folder of the run.
-        data_dir: Folder of the data, or None.
         threads: Blocks of clients that train concurrently.
         allow_other_machine: Resume even if results may differ from the run so far.
         command: The command line, for the log.
@@ -66,9 +64,6 @@ def train(recipe: Recipe, settings: Settings, console: Console, execution: Execu
     """Train a recipe to its last round, or until early stopping; continue the run if the folder has one.
 
     Args:
-        recipe: The recipe to train.
-        settings: Settings of the command line.
-        console: Prints progress.
         execution: Opens the process that runs the rounds.
 
     Returns:
@@ -311,8 +306,6 @@ def readme_text(run: RunFolder, recipe: Recipe, command: str, metric: str) -> st
     """Return the text of README.txt.
 
     Args:
-        run: The folder.
-        recipe: The recipe.
         command: The command line of the training.
         metric: The selection metric of the best round.
     """

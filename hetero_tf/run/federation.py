@@ -53,17 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Federation:
-    """The objects of a recipe. Create them with `Federation.of`.
-
-    Attributes:
-        recipe: The recipe.
-        dataset: Its examples.
-        partition: The examples of each client.
-        input: Converts examples to batches.
-        family: The models of all levels.
-        setup: The objects of a round.
-        evaluator: Evaluates states.
-    """
+    """The objects of a recipe. Create them with `Federation.of`."""
 
     recipe: Recipe
     dataset: Dataset
@@ -218,8 +208,6 @@ class Federation:
         """Return the metrics of a round, see `base.metrics`.
 
         Args:
-            plan: The plan of the round.
-            learning_rate: Its local learning rate.
             records: See `global_metrics.round_metrics`.
             outcome: Metrics of its time and of missing clients.
         """

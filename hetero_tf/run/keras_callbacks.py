@@ -41,10 +41,6 @@ class GlobalModel:
 
     Reading an attribute assigns the values of the state to the Keras model, so rounds without a reader cost nothing.
 
-    Args:
-        process: The learning process.
-        state: The state before the first round.
-
     Attributes:
         stop_training: A callback sets it to True to end the training.
         optimizer: Has the name and the learning rate of the recipe's optimizer, for callbacks that log them.
@@ -69,9 +65,7 @@ class GlobalModel:
         """Show the state after a round.
 
         Args:
-            state: The state.
             statistics: Statistics of static batch normalisation of the global model. If None, a reader computes them.
-            learning_rate: Learning rate of the round.
         """
         self._state, self._statistics = state, statistics
         self.optimizer.learning_rate = learning_rate
@@ -122,10 +116,7 @@ class KerasCallbacks:
     """Calls the methods of Keras callbacks.
 
     Args:
-        process: The learning process.
         callbacks: The callbacks, in the order in which they are called.
-        state: The state before the first round.
-        rounds: Number of the last round.
     """
 
     def __init__(
@@ -154,8 +145,6 @@ class KerasCallbacks:
         """Report a round, and the epoch that ends with it; return True if a callback ends the training.
 
         Args:
-            state: The state after the round.
-            metrics: Metrics of the round.
             statistics: `{level: statistics}` of its evaluation; None if it was not evaluated.
         """
         self._is_epoch_start = statistics is not None

@@ -111,7 +111,6 @@ class LearningProcess(Federation):
         """Run one round.
 
         Args:
-            state: `State`.
             cohort: Ids of the active clients; None selects them.
 
         Returns:
@@ -134,7 +133,6 @@ class LearningProcess(Federation):
         """Return metrics by name, and `{level: statistics of static batch normalisation by variable path}` of a state.
 
         Args:
-            state: `State`.
             levels: "global" or "all", see `Evaluator.evaluate`; by default `evaluate.levels` of the recipe.
 
         With fine-tuning, `tuned_*` are metrics of the fine-tuned client models; the state is not changed.
@@ -152,7 +150,6 @@ class LearningProcess(Federation):
         Samples of audio have the range of 16 bits. Examples of several arrays are a dictionary of them.
 
         Args:
-            state: `State`.
             level: Name of a level of the recipe; None for the global model.
             statistics: Result of `statistics` for this level; None computes them.
         """

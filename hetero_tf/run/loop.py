@@ -53,7 +53,6 @@ class TrainingLoop:
 
     Args:
         run: The folder of the run, which this process has locked.
-        process: The learning process.
         progress: Progress to start from.
         run_environment: The environment, as checkpoints store it.
         console: Its phases end with those of the first call.

@@ -49,11 +49,6 @@ def locked(run: RunFolder) -> Iterator[None]:
 def check_recipe(run: RunFolder, recipe: Recipe, newest_facts: dict | None) -> None:
     """Refuse to continue a run with another recipe.
 
-    Args:
-        run: The folder of the run.
-        recipe: The recipe to continue with.
-        newest_facts: Result of `facts.newest`.
-
     Raises:
         InputError: The recipes differ; the message lists the keys with both values.
     """
@@ -71,9 +66,7 @@ def check_best(run: RunFolder, process: LearningProcess, newest_facts: dict | No
     """Refuse to continue a run with another selection metric for its best state.
 
     Args:
-        run: The folder of the run.
         process: The process of the recipe to continue with, on the data and partition of the run.
-        newest_facts: Result of `facts.newest`.
     """
     if newest_facts is None:
         return
@@ -101,8 +94,6 @@ def stored_partition(
     """Return the partition of a run.
 
     Args:
-        run: The folder of the run.
-        dataset: The data as they are now.
         newest_facts: Result of `facts.newest`. If None, the run is new, and the recipe splits the data.
         split: Splits the data by the recipe.
 
@@ -130,8 +121,6 @@ def with_stored_trace(run: RunFolder, recipe: Recipe, newest_facts: dict | None)
     """Return the recipe with the devices of its run; if the file `fleet.trace` is missing, with the folder's copy.
 
     Args:
-        run: The folder of the run.
-        recipe: The recipe.
         newest_facts: Result of `facts.newest`. If None, the run is new.
 
     Raises:
@@ -194,9 +183,6 @@ def check_checkpoints(run: RunFolder, recipe: Recipe, newest_facts: dict | None,
     A run that was stopped before its first checkpoint starts again.
 
     Args:
-        run: The folder of the run.
-        recipe: The recipe to continue with.
-        newest_facts: Result of `facts.newest`.
         say: Receives a note if the run starts again.
 
     Raises:

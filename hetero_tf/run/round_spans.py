@@ -9,7 +9,6 @@ def round_span(recipe: Recipe, round: int, began: float, timing: RoundTiming) ->
     """Return the span of a round.
 
     Args:
-        recipe: The recipe.
         round: Its number from 1.
         began: Seconds of device time at its start.
         timing: Times of its clients.

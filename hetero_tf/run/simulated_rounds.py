@@ -40,11 +40,7 @@ TRACE_SECONDS_PER_VARIABLE = 0.05
 
 @dataclass(frozen=True)
 class SimulatedRounds:
-    """The `RoundRunner` that trains all clients in this process, or in the replicas of its strategy.
-
-    Attributes:
-        federation: The objects of the recipe.
-    """
+    """The `RoundRunner` that trains all clients in this process, or in the replicas of its strategy."""
 
     federation: Federation
 
@@ -275,7 +271,6 @@ class SimulatedRounds:
 
         Args:
             state: State before fine-tuning; these rounds are the `fine_tuning` of its process.
-            clients: Ids of the clients.
         """
         start = self.federation.begin({path: state.weights[path] for path in self.federation.paths})
         personal_values = start.clients["personal"] | state.clients.get("personal", {})

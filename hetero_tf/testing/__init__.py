@@ -41,7 +41,6 @@ class Check:
     """A rule for a plug-in; call it to test the rule, and pass `ids=str` to `pytest.mark.parametrize`.
 
     Attributes:
-        subject: The plug-in.
         function: Raises `AssertionError` if the plug-in violates the rule.
     """
 
@@ -59,8 +58,6 @@ def plugin_checks(kind: str, name: str, options: Mapping[str, Any] | None = None
     """Return the checks of a shipped or registered plug-in; see `check_plugin`.
 
     Args:
-        kind: Its kind.
-        name: Its name in recipes.
         options, example: See `check_plugin`.
 
     Raises:

@@ -21,7 +21,6 @@ class Subject:
 
     Attributes:
         kind: Its kind, such as "submodels".
-        name: Its name in recipes.
         options: Options of its function, or arguments of a layer; those without a default are needed.
         inputs: Layers: example inputs of the layer.
         data_dir: Data: folder of the data.

@@ -3,12 +3,13 @@
 import math
 
 import numpy as np
+import programs
 import pytest
 
 from hetero_tf import learning_process, recipe
 from hetero_tf.base.errors import InputError
-from hetero_tf.models import vit_checkpoint
 
+vit_checkpoint = programs.script("benchmarks/vit_checkpoint.py")
 NAME, WIDTH, HEADS, HIDDEN, BLOCKS, PATCH, SIDE = "tiny/cifar10_vit_fedepth", 12, 3, 24, 3, 2, 4
 HEAD = "2_2_dense"
 LAYERS = recipe.load(NAME).model.layers

@@ -2,13 +2,13 @@
 
 import numpy as np
 import oracle
+import programs
 import pytest
 import tensorflow as tf
 import tiny
 from tensorflow.compiler.tf2xla.python import xla
 
-from hetero_tf.run.portable_round import portable_round
-
+portable_round = programs.script("benchmarks/portable_round.py").portable_round
 # Few batch shapes, since each of them is compiled at each level.
 EVEN = tiny.images(sizes=(6, 3, 6, 6))
 SEGMENTS = tiny.text(rows=(2, 2, 2, 2), length=8)

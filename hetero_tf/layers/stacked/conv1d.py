@@ -18,7 +18,6 @@ class StackedConv1D(keras.layers.Layer):
     Args:
         filters: Output channels per client.
         kernel_size, strides, dilation_rate: Whole numbers, see `keras.layers.Conv1D`.
-        clients: Number of clients computed together.
         padding, activation, use_bias, kernel_initializer, bias_initializer: See `keras.layers.Conv1D`.
 
     Variables: kernel `(clients, kernel_size, channels, filters)`, bias `(clients * filters,)`.
@@ -95,7 +94,6 @@ class StackedPooling1D(keras.layers.Layer):
 
     Args:
         pooling: The Keras layer.
-        clients: Number of clients computed together.
 
     Input and output shape: channel form or leading form.
     """

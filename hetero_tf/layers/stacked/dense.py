@@ -14,7 +14,6 @@ class StackedDense(keras.layers.Layer):
 
     Args:
         units: Number of outputs per client.
-        clients: Number of clients computed together.
         activation, use_bias, kernel_initializer, bias_initializer: See `keras.layers.Dense`.
 
     Variables: kernel `(clients, channels, units)`, bias `(clients, 1, units)`.
@@ -94,8 +93,6 @@ class LowRank(keras.layers.Layer):
         channels: Shape of one position of the inputs, such as (heads, head_width); the input axis is flat.
         outputs: Shape of one position of the outputs; the output axis is flat.
         rank: Columns of `a`, rows of `b`.
-        scale: Factor of the sum.
-        clients: Number of clients computed together.
 
     Variables: a `(*channels, rank)`, uniform in +-1/sqrt(number of channels); b `(rank, *outputs)`, zeros, so a new
     adapter adds 0. With several clients a leading axis of clients.

@@ -41,9 +41,6 @@ def to_channels(inputs: tf.Tensor, clients: int) -> tf.Tensor:
 class StackedFlatten(keras.layers.Layer):
     """Flattens all axes after the batch, separately for each client.
 
-    Args:
-        clients: Number of clients computed together.
-
     Input shape: channel form or leading form, static except for the batch. Output shape: `(clients, batch, values)`.
     """
 

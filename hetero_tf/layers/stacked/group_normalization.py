@@ -53,7 +53,6 @@ class StackedGroupNormalization(keras.layers.GroupNormalization):
 
     Args:
         groups: Number of groups per client; -1: one group per channel.
-        clients: Number of clients computed together.
         arguments: Arguments of `keras.layers.GroupNormalization`, for the last axis.
 
     Variables: gamma and beta, `(clients * channels,)`.

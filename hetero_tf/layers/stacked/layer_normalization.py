@@ -26,7 +26,6 @@ class StackedLayerNormalization(keras.layers.Layer):
     """Normalises the channels of each client, with one scale and offset per client.
 
     Args:
-        clients: Number of clients computed together.
         epsilon, center, scale: See `keras.layers.LayerNormalization`.
 
     Variables: gamma and beta, `(clients, 1, ..., channels)` in leading form, `(clients * channels,)` in channel form.

@@ -92,8 +92,6 @@ class LevelSpec:
     """A level of the recipe.
 
     Attributes:
-        name: Name of the level.
-        width: Share of channels.
         depth: Number of its deepest exit.
         budget: Share of the full model that fits on its clients, or None.
         tolerance: Share by which they may exceed the budget.

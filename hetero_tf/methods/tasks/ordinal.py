@@ -22,9 +22,6 @@ def task(*, classes=2) -> Task:
     mean binary cross-entropy of its thresholds. A threshold with classes of the client on one side only counts as a
     label that the client lacks.
 
-    Args:
-        classes: Number of classes.
-
     Reference: Niu et al., Ordinal Regression with Multiple Output CNN for Age Estimation, CVPR 2016, for the loss and
     the predicted class; Frank and Hall, A Simple Approach to Ordinal Classification, ECML 2001, for the probabilities.
     """

@@ -27,8 +27,6 @@ class TrainingMemory:
     """Estimated memory of training a complete sub-model (one network of an ensemble), in bytes by kind.
 
     Attributes:
-        weights: Trainable values.
-        gradients: Gradients of the trainable values.
         optimizer: Optimizer slots, such as momentum.
         activations: Layer outputs of a batch that the backward pass reads, at all widths that a step trains. Gradients
             of activations are not counted: each is freed when the next is computed.
@@ -67,15 +65,12 @@ class LevelCost:
     """Costs of one level: its sub-model with its exits, or all networks of an ensemble that its clients train.
 
     Attributes:
-        width: Share of channels.
         parameters: Trainable values, with all labels.
         paper_flops, multiply_adds: Counts of one forward pass of one example, see `counting.ForwardCost`.
         mebibytes: Size of the parameters, 2**20 bytes each.
         bytes_down, bytes_up: Weights that a client of this level receives and sends in a round, mean over all
             clients. With label cuts, only rows of the client's labels count. The row of the mask token is only sent
             down. Local units are not transferred.
-        memory: `TrainingMemory`.
-        inference: `InferenceMemory`.
         shapes: `{variable path: shape}` of one network, with all labels.
     """
 
@@ -97,7 +92,6 @@ def level_costs(
     """Compute the costs of levels.
 
     Args:
-        family: The models of all levels.
         names: Levels of the recipe, in or outside of the mix.
         example: Shape of one input: (height, width, channels), or (positions,) for text.
         labels: int [clients], number of labels of each client.

@@ -85,7 +85,6 @@ class Call:
     """One call of a layer.
 
     Attributes:
-        layer: The layer.
         inputs: Its first argument, a tensor or a structure of tensors.
         outputs: Its result, likewise.
     """
@@ -100,7 +99,6 @@ class OuterCall:
     """The call of a top-level layer of a model.
 
     Attributes:
-        layer: The layer.
         calls: Calls of this layer and of its sublayers, in the order in which they return; its own call is the last.
         products: Multiply-adds of each convolution and matrix product in it.
     """
@@ -340,7 +338,6 @@ class UnitShares(Mapping):
     The first access counts the costs, which builds the full model. Without budgets the mapping is empty.
 
     Args:
-        recipe: The recipe.
         shape: Shape of one input without the batch axis, see `models.build_model.build_model`.
         example: The same without None.
         classes: Length of the global label axis.

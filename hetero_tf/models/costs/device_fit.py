@@ -23,7 +23,6 @@ class LevelWork:
         memory: Bytes of training: weights, gradients, optimizer and activations of a batch; of the largest stage.
         flops: Operations of training on one example in all epochs and stages.
         passes: Number of passes over the examples in all epochs and stages.
-        batch_size: Examples of a local step.
         starts: Local steps for each batch; more than 1 for segments of text.
         bytes_down, bytes_up: Values received and sent.
     """
@@ -40,7 +39,6 @@ class LevelWork:
         """Return the times of n clients of this level.
 
         Args:
-            devices: The devices of the clients.
             examples: int [n], number of examples of each client.
         """
         steps = local_steps(examples, self.batch_size, self.passes, self.starts)
@@ -52,7 +50,6 @@ def level_work(costs: LevelCosts, labels: np.ndarray, batch: int, starts: int) -
     """Return the work of a client of each level of the mix.
 
     Args:
-        costs: Costs of the models that clients train.
         labels: int [clients], number of labels of each client.
         batch: Maximum examples of a local step.
         starts: Local steps for each batch of examples.

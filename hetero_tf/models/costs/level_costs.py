@@ -22,7 +22,6 @@ class LevelCosts:
     """Costs of the networks of a recipe; each network is built and traced once, on first use.
 
     Attributes:
-        family: The models of all levels.
         example: Shape of one input, without None.
         classes: Length of the label axis that clients train.
         counted: Cached counts. Recipes with the same layers, frozen units, examples and classes may share them.
@@ -67,7 +66,6 @@ class LevelCosts:
         transferred, and neither are constants: they never change, so a client gets them once, with the program.
 
         Args:
-            level: Name of the level.
             labels: int [clients], number of labels of each client.
         """
         recipe, down, up = self.family.recipe, 0.0, 0.0
@@ -123,7 +121,6 @@ def run_and_trained(
     """Return the units that some stage runs, and those that some stage trains.
 
     Args:
-        stages: Stages of a level.
         exits: `{number: (units of the trunk before it, unit of the branch)}`.
     """
     routes = [route for stage in stages for route in stage.routes]
@@ -145,7 +142,6 @@ def client_costs(costs: LevelCosts, labels: np.ndarray) -> tuple[ClientCost, ...
     """Return the cost of each level of the mix: of a client, or in an ensemble of one network that it trains.
 
     Args:
-        costs: Costs of the models that clients train.
         labels: int [clients], number of labels of each client.
     """
     recipe = costs.family.recipe

@@ -105,7 +105,6 @@ def fit_levels(
     """Return a recipe whose budgets are shares of the full model, with its levels reduced by `levels.fit`.
 
     Args:
-        recipe: The recipe.
         shape: Shape of one input without the batch axis, see `models.build_model.build_model`.
         example: The same without None.
         classes: Length of the global label axis.

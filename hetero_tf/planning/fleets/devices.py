@@ -70,8 +70,6 @@ def devices_of(
     """Return the devices of clients.
 
     Args:
-        fleet: The section of the recipe.
-        seed: The run's seed.
         ids: int [n], the clients.
         clients: Number of registered clients, which `assign: order` divides.
         levels: [n], the name of each client's level, for `assign: levels`.

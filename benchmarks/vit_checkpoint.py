@@ -1,6 +1,7 @@
+#!/usr/bin/env python3
 """Published weights of a Vision Transformer as initial weights of a recipe: one array for each variable path.
 
-python -m hetero_tf.models.vit_checkpoint --checkpoint Ti_16.npz --recipe cifar10_vit_fedepth --out vit.npz
+benchmarks/vit_checkpoint.py --checkpoint Ti_16.npz --recipe cifar10_vit_fedepth --out vit.npz
 """
 
 import argparse
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import checkout  # noqa: F401  finds hetero_tf and its libraries
 import numpy as np
 
 from hetero_tf import recipe
