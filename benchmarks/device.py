@@ -45,7 +45,7 @@ def on_device(folder):
     sys.modules |= dict.fromkeys(("tensorflow", "keras"))
     from hetero_tf.devices import on_device as device
 
-    client, losses, seconds = device.Client(folder), [], []
+    client, losses, seconds = device.LiteRTTrainer(folder), [], []
     with np.load(folder / "start.npz") as start:
         client.push(dict(start))
     settings = json.loads((folder / "work.json").read_text())

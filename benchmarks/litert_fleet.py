@@ -97,7 +97,7 @@ def measure(folder, files):
     for level in LEVELS:
         statistics = {path: np.asarray(value) for path, value in process.statistics(state, level).items()}
         network = process.network(state, level, statistics)
-        client = on_device.Client(next(file for file in files.values() if file.parent.name == level))
+        client = on_device.LiteRTTrainer(next(file for file in files.values() if file.parent.name == level))
         names = client.pull()
         weights = {v.path: np.asarray(v) for v in network.trainable_variables if v.path in names}
         reached = []

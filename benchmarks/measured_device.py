@@ -16,9 +16,8 @@ from pathlib import Path
 import checkout  # noqa: F401  finds hetero_tf and its libraries
 import numpy as np
 
-from hetero_tf.devices.calibration import fit_speed, measure_steps
-from hetero_tf.devices.fleet_file import device_of
-from hetero_tf.devices.on_device import Client
+from hetero_tf.devices.measured_fleet import device_of, fit_speed, measure_steps
+from hetero_tf.devices.on_device import LiteRTTrainer
 from hetero_tf.planning.fleets.clock import client_times
 from hetero_tf.planning.fleets.devices import devices_of
 from hetero_tf.recipe.schema import Device, Fleet
@@ -58,7 +57,7 @@ def predict(speed, steps, flops):
 def main():
     """Prints a row for each file and batch size."""
     args = parse()
-    clients = [Client(folder, args.threads) for folder in args.exports]
+    clients = [LiteRTTrainer(folder, args.threads) for folder in args.exports]
     cases = [(client, name, size) for client in clients for name, (size, _) in client.settings["batches"].items()]
     results = {(client.level, size): [] for client, _, size in cases}
     for _ in range(args.rounds):

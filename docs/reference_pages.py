@@ -61,7 +61,7 @@ API = {
         "hetero_tf.export.predictions.predictor_of_export": "export/predictions.py:predictor_of_export",
         "hetero_tf.export.predictions.predict": "export/predictions.py:predict",
         "hetero_tf.export.predictions.Prediction": "export/predictions.py:Prediction",
-        "hetero_tf.devices.on_device.Client": "devices/on_device.py:Client",
+        "hetero_tf.devices.on_device.LiteRTTrainer": "devices/on_device.py:LiteRTTrainer",
     },
 }
 # Tasks with the overrides that a method's recipe needs for them.

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -29,6 +28,7 @@ from hetero_tf.devices.messages import (
     shapes_of,
     weighted_mean,
 )
+from hetero_tf.devices.waiting import WaitingFleet
 from hetero_tf.models.state import State, concat_values
 from hetero_tf.models.variables import queried
 from hetero_tf.planning.plan import DevicePlan, Plan, plan_devices
@@ -37,9 +37,6 @@ from hetero_tf.rounds.merge import is_finite, merge_updates
 from hetero_tf.run.failure import FAILURE, OVERFLOW, RoundFailure
 from hetero_tf.run.federation import Federation
 from hetero_tf.run.learning_process import LearningProcess
-
-if TYPE_CHECKING:
-    from hetero_tf.devices.waiting import WaitingFleet
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class DeviceRounds:
     """
 
     federation: Federation
-    fleet: "WaitingFleet"
+    fleet: WaitingFleet
     selection: Selection = DEFAULT_SELECTION
     fleet_file: Path | None = None
     # Claimed numbers of examples of excluded devices that were reported, by client.
@@ -396,7 +393,7 @@ def _parse_moments(arrays, shapes, dtype):
 
 def deployed(
     process: LearningProcess,
-    fleet: "WaitingFleet",
+    fleet: WaitingFleet,
     selection: Selection = DEFAULT_SELECTION,
     fleet_file: Path | None = None,
 ) -> LearningProcess:

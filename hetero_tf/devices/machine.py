@@ -1,5 +1,9 @@
-"""Builds the device of a machine, and keeps it connected to its server."""
+"""Builds the device of a machine, and keeps it connected to its server.
 
+A device with LiteRT trains an exported file by `on_device`, without TensorFlow and Keras.
+"""
+
+import contextlib
 import dataclasses
 import os
 import signal
@@ -13,14 +17,19 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from hetero_tf.base import children, hardware
-from hetero_tf.base.errors import InputError, UserError
-from hetero_tf.devices.litert_client import LiteRTClient
-from hetero_tf.devices.messages import ITS_LEVEL, NOTHING, Member, Message
-from hetero_tf.devices.on_device import THRESHOLDS, Client
+from hetero_tf.base import children, hardware, seeds
+from hetero_tf.base.errors import InputError, UserError, shorten_repr
+from hetero_tf.devices.messages import ITS_LEVEL, NOTHING, Member, Message, Refused, build_introduction, from_npy
+from hetero_tf.devices.on_device import THRESHOLDS, LiteRTTrainer
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.recipe import Recipe, loads
 from hetero_tf.run.data import load_data, split
+
+# A device trains one client.
+SEQUENTIAL_OVERRIDE = "engine=sequential"
+# Exit code of a process whose connection is lost, and seconds until the next one starts.
+DISCONNECTED, RETRY_PAUSE = 75, 5.0
+FLOAT32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -62,12 +71,6 @@ def share_of(recipe: Recipe, clients: int, client: int, level: str | None) -> Sh
     return Share(0 if clients == 1 else client, level)
 
 
-# A device trains one client.
-SEQUENTIAL_OVERRIDE = "engine=sequential"
-# Exit code of a process whose connection is lost, and seconds until the next one starts.
-DISCONNECTED, RETRY_PAUSE = 75, 5.0
-
-
 @dataclass(frozen=True)
 class DeviceSettings:
     """Settings of the command line for a device.
@@ -87,6 +90,95 @@ class DeviceSettings:
     client: int
     level: str | None = None
     litert: str | None = None
+
+
+@dataclass(frozen=True)
+class LiteRTClient:
+    """A device that trains with LiteRT.
+
+    Attributes:
+        recipe: The recipe of the run.
+        trainer: Trains the exported file of its level.
+        member: The device as it introduces itself.
+        x, y: Its examples, see `on_device.LiteRTTrainer.batches`.
+        earlier: Numbers of examples of the preceding clients, since the simulator shuffles clients in order.
+    """
+
+    recipe: Recipe
+    trainer: LiteRTTrainer
+    member: Member
+    x: np.ndarray
+    y: np.ndarray | None
+    earlier: tuple[int, ...]
+
+    def respond(self, action: str, request: Message) -> Message:
+        """Return the response to a request; raise `Refused` if the file does not support it."""
+        if action == "introduction":
+            return build_introduction(self.member, self.recipe)
+        return self._train(request) if action == "training" else self._measure(request)
+
+    def _train(self, request):
+        """Take the local steps of a round; the order of batches is the simulator's if it draws nothing else."""
+        round, rate = request.metadata["round"], request.metadata["learning_rate"]
+        self._push(request.arrays)
+        rng = seeds.rng(self.recipe.seed, "batches", round, self.member.client)
+        batches = self.trainer.batches(self.x, self.y, self.recipe.client.epochs_of(self.member.level), rng)
+        draws = seeds.rng(self.recipe.seed, "device", round, self.member.client)
+        present = self.trainer.present(self.x if self.y is None else self.y)
+        report = dataclasses.asdict(self.trainer.train(batches, rate, present, draws))
+        metadata = {name: report[name] for name in ("loss", "gradient_norm", "steps")}
+        arrays = {path: self._pack_value(path, value) for path, value in self.trainer.pull().items()}
+        return Message(arrays, {**metadata, "train_seconds": report["seconds"]})
+
+    def _measure(self, request):
+        """Return means of the statistics of static batch normalization of its level's model on its examples."""
+        level = request.metadata["level"]
+        if level != self.member.level or self.member.measures == NOTHING:
+            raise Refused(
+                f"the file of level {self.member.level} cannot measure statistics of level {shorten_repr(level)}"
+            )
+        self._push(request.arrays)
+        rng = seeds.rng(self.recipe.seed, "statistics", request.metadata["round"])
+        for count in self.earlier:
+            rng.permutation(count)
+        draws = seeds.rng(self.recipe.seed, "device statistics", request.metadata["round"], self.member.client)
+        return Message(self.trainer.statistics(self.trainer.statistics_batches(self.x, self.y, rng), draws), {})
+
+    def _push(self, arrays):
+        """Load received values into the file, with their statistics if the server sent them."""
+        shapes, statistics = self.trainer.shapes, self.trainer.statistics_shapes
+        received = shapes.keys() | (statistics.keys() & arrays.keys() and statistics.keys())
+        if arrays.keys() != received:
+            raise Refused(f"the values are not those of the file: {sorted(arrays.keys() ^ received)[:3]}")
+        weights = {path: self._unpack_value(arrays[path], path, shape) for path, shape in shapes.items()}
+        measured = {path: from_npy(arrays[path], path, statistics[path], FLOAT32) for path in received - shapes.keys()}
+        self.trainer.push(weights, measured or None)
+
+    def _unpack_value(self, data, path, shape):
+        """Return a value in the file's shape. If only rows of the device's labels were sent, the others are zeros."""
+        with contextlib.suppress(Refused):
+            return from_npy(data, path, shape, FLOAT32)
+        rows = self._rows(path, shape, True)
+        full = np.zeros(shape, np.float32)
+        full[np.ix_(*rows)] = from_npy(data, path, tuple(map(len, rows)), FLOAT32)
+        return full
+
+    def _pack_value(self, path, value):
+        """Return the values to merge: on label axes, the rows of the device's labels."""
+        if path not in self.trainer.settings["label_axes"] or self.recipe.round.label_rows == "all":
+            return value
+        return np.ascontiguousarray(value[np.ix_(*self._rows(path, value.shape, False))])
+
+    def _rows(self, path, shape, has_rest):
+        """Return the indices of each axis; of a label axis, those of the labels, and of the rest if it has one."""
+        settings = self.trainer.settings
+        axes, classes = settings["label_axes"].get(path, ()), settings["classes"]
+        return [
+            np.concatenate([self.member.labels, np.arange(classes, size if has_rest else classes)])
+            if axis in axes
+            else np.arange(size)
+            for axis, size in enumerate(shape)
+        ]
 
 
 def connect(settings: DeviceSettings, server: str, authority: bytes, key: Any, say: Callable[[str], None]) -> NoReturn:
@@ -178,21 +270,21 @@ def litert_client(settings: DeviceSettings) -> LiteRTClient:
     recipe, client = settings.recipe, settings.client
     assert settings.litert is not None
     try:
-        device = Client(settings.litert, settings.threads)
+        trainer = LiteRTTrainer(settings.litert, settings.threads)
     except (OSError, ValueError) as error:
         raise InputError(f"--litert {settings.litert}: {error}") from error
     dataset = load_data(recipe, settings.data_dir)
     partition = split(recipe, dataset)
-    share = share_of(recipe, len(partition.train), client, settings.level or device.level)
+    share = share_of(recipe, len(partition.train), client, settings.level or trainer.level)
     rows = partition.train[share.position]
     x, y = dataset.train.x[rows], None if dataset.train.y is None else dataset.train.y[rows]
     present = partition.label_mask[share.position]
-    if y is not None and device.settings["targets"]["form"] == THRESHOLDS:
-        present = device.present(y)
+    if y is not None and trainer.settings["targets"]["form"] == THRESHOLDS:
+        present = trainer.present(y)
     labels = np.flatnonzero(present).astype(np.int32)
-    measures = ITS_LEVEL if device.statistics_shapes else NOTHING
+    measures = ITS_LEVEL if trainer.statistics_shapes else NOTHING
     member = Member(client, share.level, len(x), labels, measures)
-    return LiteRTClient(recipe, device, member, x, y, tuple(partition.train.sizes[: share.position].tolist()))
+    return LiteRTClient(recipe, trainer, member, x, y, tuple(partition.train.sizes[: share.position].tolist()))
 
 
 def _tensorflow_client(settings):

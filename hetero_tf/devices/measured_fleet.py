@@ -1,13 +1,193 @@
-"""The fleet of a run with real devices: a device class for each level, from the times that its devices report."""
+"""Measured devices, as the device classes of a fleet: this device on exported files, and the devices of a run.
+
+A step takes `seconds_per_step + operations / speed`. Two batch sizes of one file separate the two, since a step's
+constant part (calls of operations, the update of the weights) does not depend on the number of examples. Operations are
+those that the simulation counts (`train_flops` of the export). The speed holds for models of about this width: narrow
+ones use the arithmetic units of a processor less.
+"""
 
 import datetime
+import math
+import re
+import resource
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import yaml
 
-from hetero_tf.devices.fleet_file import round_digits
+from hetero_tf.base import files
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.units import MIB
+from hetero_tf.devices.on_device import LiteRTTrainer
+from hetero_tf.recipe import recipe_files
+from hetero_tf.recipe.nodes import to_plain
+from hetero_tf.recipe.reader import parse
+
+# Untimed steps of each batch size: the first one allocates the memory of its signature.
+WARM_UP = 3
+# Timed steps of each batch size: as many as the time allows, between these bounds.
+MIN_STEPS, MAX_STEPS, MAX_SECONDS = 5, 50, 20.0
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Median time of the steps with one batch size.
+
+    Attributes:
+        level: Name of the file's level.
+        examples: Examples of a batch.
+        flops: Operations of a step.
+        seconds: Median wall time of a step.
+    """
+
+    level: str
+    examples: int
+    flops: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class DeviceSpeed:
+    """Training speed of a device.
+
+    Attributes:
+        seconds_per_step: Constant part of a step.
+        seconds_per_gflop: Further seconds for each 1e9 operations.
+        steps: The times that it is fitted to.
+    """
+
+    seconds_per_step: float
+    seconds_per_gflop: float
+    steps: tuple[StepTime, ...]
+
+    def predict(self, steps: int, flops: float) -> float:
+        """Return the seconds of some steps with some operations in total."""
+        return steps * self.seconds_per_step + flops / 1e9 * self.seconds_per_gflop
+
+    @property
+    def error(self) -> float:
+        """Largest difference between the predicted and the measured time of a step, as a share of the latter."""
+        return max(abs(self.predict(1, step.flops) / step.seconds - 1) for step in self.steps)
+
+
+def measure_steps(trainers: Sequence[LiteRTTrainer]) -> tuple[StepTime, ...]:
+    """Time local steps on random examples at every batch size of some files; their weights do not change.
+
+    Sizes take turns, so that other load on the device affects all of them.
+    """
+    rng = np.random.default_rng(0)
+    cases: list[tuple[LiteRTTrainer, dict, list[float]]] = []
+    for trainer in trainers:
+        sizes = trainer.settings["batches"]
+        longest = max(positions for _, positions in sizes.values())
+        # The simulation counts a shorter segment of text as a full one.
+        names = [name for name, (_, positions) in sizes.items() if positions == longest]
+        cases += [(trainer, trainer.random_batch(name, rng), []) for name in names]
+    start = time.perf_counter()
+    for turn in range(WARM_UP + MAX_STEPS):
+        if turn >= WARM_UP + MIN_STEPS and time.perf_counter() - start > MAX_SECONDS:
+            break
+        for trainer, batch, seconds in cases:
+            report = trainer.train([batch], 0.0, np.ones(trainer.settings["classes"], bool), rng)
+            seconds += [report.seconds] * (turn >= WARM_UP)
+    return tuple(
+        StepTime(trainer.level, size, size * trainer.settings["train_flops"], float(np.median(seconds)))
+        for trainer, batch, seconds in cases
+        for size in [len(batch["label"])]
+    )
+
+
+def fit_speed(steps: Sequence[StepTime]) -> DeviceSpeed:
+    """Return the speed with the smallest squared relative errors; neither part is negative."""
+    seconds, gflops = (np.asarray(values) for values in zip(*((step.seconds, step.flops / 1e9) for step in steps)))
+    columns = np.stack([1 / seconds, gflops / seconds], axis=1)
+    parts = np.linalg.lstsq(columns, np.ones(len(steps)), rcond=None)[0]
+    if (parts < 0).any():
+        (column,) = np.flatnonzero(parts >= 0)[:1]
+        parts = np.zeros(2)
+        parts[column] = columns[:, column].sum() / np.square(columns[:, column]).sum()
+    return DeviceSpeed(float(parts[0]), float(parts[1]), tuple(steps))
+
+
+def peak_mebibytes() -> float:
+    """Return the peak memory of this process in MiB."""
+    status = Path("/proc/self/status")
+    # On Linux `getrusage` includes the peak of the program that started this one.
+    if status.exists():
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return int(lines["VmHWM"].split()[0]) / 2**10
+    # macOS reports bytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB
+
+
+# Significant digits of a measured number.
+DIGITS = 4
+
+
+def device_of(speed: DeviceSpeed, mebibytes: float) -> dict[str, float | str]:
+    """Return the keys of a device class that a measurement determines, see `recipe.schema.Device`.
+
+    Args:
+        speed: Its training speed; a part that is 0 gives no key.
+        mebibytes: Memory in which it trains.
+    """
+    gflops = 1 / speed.seconds_per_gflop if speed.seconds_per_gflop else None
+    times = {"seconds_per_step": speed.seconds_per_step or None, "gflops": gflops}
+    device = {name: round_digits(value) for name, value in times.items() if value is not None}
+    return {**device, "memory": f"{math.ceil(mebibytes)} MiB"}
+
+
+def round_digits(value: float) -> float:
+    """Return a number with `DIGITS` significant digits."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def describe_steps(speed: DeviceSpeed, threads: int) -> list[str]:
+    """Return lines with the measured steps of a device, and how well the device class describes them."""
+    times: dict[str, list[str]] = {}
+    for step in speed.steps:
+        times.setdefault(step.level, []).append(
+            f"{round_digits(1000 * step.seconds):g} ms for {step.examples} examples"
+        )
+    measured = f"Measured {datetime.date.today()} with --threads {threads}; differs from these steps by at most"
+    return [f"{measured} {speed.error:.0%}.", *(f"Level {level}: {', '.join(each)}" for level, each in times.items())]
+
+
+def dump_class(name: str, device: Mapping[str, float | str], notes: Sequence[str], indent: int = 2) -> str:
+    """Return the lines of a device class, indented, after comments."""
+    lines = yaml.safe_dump({name: dict(device)}, sort_keys=False, allow_unicode=True, indent=indent).splitlines()
+    return "".join(f"{' ' * indent}{line}\n" for line in (*(f"# {note}" for note in notes), *lines))
+
+
+def add_class(path: Path, name: str, device: Mapping[str, float | str], notes: Sequence[str]) -> None:
+    """Add a device class to a fleet file, or create the file.
+
+    Raises:
+        InputError: The file is no fleet, has a class of this name, or lists its classes before other keys.
+    """
+    text = recipe_files.read_file(path, str(path)).text.rstrip("\n") + "\n" if path.exists() else "devices:\n"
+    classes = to_plain(parse(text, str(path))) if path.exists() else {"devices": {}}
+    if not isinstance(classes, dict) or not isinstance(classes.get("devices"), dict):
+        raise InputError(f"--append {path}: is not a fleet file: it has no mapping `devices`")
+    if name in classes["devices"]:
+        raise InputError(f"--append {path}: already has a device class {name!r}; choose another --name")
+    indent = re.search(r"^devices:.*\n(?: *(?:#.*)?\n)*( +)", text, re.MULTILINE)
+    text += dump_class(name, device, notes, len(indent[1]) if indent else 2)
+    try:
+        is_added = to_plain(parse(text, str(path)))["devices"] == {**classes["devices"], name: dict(device)}
+    except InputError:
+        is_added = False
+    if not is_added:
+        raise InputError(
+            f"--append {path}: `devices` must be the last key of the file, with an indented block for each class"
+        )
+    if path.exists():
+        files.check_single_link(path)
+    files.write_atomic(path, text.encode())
+
 
 HEADER = """# Measured by `flower server` until {date}: {devices} devices in {rounds} rounds. Each class has the medians
 # of the devices of a level. A step takes its time whatever its operations, so the file describes this recipe;
@@ -58,7 +238,7 @@ class MeasuredFleet:
 
         Args:
             levels: Level of each requested device, by client.
-            responded: Clients that responded.
+            responded: LiteRTTrainers that responded.
             steps: Local steps by client.
             times: Times of the merged results by client, see `messages.parse_times`.
         """

@@ -1,11 +1,11 @@
 """A client on a device: it trains an exported model with ai-edge-litert and NumPy alone, without TensorFlow.
 
-client = Client("exports/e/1")  # made by `bin/hetero_tf export --level e --format litert_train`
-client.push(weights, statistics)  # from the server, `{path: array}` each
-report = client.train(client.batches(x, y, epochs=5, rng=rng), 0.01, client.present(y), rng)
-weights = client.pull()  # to the server
-moments = client.statistics(client.statistics_batches(x, y, rng), rng)
-client.push(weights, moments.means())  # `infer` needs the statistics of its weights
+trainer = LiteRTTrainer("exports/e/1")  # made by `bin/hetero_tf export --level e --format litert_train`
+trainer.push(weights, statistics)  # from the server, `{path: array}` each
+report = trainer.train(trainer.batches(x, y, epochs=5, rng=rng), 0.01, trainer.present(y), rng)
+weights = trainer.pull()  # to the server
+statistics = trainer.statistics(trainer.statistics_batches(x, y, rng), rng)
+trainer.push(weights, statistics)  # `infer` needs the statistics of its weights
 """
 
 import json
@@ -25,6 +25,7 @@ ROWS = {2: "features", 3: "series"}
 THRESHOLDS = "thresholds"
 # Forms of targets whose encoded values are not labels from 0 to classes - 1.
 FLOATS = ("numbers", "label_set", THRESHOLDS)
+NO_BATCHES = "`batches` must hold at least one batch. Received: none"
 
 
 @dataclass(frozen=True)
@@ -46,24 +47,7 @@ class Report:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Sums over batches, from which a server computes the statistics of static batch normalization.
-
-    Attributes:
-        batches: Number of batches.
-        sums: Sum over the batches of each mean and unbiased variance, `{path: float64 array}`.
-    """
-
-    batches: int
-    sums: dict[str, np.ndarray]
-
-    def means(self) -> dict[str, np.ndarray]:
-        """Return the unweighted means over the batches, `{path: float32 array}`."""
-        return {path: (value / self.batches).astype(np.float32) for path, value in self.sums.items()}
-
-
-class Client:
+class LiteRTTrainer:
     """Trains a level's sub-model on the device's examples.
 
     Args:
@@ -192,7 +176,7 @@ class Client:
             norms.append(float(results["gradient_norm"]))
             examples += len(batch["label"])
         if not losses:
-            raise ValueError("`batches` must hold at least one batch. Received: none")
+            raise ValueError(NO_BATCHES)
         seconds = time.perf_counter() - start
         return Report(float(np.mean(losses)), float(np.mean(norms)), len(losses), examples, seconds)
 
@@ -206,8 +190,12 @@ class Client:
         floats = (name for name, value in batch.items() if np.issubdtype(np.asarray(value).dtype, np.floating))
         return {**batch, **{name: _float32(f"`{name}`", batch[name]) for name in floats}}
 
-    def statistics(self, batches: Iterable[Mapping[str, np.ndarray]], rng: np.random.Generator) -> Moments:
-        """Measure the statistics of static batch normalization with the current weights, without changing them.
+    def statistics(
+        self, batches: Iterable[Mapping[str, np.ndarray]], rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
+        """Return the statistics of static batch normalization with the current weights, `{path: float32 array}`.
+
+        They are the unweighted means of the mean and the unbiased variance of each batch. The weights do not change.
 
         Args:
             batches: Batches of `statistics_batches`, of any size.
@@ -218,8 +206,7 @@ class Client:
         """
         if not self.settings["statistics"]:
             raise ValueError("the model has no static batch normalization and therefore no statistics")
-        run, count = self._signatures["statistics"], 0
-        sums: dict[str, np.ndarray] = {}
+        run, moments = self._signatures["statistics"], list[dict]()
         details = run.get_input_details()
         for batch in map(self._checked, batches):
             size = len(batch["label"])
@@ -227,12 +214,13 @@ class Client:
                 name: batch[name] if name in batch else _draw_uniform(rng, [size, *each["shape_signature"][1:]])
                 for name, each in details.items()
             }
-            for name, value in run(**inputs).items():
-                sums[name] = sums.get(name, 0) + value.astype(np.float64)
-            count += 1
-        if not count:
-            raise ValueError("`batches` must hold at least one batch. Received: none")
-        return Moments(count, {path: sums[name] for name, path in self.settings["statistics"].items()})
+            moments.append({name: value.astype(np.float64) for name, value in run(**inputs).items()})
+        if not moments:
+            raise ValueError(NO_BATCHES)
+        return {
+            path: np.mean([each[name] for each in moments], 0).astype(np.float32)
+            for name, path in self.settings["statistics"].items()
+        }
 
     def statistics_batches(
         self, x: np.ndarray, y: np.ndarray | None, rng: np.random.Generator

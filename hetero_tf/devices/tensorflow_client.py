@@ -88,14 +88,9 @@ class TensorFlowClient:
         return Message(gather(trained, transfer.up), metadata)
 
     @functools.cached_property
-    def _compiled_steps(self):
-        return {}
-
-    def _steps(self, submodel):
-        """`(weights, round, work, rate) -> (values in global shapes, losses, gradient norms)`, compiled once."""
-        if submodel not in self._compiled_steps:
-            self._compiled_steps[submodel] = self._compile_steps(submodel)
-        return self._compiled_steps[submodel]
+    def _steps(self):
+        """`submodel -> (weights, round, work, rate) -> (values in global shapes, losses, gradient norms)`, cached."""
+        return functools.cache(self._compile_steps)
 
     def _compile_steps(self, number):
         setup = _as_client(self.process.setup, self.share, self.client)

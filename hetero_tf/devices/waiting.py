@@ -7,13 +7,10 @@ response, or after a pause that doubles with every further failure.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from hetero_tf.devices.fleet_api import FlowerNetwork
 from hetero_tf.devices.messages import Lost, Member, Message, Refused, parse_member
 from hetero_tf.recipe.schema import Recipe
-
-if TYPE_CHECKING:
-    from hetero_tf.devices.grid import FlowerNetwork
 
 # Seconds between two polls of the network.
 EVERY = 1.0
@@ -37,7 +34,7 @@ class Waiting:
 
 
 @dataclass
-class Device:
+class NodeStatus:
     """A connected node.
 
     Attributes:
@@ -74,7 +71,7 @@ class WaitingFleet:
         sleep: Sleeps for some seconds.
     """
 
-    network: "FlowerNetwork"
+    network: FlowerNetwork
     recipe: Recipe
     classes: int
     clients: Mapping[int, int]
@@ -82,7 +79,7 @@ class WaitingFleet:
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    _devices: dict[int, Device] = field(default_factory=dict)
+    _devices: dict[int, NodeStatus] = field(default_factory=dict)
     _reported: dict[int, str] = field(default_factory=dict)
     _short_since: float | None = None
     _count: int = -1
@@ -147,7 +144,8 @@ class WaitingFleet:
                 response = received.get(request_id)
                 if isinstance(response, Message | Refused):
                     responses[self.clients[node]] = response
-            pending = [node for node, request_id in request_ids.items() if self._is_pending(node, request_id)]
+            sent = {node: self._devices[node].request for node in request_ids if node in self._devices}
+            pending = [node for node, request_id in sent.items() if request_id == request_ids[node]]
             if not pending or sum(isinstance(response, Message) for response in responses.values()) >= enough:
                 break
             if self.clock() >= until:
@@ -156,9 +154,6 @@ class WaitingFleet:
                 break
             self.sleep(EVERY)
         return {client: responses[client] for client in requests if client in responses}
-
-    def _is_pending(self, node, request):
-        return node in self._devices and self._devices[node].request == request
 
     def _is_free(self, device):
         return device.request is None and self.clock() >= device.pause_until
@@ -182,7 +177,7 @@ class WaitingFleet:
     def _update(self):
         """Update connections and return new responses, `{request: response}`; request introductions of new devices."""
         connected = set(self.network.connected()) & self.clients.keys()
-        self._devices = {node: self._devices.get(node) or Device() for node in sorted(connected)}
+        self._devices = {node: self._devices.get(node) or NodeStatus() for node in sorted(connected)}
         received = {}
         for node, device in self._devices.items():
             if device.request is None:

@@ -130,14 +130,14 @@ def _training(entry):
     sizes = ", ".join(f"{examples} x {positions}" for examples, positions in entry["training"]["batches"].values())
     return (
         f"\n## Train on a device\n\n`{entry['file']}` needs ai-edge-litert and NumPy, no TensorFlow:\n\n```python\n"
-        "from hetero_tf.devices.on_device import Client\n\nclient = Client('.')\n"
-        "client.push(weights, statistics)  # from the server\n"
-        "report = client.train(client.batches(x, y, epochs, rng), learning_rate, client.present(y), rng)\n"
-        "weights = client.pull()  # to the server\n```\n\n"
+        "from hetero_tf.devices.on_device import LiteRTTrainer\n\ntrainer = LiteRTTrainer('.')\n"
+        "trainer.push(weights, statistics)  # from the server\n"
+        "report = trainer.train(trainer.batches(x, y, epochs, rng), learning_rate, trainer.present(y), rng)\n"
+        "weights = trainer.pull()  # to the server\n```\n\n"
         f"- A batch has one of these sizes (examples x positions): {sizes}. Other sizes are rejected; batches are not "
         "padded.\n- The device has the whole label axis; classes without local examples get no gradient, and the "
         "server does not merge their rows.\n"
-        "- `infer` normalizes with the pushed statistics; `client.statistics` measures new ones.\n"
+        "- `infer` normalizes with the pushed statistics; `trainer.statistics` measures new ones.\n"
     )
 
 

@@ -89,16 +89,16 @@ PACKAGE = Path(seeds.__file__).parents[1]
 # Modules with several uses of a purpose, which draw equal numbers unless a line says otherwise.
 SHARED = {
     # A device has the order of batches of the simulated client.
-    "batches": ["devices/litert_client.py", "planning/plan.py"],
+    "batches": ["devices/machine.py", "planning/plan.py"],
     # Different numbers: the class of a client's device, and the steps on it, which have the round and client as key.
-    "device": ["devices/litert_client.py", "planning/fleets/devices.py"],
+    "device": ["devices/machine.py", "planning/fleets/devices.py"],
     # A recipe has one network, or the numbered ones of an ensemble.
     "model": 2 * ["models/family.py"],
     # Clients, devices and predictions draw the same masks.
     "round": ["devices/tensorflow_client.py", "evaluation/predictor.py", "run/federation.py"],
     # The expected work of a client is that of the stages that its steps draw.
     "stages": 2 * ["planning/plan.py"],
-    "statistics": ["devices/litert_client.py", "evaluation/predictor.py"],
+    "statistics": ["devices/machine.py", "evaluation/predictor.py"],
     # A data set has one kind: images or arrays, series, sequences or text.
     **{f"synthetic {use}": 4 * ["data/synthetic.py"] for use in ("patterns", "test", "train")},
     # An exported model is measured with the masks of the global model's test.

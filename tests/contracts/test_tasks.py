@@ -27,7 +27,7 @@ def test_predictions_become_fields(name):
 def test_a_device_without_tensorflow_encodes_targets_as_the_task_does(name):
     subject = Subject("tasks", name)
     task, targets = task_of(subject), example_targets(subject)
-    encoded, client = task.encode(targets), on_device.Client.__new__(on_device.Client)
+    encoded, client = task.encode(targets), on_device.LiteRTTrainer.__new__(on_device.LiteRTTrainer)
     scaling = None if task.scaling is None else [values.tolist() for values in task.scaling]
     form = registry.constant("tasks", name, "OUTPUTS") or registry.constant("tasks", name, "TARGETS")
     client.settings = {

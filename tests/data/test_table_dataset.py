@@ -20,7 +20,7 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.dates import date_features, parse_date
 from hetero_tf.data.described import describe, from_description
 from hetero_tf.data.fields import column_fields, fields_of, repair_rows, split_stored
-from hetero_tf.devices.on_device import Client
+from hetero_tf.devices.on_device import LiteRTTrainer
 from hetero_tf.export import saved_model
 from hetero_tf.export.serve import rest
 
@@ -221,7 +221,7 @@ def test_prediction_reads_rows_by_column(exported):
 
 def test_device_trains_on_rows(exported):
     process, _, folder, about = exported
-    client, train = Client(folder), process.dataset.train
+    client, train = LiteRTTrainer(folder), process.dataset.train
     before = client.pull()
     rng = np.random.default_rng(0)
     batches = client.batches(train.x[:15], train.y[:15], 1, rng)

@@ -3,8 +3,7 @@
 import pytest
 from refusals import refusal
 
-from hetero_tf.devices.calibration import StepTime, fit_speed
-from hetero_tf.devices.fleet_file import add_class, describe_steps, device_of
+from hetero_tf.devices.measured_fleet import StepTime, add_class, describe_steps, device_of, fit_speed
 
 
 def steps(*times):

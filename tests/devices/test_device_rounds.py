@@ -16,8 +16,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.devices import on_device, tensorflow_client
 from hetero_tf.devices.device_index import DeviceIndex, check_deployable
 from hetero_tf.devices.device_rounds import deployed
-from hetero_tf.devices.litert_client import LiteRTClient
-from hetero_tf.devices.machine import DeviceSettings, Share, build_device, share_of
+from hetero_tf.devices.machine import DeviceSettings, LiteRTClient, Share, build_device, share_of
 from hetero_tf.devices.messages import (
     ITS_LEVEL,
     MAX_HEADER_BYTES,
@@ -158,7 +157,7 @@ def with_litert(simulated, real):
         assert share_of(simulated.recipe, len(devices), client, None) == Share(client, "c")
         rows, train = simulated.partition.train[client], simulated.dataset.train
         labels = np.flatnonzero(simulated.present_outputs[client]).astype(np.int32)
-        device = on_device.Client(file)
+        device = on_device.LiteRTTrainer(file)
         member = Member(client, "c", len(rows), labels, ITS_LEVEL if device.statistics_shapes else NOTHING)
         earlier = tuple(simulated.partition.train.sizes[:client].tolist())
         devices[client] = LiteRTClient(simulated.recipe, device, member, train.x[rows], train.y[rows], earlier)
@@ -184,7 +183,7 @@ def test_a_round_with_devices_of_litert_is_the_simulators(partition):
     with pytest.raises(Refused, match="the file of level c cannot measure statistics of level 'a'"):
         narrow.respond("statistics", Message({}, {"round": 0, "level": "a"}))
     # An evaluation measures the levels of files too, and the next round sends them what it measured.
-    client = narrow.device
+    client = narrow.trainer
     real.evaluate(actual)
     real.next(actual)
     assert client.statistics_shapes.keys() == expected.keys()

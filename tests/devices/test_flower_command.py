@@ -13,7 +13,7 @@ from refusals import refusal
 from hetero_tf.cli.commands import flower
 from hetero_tf.cli.flags import parse
 from hetero_tf.devices import certificates, machine
-from hetero_tf.devices.grid import MAX_BODY_BYTES, Guard
+from hetero_tf.devices.fleet_api import MAX_BODY_BYTES, Guard
 from hetero_tf.recipe import load
 
 x509 = pytest.importorskip("cryptography.x509")

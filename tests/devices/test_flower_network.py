@@ -17,7 +17,7 @@ from ports import free_ports
 import hetero_tf
 from hetero_tf import export
 from hetero_tf.devices.device_rounds import deployed
-from hetero_tf.devices.grid import MAX_BODY_BYTES
+from hetero_tf.devices.fleet_api import MAX_BODY_BYTES
 from hetero_tf.devices.machine import share_of
 from hetero_tf.devices.tensorflow_client import TensorFlowClient
 from hetero_tf.recipe import load
@@ -34,8 +34,9 @@ WORDS = ("--recipe=tiny/digits", *(f"--set={override}" for override in OVERRIDES
 # A plug-in whose import makes its device answer with another shape.
 LIAR = """
 import numpy as np
-from hetero_tf.devices import litert_client, messages
-honest = litert_client.LiteRTClient.respond
+from hetero_tf.devices import messages
+from hetero_tf.devices import machine
+honest = machine.LiteRTClient.respond
 def multiplier(round):
     return 1.0
 def respond(self, action, request):
@@ -44,7 +45,7 @@ def respond(self, action, request):
         wrong = {**response.arrays, next(iter(response.arrays)): np.zeros(3, np.float32)}
         response = messages.Message(wrong, response.metadata)
     return response
-litert_client.LiteRTClient.respond = respond
+machine.LiteRTClient.respond = respond
 """
 
 

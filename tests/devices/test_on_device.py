@@ -108,7 +108,7 @@ def check_steps(process, state, versions):
     plan = everybody_plan(process)
     for level, version in versions.items():
         slot = int(np.flatnonzero(plan.levels == process.recipe.levels.names.index(level))[0])
-        client, local = Simulated(process, state, plan, slot, MOST_STEPS), on_device.Client(version)
+        client, local = Simulated(process, state, plan, slot, MOST_STEPS), on_device.LiteRTTrainer(version)
         start = client.cut()
         local.push(start)
         reports = [local.train([batch], client.learning_rate, client.present, None) for batch in client.batches()]
@@ -137,7 +137,7 @@ def check_round(name, process, state, versions):
     alike = load(recipe, (FIXED, *overrides, "engine=sequential"))
     with tiny.eagerly():
         wanted, _ = hetero_tf.learning_process(alike).run(state, [plan])
-    local = {level: on_device.Client(version) for level, version in versions.items()}
+    local = {level: on_device.LiteRTTrainer(version) for level, version in versions.items()}
     actual = round_by_devices(process, state, plan, local)
     moved = max(np.abs(wanted.weights[path] - state.weights[path]).max() for path in wanted.weights)
     assert moved > 1e-3
@@ -165,7 +165,7 @@ import numpy as np
 sys.modules |= dict.fromkeys(("tensorflow", "keras", "tensorflow_datasets"))
 from hetero_tf.devices import on_device
 
-client = on_device.Client(sys.argv[1])
+client = on_device.LiteRTTrainer(sys.argv[1])
 rng = np.random.default_rng(0)
 x, y = rng.integers(0, 256, (20, 8, 8, 2), np.uint8), rng.integers(0, 10, 20)
 before = client.pull()
@@ -210,7 +210,7 @@ from hetero_tf.recipe import loads
 recipe, export = sys.argv[1:]
 device = machine.build_device(machine.DeviceSettings(loads(recipe, "recipe.yaml"), None, 1, client=1, litert=export))
 introduction = device.respond("introduction", Message({}, {}))
-weights = {path: to_npy(value) for path, value in device.device.pull().items()}
+weights = {path: to_npy(value) for path, value in device.trainer.pull().items()}
 report = device.respond("training", Message(weights, {"round": 0, "learning_rate": 0.05}))
 print(introduction.metadata["client"], report.metadata["loss"] > 0, report.arrays.keys() == weights.keys())
 """
@@ -227,7 +227,7 @@ def test_push_resets_the_optimizer(cnn):
     plan = process.plan(0)
     client, local = (
         Simulated(process, state, plan, 0, 2),
-        on_device.Client(versions[process.recipe.levels.names[plan.levels[0]]]),
+        on_device.LiteRTTrainer(versions[process.recipe.levels.names[plan.levels[0]]]),
     )
     results = []
     for _ in range(2):
@@ -241,7 +241,7 @@ def test_push_resets_the_optimizer(cnn):
 def test_a_file_infers_by_pushed_statistics_and_measures_them(cnn):
     process, state, versions = cnn
     newer = tiny.perturbed(state, seed=1)
-    statistics, local = process.statistics(newer, "c"), on_device.Client(versions["c"])
+    statistics, local = process.statistics(newer, "c"), on_device.LiteRTTrainer(versions["c"])
     network, data = process.network(newer, "c", statistics), process.dataset
     weights = {variable.path: variable.numpy() for variable in network.variables if variable.path in local.shapes}
     pixels = data.test.x.astype(np.float32) / 255
@@ -255,13 +255,12 @@ def test_a_file_infers_by_pushed_statistics_and_measures_them(cnn):
     local.push(weights)
     assert gap() > 0.01
     order = statistics_rng(process.recipe.seed, newer.round)
-    moments = local.statistics(local.statistics_batches(data.train.x, data.train.y, order), order)
-    assert moments.batches == -(-len(data.train.x) // process.recipe.evaluate.statistics_batch)
+    measured = local.statistics(local.statistics_batches(data.train.x, data.train.y, order), order)
     for path, value in statistics.items():
-        np.testing.assert_allclose(moments.means()[path], value, atol=1e-5 * np.abs(value).max(), err_msg=path)
+        np.testing.assert_allclose(measured[path], value, atol=1e-5 * np.abs(value).max(), err_msg=path)
     for path, value in local.pull().items():
         np.testing.assert_array_equal(value, weights[path])
-    local.push(weights, moments.means())
+    local.push(weights, measured)
     assert gap() < 1e-3
     local.push(weights)
     assert gap() < 1e-3
@@ -273,7 +272,7 @@ def test_a_file_infers_by_pushed_statistics_and_measures_them(cnn):
 
 def test_device_refuses_invalid_inputs(cnn, tmp_path):
     process, state, versions = cnn
-    local = on_device.Client(versions["c"])
+    local = on_device.LiteRTTrainer(versions["c"])
     weights = local.pull()
     path = next(iter(weights))
     for values, sentence in (
@@ -305,10 +304,10 @@ def test_device_refuses_invalid_inputs(cnn, tmp_path):
         next(local.batches(batch["image"], batch["label"][:3], 1, np.random.default_rng(0)))
     (tmp_path / "export.json").write_text('{"formats": {}}')
     with pytest.raises(ValueError, match="export it with --format litert_train"):
-        on_device.Client(tmp_path)
+        on_device.LiteRTTrainer(tmp_path)
     (tmp_path / "export.json").write_text('{"formats": {"litert_train": {"training": {}}}, "level": "a"}')
     with pytest.raises(ValueError, match="must be an export of this version of hetero_tf"):
-        on_device.Client(tmp_path)
+        on_device.LiteRTTrainer(tmp_path)
 
 
 MEASURING = """
@@ -385,7 +384,7 @@ def test_file_with_other_training_steps_is_removed(cnn, tmp_path, monkeypatch):
 
 def test_a_device_reads_images_as_clients_do():
     rng = np.random.default_rng(0)
-    client = on_device.Client.__new__(on_device.Client)
+    client = on_device.LiteRTTrainer.__new__(on_device.LiteRTTrainer)
     targets = {"form": "label", "dtype": "int32", "scaling": None}
     client.settings = {"batch_size": 4, "shuffle": True, "classes": 5, "input": {"augment": "crop_flip"}}
     client.settings["targets"] = targets
@@ -402,7 +401,7 @@ def test_a_device_reads_images_as_clients_do():
 
 
 def test_a_device_moves_label_maps_with_their_images():
-    client, rng = on_device.Client.__new__(on_device.Client), np.random.default_rng(0)
+    client, rng = on_device.LiteRTTrainer.__new__(on_device.LiteRTTrainer), np.random.default_rng(0)
     client.settings = {"batch_size": 4, "shuffle": True, "classes": 5, "input": {"augment": "crop_flip"}}
     client.settings["targets"] = {"form": "label_map", "dtype": "int32", "scaling": None}
     y = rng.integers(0, 5, (4, 12, 12))
@@ -412,7 +411,7 @@ def test_a_device_moves_label_maps_with_their_images():
 
 
 def test_a_device_hides_words_as_clients_do():
-    client = on_device.Client.__new__(on_device.Client)
+    client = on_device.LiteRTTrainer.__new__(on_device.LiteRTTrainer)
     options = {"segment": 64, "mask_share": 0.15}
     client.settings = {"batch_size": 2, "shuffle": False, "classes": 50, "input": options}
     x = np.random.default_rng(1).integers(0, 50, (3, 1000))

@@ -58,7 +58,7 @@ class Simulated:
         return {path: value.numpy() for path, value in zip(self.paths, values, strict=True)}
 
     def batches(self):
-        """Its batches as `devices.on_device.Client.train` takes them, numbers of Dropouts included."""
+        """Its batches as `devices.on_device.LiteRTTrainer.train` takes them, numbers of Dropouts included."""
         block = layout.build_client_block(self.process.family, self.level, 1, self.process.family.classes)
         routed = block.stages[0].joint.models[0]
         for step in range(self.steps):

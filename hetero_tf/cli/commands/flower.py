@@ -62,7 +62,7 @@ def _serve(recipe, flags, console, host, port):
         console.say(f"devices can connect to {flags.address}: {len(clients)} keys are registered")
         settings = build_settings(recipe, flags)
         from hetero_tf.devices.device_rounds import Selection, deployed
-        from hetero_tf.devices.grid import FlowerNetwork
+        from hetero_tf.devices.fleet_api import FlowerNetwork
         from hetero_tf.devices.waiting import Waiting, WaitingFleet
         from hetero_tf.run import experiment
         from hetero_tf.runs.run_folder import RunFolder

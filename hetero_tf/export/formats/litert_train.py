@@ -37,7 +37,7 @@ def convert(source: ConversionSource, path: Path) -> dict:
     """Write the file, and compare its training steps with those of TensorFlow.
 
     Returns:
-        {"training": settings for `hetero_tf.devices.on_device.Client`}.
+        {"training": settings for `hetero_tf.devices.on_device.LiteRTTrainer`}.
 
     Raises:
         InputError: The recipe needs more than a device can train, or the training steps of the file differ.
