@@ -2,14 +2,22 @@
 
 import csv
 import io
+import itertools
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import check_write_target, replace_file
+from hetero_tf.base.files import check_write_target, disk_errors, replace_file, write_atomic
+from hetero_tf.data.masks import encode_mask
+from hetero_tf.data.targets import LABEL_MAP
+from hetero_tf.export.prediction_fields import MAP
+from hetero_tf.export.prediction_items import ItemForm
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
@@ -63,3 +71,79 @@ def _write_table(file, rows, delimiter):
 
 def _join(value):
     return "; ".join(map(str, value)) if isinstance(value, list) else value
+
+
+MAX_CLASSES = 256
+
+
+@dataclass(frozen=True)
+class ClassMap:
+    """The predicted class of each pixel of a picture.
+
+    Attributes:
+        classes: int32 [height, width], in the size of the model's input.
+        size: Width and height of the upright picture.
+    """
+
+    classes: np.ndarray
+    size: tuple[int, int]
+
+    def to_png(self) -> bytes:
+        """Return the map as a palette PNG in the size of the picture; each pixel has the class of the nearest one."""
+        width, height = self.size
+        rows, columns = (
+            ((np.arange(new) + 0.5) * old / new).astype(int)
+            for new, old in zip((height, width), self.classes.shape, strict=True)
+        )
+        return encode_mask(self.classes.astype(np.uint8)[np.ix_(rows, columns)], palette())
+
+
+def palette() -> np.ndarray:
+    """Return the colors of the classes, uint8 [256, 3]: class 0 black, neighbours different.
+
+    Bits 0, 1 and 2 of a class are the highest bits of red, green and blue, bits 3, 4 and 5 the next ones, and so on.
+    Reference: the color map of the PASCAL VOC devkit.
+    """
+    classes = np.arange(MAX_CLASSES)[:, None] >> np.arange(3)
+    return np.sum([(classes >> 3 * bit & 1) << 7 - bit for bit in range(3)], 0).astype(np.uint8)
+
+
+class MapFolder:
+    """Writes maps into a folder under the names of their pictures.
+
+    Args:
+        folder: The folder; it is created, and files in it are replaced.
+        form: Form of the items of the model.
+
+    Raises:
+        InputError: `folder` is a file, or the model predicts no maps or more classes than a palette has.
+        DiskProblem: The folder cannot be created.
+    """
+
+    def __init__(self, folder: Path, form: ItemForm):
+        if form.kind != "images" or form.targets != LABEL_MAP or form.classes > MAX_CLASSES:
+            raise InputError(
+                f"--maps needs a model of the task segmentation with at most {MAX_CLASSES} classes. "
+                f"Received: --maps={folder}"
+            )
+        check_write_target(folder, folder=True)
+        with disk_errors(folder, "create"):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._names: set[str] = set()
+
+    def write_maps(self, predictions: Iterable[Any]) -> Iterator[Any]:
+        """Write the map of each prediction, and yield the predictions with its path as the field "map"."""
+        for prediction in predictions:
+            path = None
+            if prediction.class_map is not None:
+                path = self.folder / self._new_name(Path(prediction.item.source).stem)
+                write_atomic(path, prediction.class_map.to_png(), is_one_of_many=True)
+            yield replace(prediction, fields={**prediction.fields, MAP: path and str(path)})
+
+    def _new_name(self, stem):
+        """Return the name of a file; pictures of equal names get the endings _2, _3 and so on."""
+        names = itertools.chain([f"{stem}.png"], (f"{stem}_{number}.png" for number in itertools.count(2)))
+        name = next(name for name in names if name not in self._names)
+        self._names.add(name)
+        return name

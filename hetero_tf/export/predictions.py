@@ -16,8 +16,8 @@ from hetero_tf.data.codecs import Field, build_fields, words
 from hetero_tf.data.fields import input_names
 from hetero_tf.data.targets import LABEL_MAP
 from hetero_tf.export import task_of
-from hetero_tf.export.class_maps import ClassMap
 from hetero_tf.export.prediction_fields import WORDS, to_fields
+from hetero_tf.export.prediction_files import ClassMap
 from hetero_tf.export.prediction_items import Item, ItemForm, open_items
 from hetero_tf.export.serve.loading import read_manifest, verify_files
 from hetero_tf.run.learning_process import LearningProcess

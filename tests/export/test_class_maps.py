@@ -8,7 +8,7 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf.data.masks import decode_mask
-from hetero_tf.export.class_maps import ClassMap, MapFolder
+from hetero_tf.export.prediction_files import ClassMap, MapFolder
 from hetero_tf.export.predictions import predictor_of_process
 from hetero_tf.recipe import load
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from refusals import refusal
 
 from hetero_tf.data.codecs import Field, category, date, number, picture, raw, series, sound, words
-from hetero_tf.export.examples import example_request
+from hetero_tf.export.card import example_request
 
 
 def instance(signature, *fields, kind="", inputs=None):

@@ -31,7 +31,7 @@ def run(recipe: Recipe | None, flags: FlagValues, console: Console) -> dict:
         InvalidItems: Some items cannot be read; the others are predicted.
     """
     from hetero_tf.export import prediction_files
-    from hetero_tf.export.class_maps import MapFolder
+    from hetero_tf.export.prediction_files import MapFolder
     from hetero_tf.export.predictions import predict
 
     if not flags.input:
