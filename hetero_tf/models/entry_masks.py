@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.methods.plugin_results import function_of
+from hetero_tf.methods import function_of
 from hetero_tf.recipe.schema import Recipe
 
 

@@ -231,8 +231,6 @@ def build_family(
         level: plugin.divide(outline(recipe), level_of(recipe, level), shares=shares, **options)
         for level in recipe.levels.names
     }
-    for level, divided in stages.items():
-        _check_stages(recipe, level, divided)
     _check_every_unit_is_trained(recipe, stages)
     return ModelFamily(recipe, shape, classes, stages, plugin.DRAWN, function, device)
 
@@ -256,22 +254,6 @@ def _with_custom_model(recipe, shape, example, classes, function):
     layers = layers_of(models[top])
     check_entries(models, top, example)
     return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, layers=layers))
-
-
-def _check_stages(recipe, level, stages):
-    """Check the form of a level's stages; a plug-in may return others."""
-    name, spec, structure = recipe.client.stages.name, level_of(recipe, level), outline(recipe)
-    units = {*structure.trunk, *(unit for _, unit in structure.exits.values())}
-    if not (isinstance(stages, tuple) and stages and all(isinstance(stage, Stage) for stage in stages)):
-        raise InputError(f"the stages {name} must return a tuple of Stage for level {level}. Received: {stages!r}")
-    for stage in stages:
-        unknown = set().union(*stage.trained_by_network, *(route.units for route in stage.routes)) - units
-        widths = [route.width for route in stage.routes]
-        if unknown or not widths or not all(0 < width <= spec.width for width in widths):
-            raise InputError(
-                f"the stages {name}: a stage of level {level} must have routes of a width of at most {spec.width:g} "
-                f"through the units {', '.join(sorted(units))}. Received: {stage!r}"
-            )
 
 
 def _check_every_unit_is_trained(recipe, stages):

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from hetero_tf.base import registry, seeds
-from hetero_tf.base.errors import InputError
 from hetero_tf.methods.selections import Choice, ClientPool
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.plan import Division, expected_work
@@ -117,31 +116,13 @@ def select_cohort(recipe: Recipe, pool: ClientPool, count: int, attempt: int = 0
 
     Returns:
         `Choice`, with int32 ids.
-
-    Raises:
-        InputError: The selection returned anything else than ids of 1 to `count` different able clients.
     """
     selection, rng = recipe.round.selection, seeds.rng(recipe.seed, "cohort", pool.round, attempt)
     count = min(count, count_clients(pool.able))
     result = registry.find("selections", selection.name).choose(pool, count, rng, **selection.options)
     choice = result if isinstance(result, Choice) else Choice(result)
-    start = f"round {pool.round + 1}: the selection {selection.name} must"
-    rule = f"{start} return ids of 1 to {count} different clients that may train"
-    ids = _able_ids(choice.ids, pool, (1, count), rule)
-    everyone = (0, count_clients(pool.able))
-    evaluated = _able_ids(choice.evaluated, pool, everyone, f"{start} evaluate different clients that may train")
+    ids, evaluated = (np.asarray(values, np.int32) for values in (choice.ids, choice.evaluated))
     return dataclasses.replace(choice, ids=ids, evaluated=evaluated)
-
-
-def _able_ids(values, pool, limits, rule):
-    """Return different ids of clients that may train as int32; `limits`: of their number; `rule`: for the message."""
-    ids = np.asarray(values)
-    has_form = ids.ndim == 1 and (np.issubdtype(ids.dtype, np.integer) or not ids.size)
-    if has_form and limits[0] <= len(ids) <= limits[1] and len(np.unique(ids)) == len(ids):
-        is_able = (ids >= 0) & (ids < pool.able) if isinstance(pool.able, int) else np.isin(ids, pool.able)
-        if is_able.all():
-            return ids.astype(np.int32)
-    raise InputError(f"{rule}. Received: {np.array2string(ids, threshold=20)}")
 
 
 def begin_history(recipe: Recipe, registered: int) -> dict[str, dict[str, np.ndarray]]:

@@ -1,20 +1,15 @@
 """Builds the input of a recipe, and checks the recipe against its data."""
 
 import inspect
-from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
 
 from hetero_tf.base import hardware, registry
-from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.inputs import Input
 from hetero_tf.data.partitions.partition import Partition
-from hetero_tf.methods.plugin_results import check_record
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.tasks import Task
-from hetero_tf.models.cut import Cut
 from hetero_tf.planning.fleets.device_table import check_trace
 from hetero_tf.planning.selection import able_clients, count_clients
 from hetero_tf.planning.timing import round_policy
@@ -31,9 +26,7 @@ def build_input(recipe: Recipe, dataset: Dataset) -> Input:
     learned: dict = {"statistics": dataset.feature_statistics} if "statistics" in parameters else {}
     if "rate" in parameters:
         learned["rate"] = dataset.rate
-    source = build(recipe.float_type, **recipe.input.options, **learned)
-    check_record("inputs", recipe.input.name, source, Input)
-    return source
+    return build(recipe.float_type, **recipe.input.options, **learned)
 
 
 def build_task(recipe: Recipe, dataset: Dataset) -> Task:
@@ -42,9 +35,7 @@ def build_task(recipe: Recipe, dataset: Dataset) -> Task:
     attributes = {"statistics": "target_statistics", "classes": "classes"}
     parameters = inspect.signature(task).parameters
     learned = {name: getattr(dataset, attribute) for name, attribute in attributes.items() if name in parameters}
-    built = task(**recipe.task.options, **learned)
-    check_record("tasks", recipe.task.name, built, Task)
-    return built
+    return task(**recipe.task.options, **learned)
 
 
 def check_data(recipe: Recipe, dataset: Dataset) -> None:
@@ -60,30 +51,6 @@ def check_data(recipe: Recipe, dataset: Dataset) -> None:
 def _check_data(recipe, dataset):
     check_kind(recipe, dataset.kind, dataset.targets, dataset.source)
     check_fit(recipe, _facts(dataset, build_input(recipe, dataset)), hardware.memory_limit())
-
-
-def check_coordinates(recipe: Recipe, cut: Cut, keep: Callable) -> None:
-    """Check the coordinates that a registered sub-model selects for the first client of the first round.
-
-    Args:
-        keep: The function of the sub-model with its options.
-
-    Raises:
-        InputError: They are not distinct int32 coordinates of the axis.
-    """
-    name, zero = recipe.round.submodel.name, tf.constant(0)
-    if not registry.is_registered("submodels", name):
-        return
-    pairs = {(axis.size, count) for axis in cut.distinct if not (axis.label or axis.member) for count in axis.sizes}
-    for size, count in sorted(pairs):
-        coordinates = np.asarray(keep(size, count, zero, zero, zero))
-        has_form = coordinates.dtype == np.int32 and coordinates.shape == (count,)
-        if not has_form or len(np.intersect1d(coordinates, np.arange(size))) < count:
-            raise InputError(
-                f"the sub-model {name} must return {count} different int32 coordinates below {size} for "
-                f"keep({size}, {count}, round=0, client=0, seed=0). Received: {coordinates.dtype} "
-                f"{np.array2string(coordinates, threshold=20)}"
-            )
 
 
 def check_split(recipe: Recipe, partition: Partition) -> None:

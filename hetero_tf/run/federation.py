@@ -3,8 +3,6 @@
 import dataclasses
 import functools
 import inspect
-import math
-import numbers
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import registry, seeds
-from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import default_selection_metric
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
@@ -22,7 +19,7 @@ from hetero_tf.data.inputs.examples import Examples, Pass, batch_shapes
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.evaluator import Evaluator
 from hetero_tf.evaluation.global_metrics import Measures, round_metrics
-from hetero_tf.methods.plugin_results import function_of
+from hetero_tf.methods import function_of
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.models import global_layout
 from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json, level_costs
@@ -45,7 +42,7 @@ from hetero_tf.rounds.batches import check_buffers
 from hetero_tf.rounds.engine import Engine, choose_engine, report
 from hetero_tf.rounds.layout import entry_masks
 from hetero_tf.rounds.round_setup import Algorithm, GlobalLayout, LocalOptimizer, RoundSetup, build_submodels
-from hetero_tf.run.checks import build_task, check_coordinates, example_shape
+from hetero_tf.run.checks import build_task, example_shape
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -174,18 +171,9 @@ class Federation:
         return self.begin(initial_values(self.family))
 
     def learning_rate(self, round: int) -> float:
-        """Return the local learning rate of a round, counted from 0.
-
-        Raises:
-            InputError: The schedule returned no finite number from 0 on.
-        """
+        """Return the local learning rate of a round, counted from 0."""
         schedule = self.recipe.schedule
         factor = registry.find("schedules", schedule.name).multiplier(round, **schedule.options)
-        if not isinstance(factor, numbers.Real) or not 0 <= float(factor) < math.inf:
-            raise InputError(
-                f"round {round + 1}: the schedule {schedule.name} must return a finite multiplier from 0 on. "
-                f"Received: {factor!r}"
-            )
         return self.recipe.optimizer.learning_rate * float(factor)
 
     def round_cost(self, plan: Plan) -> RoundCost:
@@ -276,11 +264,10 @@ def build_setup(
     engine, blocks = choose_engine(family, label_axis, example, batch, replicas)
     for block in blocks:
         check_buffers(source, dataset.train.x, block)
-    layout, algorithm = _global_layout(recipe, family, label_axis), _algorithm(recipe, dataset, partition)
-    check_coordinates(recipe, layout.cut, algorithm.submodel)
+    layout = _global_layout(recipe, family, label_axis)
     return RoundSetup(
         _examples(recipe, dataset, partition, source, labels, engine),
-        algorithm,
+        _algorithm(recipe, dataset, partition),
         layout,
         build_submodels(layout, blocks, entry_masks(family, label_axis)),
         engine,

@@ -9,7 +9,7 @@ from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.base import seeds
-from hetero_tf.methods.selections import available, in_time, oort, power_of_choice, uniform
+from hetero_tf.methods.selections import available, in_time, oort, power_of_choice
 from hetero_tf.planning import selection
 from hetero_tf.recipe.schema import Plugin
 
@@ -56,26 +56,6 @@ def test_cohorts_have_fewer_clients_if_fewer_are_able():
     config = with_selection("uniform")
     choice = selection.select_cohort(config, pool(np.asarray([1, 6])), 5)
     assert sorted(choice.ids.tolist()) == [1, 6] and choice.evaluated.size == 0 and choice.memory == {}
-
-
-@pytest.mark.parametrize(
-    "ids", [[6, 6], [1, 8], [1, 2], [-1], [1.0, 6.0], [], [[1], [6]], None, [1, 6, 7], selection.Choice([], [1])]
-)
-def test_a_selection_that_returns_other_clients_is_refused(monkeypatch, ids):
-    monkeypatch.setattr(uniform, "choose", lambda *arguments: ids)
-    shown = np.asarray(ids.ids if isinstance(ids, selection.Choice) else ids)
-    assert refusal(selection.select_cohort, with_selection("uniform"), pool(np.asarray([1, 6, 7])), 2) == (
-        f"round 1: the selection uniform must return ids of 1 to 2 different clients that may train. Received: {shown}"
-    )
-
-
-@pytest.mark.parametrize("evaluated", [[2], [7, 7], [1.0]])
-def test_a_selection_that_evaluates_other_clients_is_refused(monkeypatch, evaluated):
-    monkeypatch.setattr(uniform, "choose", lambda *arguments: selection.Choice([1], evaluated))
-    assert refusal(selection.select_cohort, with_selection("uniform"), pool(np.asarray([1, 6, 7])), 2) == (
-        "round 1: the selection uniform must evaluate different clients that may train. "
-        f"Received: {np.asarray(evaluated)}"
-    )
 
 
 def test_idle_levels_are_not_able():

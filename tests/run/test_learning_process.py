@@ -6,14 +6,10 @@ import functools
 import numpy as np
 import pytest
 import tiny
-from refusals import refusal
 from stub_rounds import stubbed
 
 from hetero_tf import recipe
-from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
-from hetero_tf.methods.schedules import constant
-from hetero_tf.methods.submodels import prefix
 from hetero_tf.models.global_layout import label_table
 from hetero_tf.reports.describe import describe
 from hetero_tf.run.data import split
@@ -60,36 +56,6 @@ def test_metrics_of_a_round():
     assert metrics["non_finite"] == 0
     assert set(metrics["levels"]) == set("abc")
     assert sum(metrics["levels"].values()) == 3
-
-
-@pytest.mark.parametrize("factor", [float("nan"), float("inf"), -1.0, None, "x"])
-def test_a_schedule_that_returns_no_multiplier_is_refused(monkeypatch, factor):
-    process = tiny.process(tiny.DENSE, "schedule=constant")
-    monkeypatch.setattr(constant, "multiplier", lambda round: factor)
-    assert refusal(process.learning_rate, 3) == (
-        f"round 4: the schedule constant must return a finite multiplier from 0 on. Received: {factor!r}"
-    )
-
-
-@pytest.mark.parametrize(
-    "select",
-    [
-        lambda size, count: np.zeros(count, np.int32),
-        lambda size, count: np.arange(size, size + count, dtype=np.int32),
-        lambda size, count: np.arange(-1, count - 1, dtype=np.int32),
-        lambda size, count: np.arange(count - 1, dtype=np.int32),
-        lambda size, count: np.arange(float(count)),
-        lambda size, count: None,
-    ],
-)
-def test_a_registered_submodel_that_returns_other_coordinates_is_refused(monkeypatch, select):
-    monkeypatch.setitem(registry._registered["submodels"], "prefix", "hetero_tf.methods.submodels.prefix")
-    monkeypatch.setattr(prefix, "keep", lambda size, count, round, client, seed: select(size, count))
-    received = np.asarray(select(8, 2))
-    assert refusal(tiny.process, tiny.DENSE) == (
-        "the sub-model prefix must return 2 different int32 coordinates below 8 for "
-        f"keep(8, 2, round=0, client=0, seed=0). Received: {received.dtype} {received}"
-    )
 
 
 def test_the_schedule_multiplies_the_rate_of_each_round():

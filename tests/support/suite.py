@@ -51,7 +51,7 @@ FILES = {
     "graph": "base/test_metrics data/test_disk_array planning/test_asynchronous recipe/test_recipe_words "
     "reports/test_describe reports/test_describe_loads reports/test_fleet_loads "
     "reports/test_fleet_times run/test_fine_tuning run/test_graph_constants run/test_learning_process "
-    "run/test_notes run/test_plugin_results run/test_portable_round run/test_precision "
+    "run/test_notes run/test_portable_round run/test_precision "
     "run/test_selected_rounds run/test_stub_rounds run/test_task_process runs/test_overview "
     "runs/test_timings test_reference",
     "programs": "evaluation/test_similarity project/test_readme project/test_setup project/test_suite recipe/test_naming "

@@ -1,6 +1,5 @@
 """`train`: trains a recipe in its run folder, or resumes the run."""
 
-import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,16 +69,19 @@ def run(recipe: Recipe, flags: FlagValues, console: Console, execution: "Executi
 
 
 def _with_contracts(execution, recipe):
-    """Return an execution that checks the contracts of the recipe's plug-ins when TensorFlow is configured."""
+    """Return an execution that checks the contracts of the recipe's plug-ins, also if the process cannot be built."""
+    from hetero_tf.testing.recipe_checks import violated_contracts
 
-    @contextlib.contextmanager
     def checked_execution(build, console, display):
-        from hetero_tf.testing.recipe_checks import violated_contracts
+        def checked_build(strategy, devices):
+            # The build configures TensorFlow.
+            try:
+                return build(strategy, devices)
+            finally:
+                for sentence in violated_contracts(recipe):
+                    console.say_folded(f"note: {sentence}")
 
-        with execution(build, console, display) as process:
-            for sentence in violated_contracts(recipe):
-                console.say_folded(f"note: {sentence}")
-            yield process
+        return execution(checked_build, console, display)
 
     return checked_execution
 
