@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import keras
@@ -25,11 +25,10 @@ from hetero_tf.base.errors import DiskProblem, InputError, shorten_repr
 from hetero_tf.base.version import __version__
 from hetero_tf.data.described import DescribedDataset
 from hetero_tf.evaluation import predictor
-from hetero_tf.export import formats, saved_model, warmup
+from hetero_tf.export import formats, saved_model
 from hetero_tf.export.card import CARD, model_card
 from hetero_tf.export.formats import ConversionSource
 from hetero_tf.export.labelled import LabelledTask
-from hetero_tf.export.measured import check_outputs, reference_logits, warning_of
 from hetero_tf.export.positions import MaskedTextTask, NextWordTask
 from hetero_tf.export.task import ExportTask
 from hetero_tf.models.state import State
@@ -38,6 +37,13 @@ from hetero_tf.runs import plain_json
 from hetero_tf.runs.versions import EXPORTED, check_version_folder, create_draft, publish
 
 LABELS = Path("assets.extra", "labels.txt")
+# Difference of logits, as a share of the largest one if that is above 1; another order of summation differs by less.
+TOLERANCE = 1e-4
+# Limits of compared test examples and of their logit values, which take 64 MiB.
+MAX_COMPARED, MAX_LOGITS = 10_000, 2**24
+# An inexact format may differ by this share of the largest logit, and lose this many percent points of accuracy or
+# this share of the perplexity, before an export warns.
+MAX_INEXACT_DIFFERENCE, MAX_LOST_ACCURACY, MAX_PERPLEXITY_RISE = 0.1, 1.0, 0.02
 
 
 def export(
@@ -103,12 +109,12 @@ def _write_model(task, level, draft, folder, others):
         endpoints, tables = task.endpoints(Path(scratch))
         signatures = saved_model.write(draft, task.model, endpoints, tables)
     specs = {name: {spec.name: spec for spec in specs} for name, (_, specs) in endpoints.items()}
-    warmup.write(draft, specs, task.max_batch_size)
+    saved_model.write_warmup(draft, specs, task.max_batch_size)
     if task.process.dataset.class_names is not None:
         # One name per line, in a path that mobile tools read.
         files.write_new(draft / LABELS, "".join(f"{name}\n" for name in task.process.dataset.class_names).encode())
     predict, reference, digest = saved_model.load_runtime(draft), reference_logits(task), _weights_sha256(task.model)
-    entry = _compare(task, reference, predict, "serving_default", str(folder), "these files")
+    entry = compare(task, reference, predict, "serving_default", str(folder))
     function, portable_specs = endpoints[task.portable_signature]
     source = ConversionSource(draft, task, function, portable_specs, level, digest)
     return {
@@ -121,17 +127,64 @@ def _write_model(task, level, draft, folder, others):
     }
 
 
-def _compare(task, reference, predict, signature, name, subject, exact=True):
-    """Compare an exported model with the trained one, and measure it; return the results for `export.json`."""
-    difference = check_outputs(task, reference, predict, signature, name, exact)
+def reference_logits(task: ExportTask) -> list[np.ndarray]:
+    """Return the logits of the Keras model for the test examples that exports are compared on, in batches.
+
+    Returns:
+        Arrays [n, ..., classes] of the whole test set, up to `MAX_COMPARED` examples and `MAX_LOGITS` values.
+    """
+    test = task.process.dataset.test.x
+
+    def logits(examples):
+        return np.asarray(task.model(task.model_inputs(examples), training=False))
+
+    count = min(len(test), MAX_COMPARED, max(MAX_LOGITS // logits(test[:1]).size, 1))
+    starts = range(0, count, task.CHECKED_EXAMPLES)
+    return [logits(test[start : min(start + task.CHECKED_EXAMPLES, count)]) for start in starts]
+
+
+def compare(
+    task: ExportTask,
+    reference: list[np.ndarray],
+    predict: Callable,
+    signature: str,
+    name: str,
+    subject: str = "these files",
+    exact: bool = True,
+) -> dict:
+    """Compare an exported model with the trained one by requests as a server sends them, and measure it.
+
+    Args:
+        task: Task of the export.
+        reference: Logits of the Keras model, see `reference_logits`.
+        predict: `(**inputs) -> outputs` of a signature of the exported model.
+        signature: Its name.
+        name: Name of the exported model, for the message.
+        subject: The exported model in `export.json`.
+        exact: Whether a large difference is an error; NaN always is.
+
+    Returns:
+        Entries of `export.json`; the difference is a share of the largest logit if that is above 1.
+
+    Raises:
+        InputError: The difference is too large.
+    """
+    test, start, differences = task.process.dataset.test.x, 0, []
+    for logits in reference:
+        request = task.request(test[start : start + len(logits)], signature)
+        differences.append(np.max(np.abs(task.outputs_of(predict(**request)) - logits)))
+        start += len(logits)
+    # A NaN passes through NumPy's maximum.
+    difference = float(np.max(differences) / max(1.0, *(np.max(np.abs(logits)) for logits in reference)))
+    if not difference <= (TOLERANCE if exact else np.inf):
+        raise InputError(
+            f"{name}: outputs differ from those of the trained model, so the export was removed; the difference of "
+            f"logits must be at most {TOLERANCE:g} of the largest one. Received: {difference:.2g}"
+        )
     measured = {"on": "nothing, since the data were missing at the export"}
     if not isinstance(task.process.dataset, DescribedDataset):
         measured = {**task.measure(predict, signature), "on": f"the whole test set, by {subject}"}
-    return {
-        "measured": measured,
-        "largest_difference_of_logits": difference,
-        "compared_test_examples": sum(map(len, reference)),
-    }
+    return {"measured": measured, "largest_difference_of_logits": difference, "compared_test_examples": start}
 
 
 def _check_statistics(process, level, statistics):
@@ -169,7 +222,7 @@ def _write_format(name, source, reference, float_metrics):
         "file": module.FILE,
         "signature": source.signature,
         "bytes": path.stat().st_size,
-        **_compare(source.task, reference, predict, source.signature, str(path), "this file", module.EXACT),
+        **compare(source.task, reference, predict, source.signature, str(path), "this file", module.EXACT),
         **details,
     }
     warning = None if module.EXACT else warning_of(entry, float_metrics)
@@ -254,3 +307,25 @@ def _write_about(draft, about, card):
     files.write_new(draft / EXPORTED, json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False).encode())
     files.sync_folder(draft)
     return about
+
+
+def warning_of(entry: dict, float_metrics: dict) -> str | None:
+    """Return the warning about an inexact format; None if it is smaller and about as good as its float version.
+
+    Args:
+        entry: Entry of the format in `export.json`; "float_bytes" is the size of the same file in 32-bit floats.
+        float_metrics: Metrics of the SavedModel, as `ExportTask.measure` returns them.
+    """
+    size, float_size, metrics = entry["bytes"], entry["float_bytes"], entry["measured"]
+    difference, problems = entry["largest_difference_of_logits"], []
+    if size >= float_size:
+        problems.append(f"it has {size:,} bytes, the float file {float_size:,}")
+    if "accuracy" in metrics and metrics["accuracy"] < float_metrics["accuracy"] - MAX_LOST_ACCURACY:
+        problems.append(f"its accuracy is {metrics['accuracy']:.2f} %, in floats {float_metrics['accuracy']:.2f} %")
+    if "perplexity" in metrics and metrics["perplexity"] > float_metrics["perplexity"] * (1 + MAX_PERPLEXITY_RISE):
+        problems.append(f"its perplexity is {metrics['perplexity']:.4g}, in floats {float_metrics['perplexity']:.4g}")
+    if difference > MAX_INEXACT_DIFFERENCE:
+        problems.append(
+            f"its logits differ by {difference:.2g} of the largest one, more than {MAX_INEXACT_DIFFERENCE:g}"
+        )
+    return f"{entry['file']}: {'; '.join(problems)}; prefer the format litert" if problems else None

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from hetero_tf.export import portable_gradients
-from hetero_tf.export.portable_gradients import erf
 from hetero_tf.export.positions import NextWordTask
 from hetero_tf.export.task import ExportTask
 from hetero_tf.layers.dropout import STEPS, Dropout
@@ -23,29 +22,12 @@ from hetero_tf.rounds.training_step import Objective
 UNIFORM = "uniform_"
 
 
-@dataclass(frozen=True)
-class Arithmetic:
-    """Functions that differ between a step in TensorFlow and the same step for LiteRT.
-
-    Attributes:
-        gradients: `(function, values) -> (loss, gradients, others)`, see `portable_gradients.gradients`.
-        erf: The error function.
-    """
-
-    gradients: Callable
-    erf: Callable
-
-
 def tape_gradients(function: Callable, values: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor], list]:
     """Return the results of `portable_gradients.gradients`, computed by TensorFlow's native gradients."""
     with tf.GradientTape() as tape:
         tape.watch(values)
         loss, others = function(values)
     return loss, tape.gradient(loss, values, unconnected_gradients="zero"), others
-
-
-PORTABLE = Arithmetic(portable_gradients.gradients, erf)
-NATIVE = Arithmetic(tape_gradients, tf.math.erf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +41,7 @@ class LocalStep:
             value that the client returns, a tensor for a constant.
         slots: Slot variables of the optimizer for each trainable value, [1, values] each.
         count: int32 [1], the number of steps of the optimizer.
-        arithmetic: `PORTABLE` or `NATIVE`.
+        is_portable: True to use only operations that LiteRT has; the others are TensorFlow's.
     """
 
     task: ExportTask
@@ -67,7 +49,7 @@ class LocalStep:
     values_by_path: dict[str, tf.Variable | tf.Tensor]
     slots: list[list[tf.Variable]]
     count: tf.Variable
-    arithmetic: Arithmetic
+    is_portable: bool
 
     @property
     def returned(self) -> dict[str, tf.Variable]:
@@ -141,7 +123,8 @@ class LocalStep:
             outputs, running = self._call([*trainable, *rows[len(trainable) :]], inputs)
             return objective(outputs, inputs["label"][None])[0], running
 
-        loss, gradients, running = self.arithmetic.gradients(forward, rows[: len(self.slots)])
+        compute = portable_gradients.gradients if self.is_portable else tape_gradients
+        loss, gradients, running = compute(forward, rows[: len(self.slots)])
         norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(gradient)) for gradient in gradients]))
         self._apply_gradients(rows, gradients, norm, inputs["learning_rate"])
         variables = list(self.values_by_path.values())
@@ -153,7 +136,7 @@ class LocalStep:
         """Return logits [1, examples, ...] of each exit, and the running statistics, see `RowModel.call`."""
         for layer in all_layers(self.row_model.model):
             if isinstance(layer, GELU):
-                layer.erf = self.arithmetic.erf
+                layer.erf = portable_gradients.erf if self.is_portable else tf.math.erf
         # The key has no effect, since all random numbers are inputs.
         with _drawing(self.row_model.model, _input_draws(inputs)):
             batch = self._model_inputs(inputs)
@@ -179,9 +162,7 @@ class LocalStep:
 
     def push(self, **new_values: tf.Tensor) -> dict[str, tf.Tensor]:
         """Set values by `names` and `statistic_names`, and reset the optimizer; return {"steps": [0]}."""
-        variables = {name: self.returned[path] for name, path in self.names.items()}
-        variables |= {name: self.statistics[path] for name, path in self.statistic_names.items()}
-        for name, variable in variables.items():
+        for name, variable in self._variables.items():
             variable.assign(new_values[name])
         for slot in [slot for slots in self.slots for slot in slots]:
             slot.assign(tf.zeros_like(slot))
@@ -190,8 +171,12 @@ class LocalStep:
 
     def pull(self) -> dict[str, tf.Tensor]:
         """Return the current values of all variables that `push` sets, by `names` and `statistic_names`."""
-        values = {name: tf.identity(self.returned[path]) for name, path in self.names.items()}
-        return values | {name: tf.identity(self.statistics[path]) for name, path in self.statistic_names.items()}
+        return {name: tf.identity(variable) for name, variable in self._variables.items()}
+
+    @property
+    def _variables(self):
+        by_path = self.returned | self.statistics
+        return {name: by_path[path] for name, path in (self.names | self.statistic_names).items()}
 
     @property
     def names(self) -> dict[str, str]:
@@ -238,13 +223,13 @@ def _drawing(model, draw):
             del layer.draws
 
 
-def build_local_step(task: ExportTask, level: str, arithmetic: Arithmetic) -> LocalStep:
+def build_local_step(task: ExportTask, level: str, is_portable: bool) -> LocalStep:
     """Build the training steps of a client, which update the variables of a model.
 
     Args:
         task: Export task of the model that the level predicts with, see `LearningProcess.model`.
         level: Level of the client.
-        arithmetic: `PORTABLE` or `NATIVE`.
+        is_portable: See `LocalStep`.
     """
     process, model = task.process, task.model
     training_model = process.family.new_training_model(level, process.family.classes)
@@ -265,4 +250,4 @@ def build_local_step(task: ExportTask, level: str, arithmetic: Arithmetic) -> Lo
         for variable in training_model.trainable_variables
     ]
     row_model = RowModel(training_model, 1, shapes, tuple(range(len(shapes))))
-    return LocalStep(task, row_model, values_by_path, slots, tf.Variable([0]), arithmetic)
+    return LocalStep(task, row_model, values_by_path, slots, tf.Variable([0]), is_portable)

@@ -49,11 +49,6 @@ def relu_gradient(operation: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     return upstream * tf.cast(operation.outputs[0] > 0, upstream.dtype)
 
 
-def bias_add_gradients(operation: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the gradients of BiasAdd, whose bias has the last axis."""
-    return upstream, tf.reduce_sum(upstream, list(range(upstream.shape.rank - 1)))
-
-
 def conv2d_gradients(operation: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the gradients of Conv2D: inputs [n, height, width, c], kernel [rows, columns, c, filters]."""
     inputs, kernel = operation.inputs
@@ -243,7 +238,6 @@ def _crop(values, padding, shape):
 
 PORTABLE = {
     "AvgPool": average_pool_gradient,
-    "BiasAdd": bias_add_gradients,
     "Conv2D": conv2d_gradients,
     "DepthwiseConv2dNative": depthwise_conv2d_gradients,
     "MaxPool": max_pool_gradient,

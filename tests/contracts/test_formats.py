@@ -14,7 +14,7 @@ from programs import ROOT
 from refusals import refusal
 
 from hetero_tf import export
-from hetero_tf.export import formats, measured, saved_model
+from hetero_tf.export import formats, saved_model
 from hetero_tf.export.card import model_card
 
 KINDS = ["images", "table", pytest.param("text", marks=pytest.mark.long)]
@@ -103,9 +103,9 @@ def test_an_onnx_file_names_its_axes_and_origin(exported):
 
 def test_large_and_inexact_files_give_a_warning():
     entry = {"file": "m", "bytes": 9, "float_bytes": 10, "largest_difference_of_logits": 0.05}
-    assert measured.warning_of({**entry, "measured": {"accuracy": 80.0}}, {"accuracy": 80.5}) is None
+    assert export.warning_of({**entry, "measured": {"accuracy": 80.0}}, {"accuracy": 80.5}) is None
     worse = {**entry, "bytes": 11, "measured": {"accuracy": 70.0}, "largest_difference_of_logits": 0.2}
-    assert measured.warning_of(worse, {"accuracy": 80.0}) == (
+    assert export.warning_of(worse, {"accuracy": 80.0}) == (
         "m: it has 11 bytes, the float file 10; its accuracy is 70.00 %, in floats 80.00 %; its logits differ by 0.2 of "
         "the largest one, more than 0.1; prefer the format litert"
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.export.measured import check_outputs
+from hetero_tf.export import compare
 
 LOGITS = np.asarray([[0.0, 1.0], [2.0, -20.0], [3.0, 4.0]])
 
@@ -19,8 +19,13 @@ def check(difference, exact):
         process=SimpleNamespace(dataset=dataset),
         request=lambda examples, signature: {"rows": examples},
         outputs_of=lambda outputs: outputs,
+        measure=lambda predict, signature: {"loss": 1.0},
     )
-    return check_outputs(task, [LOGITS[:2], LOGITS[2:]], lambda rows: outputs[rows], "serve", "model.onnx", exact)
+    reference = [LOGITS[:2], LOGITS[2:]]
+    entry = compare(task, reference, lambda rows: outputs[rows], "serve", "model.onnx", exact=exact)
+    assert entry["measured"] == {"loss": 1.0, "on": "the whole test set, by these files"}
+    assert entry["compared_test_examples"] == 3
+    return entry["largest_difference_of_logits"]
 
 
 @pytest.mark.parametrize("exact", [True, False])

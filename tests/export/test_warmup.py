@@ -9,7 +9,7 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tensorflow.core.framework import tensor_pb2
 
-from hetero_tf.export import warmup
+from hetero_tf.export import saved_model
 from hetero_tf.export.serve.loading import Serving, VersionPolicy
 
 # The fields of tensorflow_serving/apis that a request needs: {message: {number: (name, type)}}.
@@ -51,7 +51,7 @@ def version(request):
 def test_server_can_parse_and_compute_warmup_requests(version):
     about, path = version
     loaded, kind, names = tf.saved_model.load(str(path)), prediction_log(), []
-    for record in tf.data.TFRecordDataset(str(path / warmup.REQUESTS)):
+    for record in tf.data.TFRecordDataset(str(path / saved_model.REQUESTS)):
         request = kind.FromString(record.numpy()).predict_log.request
         tensors = {}
         for entry in request.inputs:
@@ -62,12 +62,12 @@ def test_server_can_parse_and_compute_warmup_requests(version):
         assert all(np.isfinite(value.numpy()).all() for value in outputs.values() if value.dtype.is_floating)
         assert "class" not in outputs or outputs["class"].numpy()[0] >= 0
     assert names == list(about["signatures"]) and len(names) >= 3
-    assert str(warmup.REQUESTS) in about["files"]
+    assert str(saved_model.REQUESTS) in about["files"]
 
 
 def test_only_requests_with_equal_rows_are_batched(version):
     about, path = version
-    hint = path / warmup.BATCHING
+    hint = path / saved_model.BATCHING
     if about["input"]["kind"] == "images":
         assert hint.read_text() == "max_batch_size { value: 64 }\nbatch_timeout_micros { value: 1000 }\n"
         assert about["limits"]["images"] >= 64
@@ -76,8 +76,8 @@ def test_only_requests_with_equal_rows_are_batched(version):
 
 
 def test_wide_model_has_a_smaller_batch_size(tmp_path):
-    warmup.write(tmp_path, {}, max_batch_size=3)
-    assert "max_batch_size { value: 3 }" in (tmp_path / warmup.BATCHING).read_text()
+    saved_model.write_warmup(tmp_path, {}, max_batch_size=3)
+    assert "max_batch_size { value: 3 }" in (tmp_path / saved_model.BATCHING).read_text()
 
 
 class CountedSignature:
