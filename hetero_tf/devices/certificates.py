@@ -22,15 +22,6 @@ def make(folder: Path, hosts: Sequence[str], clients: int) -> None:
     """Write a certificate that is valid for a year, and keys of devices 0 to `clients` - 1.
 
     The certificate is self-signed: devices trust it as its own authority.
-
-    Args:
-        folder: A new folder.
-        hosts: Host names and addresses of the server.
-        clients: Number of devices.
-
-    Raises:
-        InputError: The folder exists.
-        DiskProblem: The folder cannot be written.
     """
     if folder.exists():
         raise InputError(f"{folder}: already exists; choose a new folder, since devices trust the existing keys")
@@ -92,11 +83,7 @@ def read_public_keys(folder: Path) -> dict[int, bytes]:
 
 
 def find_server_files(folder: Path) -> tuple[Path, Path]:
-    """Return the paths of the server's certificate and of its private key.
-
-    Raises:
-        InputError: A file is missing.
-    """
+    """Return the paths of the server's certificate and of its private key."""
     for path in (folder / CERTIFICATE, folder / SERVER_KEY):
         if not path.is_file():
             raise InputError(f"{path}: is missing; name the folder that `flower keys` wrote on the server's machine")
@@ -104,11 +91,7 @@ def find_server_files(folder: Path) -> tuple[Path, Path]:
 
 
 def read_device_files(key: Path) -> tuple[bytes, ec.EllipticCurvePrivateKey]:
-    """Return the authority's certificate, which is in the folder of a device's private key or one above, and the key.
-
-    Raises:
-        InputError: A file is missing, or is not a key.
-    """
+    """Return the authority's certificate, from the folder of a device's private key or the one above, and the key."""
     if not key.is_file():
         raise InputError(
             f"{key}: is missing; name the private key of this device, a file N.key that `flower keys` wrote"

@@ -34,11 +34,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class DeviceIndex:
-    """Indices of the values that devices receive and return.
-
-    Attributes:
-        federation: The objects of the recipe.
-    """
+    """Indices of the values that devices receive and return."""
 
     federation: Federation
 
@@ -46,8 +42,6 @@ class DeviceIndex:
         """Return the transfer of a device in a round.
 
         Args:
-            client: Client number.
-            level: Name of its level.
             labels: int [n], the outputs of its labels, see `Federation.present_outputs`.
             round: Round number, counted from 0.
         """
@@ -79,11 +73,7 @@ class DeviceIndex:
         return Transfer(submodel, down, up, merged)
 
     def coverage(self, counted: list[tuple[Transfer, float]]) -> tf.Tensor:
-        """Return the sum of the weights of the devices that cover each entry of the global row, [values].
-
-        Args:
-            counted: Transfer and weight of each device that is merged.
-        """
+        """Return the sum of the weights of the devices that cover each entry of the global row, [values]."""
         layout = self.federation.setup.layout
         weights = np.asarray([weight for _, weight in counted], layout.dtype)
         masks = {

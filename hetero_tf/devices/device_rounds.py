@@ -80,9 +80,6 @@ class DeviceRounds:
     """The `RoundRunner` whose clients are devices. Create it with `deployed`.
 
     Attributes:
-        federation: The objects of the recipe.
-        fleet: The devices.
-        selection: Numbers of selected devices and needed results.
         fleet_file: Path of the fleet file with the times of the devices, see `measured_fleet`; None: not written.
     """
 
@@ -286,8 +283,6 @@ class DeviceRounds:
 
         Args:
             plan: Plan of the devices that were connected when the round started.
-            requested: Number of planned devices.
-            rate: Learning rate of the round.
             counted, refused: Merged results and refusals by client.
         """
         clients = plan.clients.tolist()
@@ -398,12 +393,6 @@ def deployed(
     fleet_file: Path | None = None,
 ) -> LearningProcess:
     """Return the process of a recipe whose clients are the devices of a fleet.
-
-    Args:
-        process: Learning process of the recipe.
-        fleet: The devices.
-        selection: Numbers of selected devices and needed results.
-        fleet_file: See `DeviceRounds`.
 
     Raises:
         InputError: Devices cannot run the recipe; the message names the key.

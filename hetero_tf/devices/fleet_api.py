@@ -59,12 +59,7 @@ def from_records(records: Any) -> Message:
 
 
 class FlowerNetwork:
-    """The devices that are connected to Flower's grid, by the ids of their nodes.
-
-    Args:
-        grid: Flower's grid.
-        say: Prints a message.
-    """
+    """The devices that are connected to Flower's grid, by the ids of their nodes."""
 
     def __init__(self, grid: Any, say: Callable[[str], None]):
         self._grid, self._say = grid, say
@@ -145,10 +140,6 @@ def serve(
     """Serve the Fleet API with TLS; yield Flower's grid of the devices, and `{node id: client number}`.
 
     Args:
-        host: Interface of the port.
-        port: Port for devices.
-        certificate: Certificate of the server.
-        key: Private key of the certificate.
         public_keys: Different public keys of the devices in PEM, by client.
 
     Raises:
@@ -227,9 +218,7 @@ def respond(server: str, authority: bytes, key: Any, answer: Callable[[str, Mess
     """Respond to the requests of a server until the connection is lost. Flower then ends the process.
 
     Args:
-        server: host:port of the server.
         authority: Certificate of the server's authority in PEM.
-        key: Private key of the device, as `cryptography` loads it.
         answer: Returns the response to a request of an action; the third argument are the totals of the transfers.
 
     Raises:

@@ -38,7 +38,6 @@ class Share:
 
     Attributes:
         position: Index of its examples in the partition.
-        level: Name of its level.
     """
 
     position: int
@@ -49,9 +48,7 @@ def share_of(recipe: Recipe, clients: int, client: int, level: str | None) -> Sh
     """Return the share of a device.
 
     Args:
-        recipe: The device's recipe.
         clients: Number of clients of its partition; 1 if the device has local data.
-        client: Client number.
         level: Name of its level; None: the recipe's level of that client.
 
     Raises:
@@ -76,11 +73,6 @@ class DeviceSettings:
     """Settings of the command line for a device.
 
     Attributes:
-        recipe: The device's recipe.
-        data_dir: Folder of the data, or None.
-        threads: Threads of a step.
-        client: Client number.
-        level: Name of the level, or None for the recipe's.
         litert: Folder of an export to train with LiteRT, or None to train with TensorFlow.
     """
 
@@ -97,7 +89,6 @@ class LiteRTClient:
     """A device that trains with LiteRT.
 
     Attributes:
-        recipe: The recipe of the run.
         trainer: Trains the exported file of its level.
         member: The device as it introduces itself.
         x, y: Its examples, see `on_device.LiteRTTrainer.batches`.
@@ -183,13 +174,6 @@ class LiteRTClient:
 
 def connect(settings: DeviceSettings, server: str, authority: bytes, key: Any, say: Callable[[str], None]) -> NoReturn:
     """Run a device in a process that is restarted whenever it is killed or loses its connection.
-
-    Args:
-        settings: Settings of the device.
-        server: host:port of the server.
-        authority: Certificate of the server's authority in PEM.
-        key: Private key of the device.
-        say: Prints messages.
 
     Raises:
         SystemExit: The process ended after an error, which it printed.

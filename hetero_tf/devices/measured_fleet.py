@@ -37,7 +37,6 @@ class StepTime:
     """Median time of the steps with one batch size.
 
     Attributes:
-        level: Name of the file's level.
         examples: Examples of a batch.
         flops: Operations of a step.
         seconds: Median wall time of a step.
@@ -132,7 +131,6 @@ def device_of(speed: DeviceSpeed, mebibytes: float) -> dict[str, float | str]:
 
     Args:
         speed: Its training speed; a part that is 0 gives no key.
-        mebibytes: Memory in which it trains.
     """
     gflops = 1 / speed.seconds_per_gflop if speed.seconds_per_gflop else None
     times = {"seconds_per_step": speed.seconds_per_step or None, "gflops": gflops}
@@ -238,8 +236,7 @@ class MeasuredFleet:
 
         Args:
             levels: Level of each requested device, by client.
-            responded: LiteRTTrainers that responded.
-            steps: Local steps by client.
+            responded: Clients that responded.
             times: Times of the merged results by client, see `messages.parse_times`.
         """
         self._rounds += 1

@@ -47,8 +47,6 @@ class Member:
 
     Attributes:
         client: Client number, the same as that of its key.
-        level: Name of its level.
-        examples: Number of training examples.
         labels: int32 [n], the labels of these examples, ascending.
         measures: One of `MEASURES`.
     """
@@ -92,12 +90,6 @@ def build_introduction(member: Member, recipe: Recipe) -> Message:
 
 def parse_member(metadata: Mapping[str, Any], client: int, recipe: Recipe, classes: int) -> Member:
     """Return the device of an introduction.
-
-    Args:
-        metadata: Metadata of its `build_introduction`.
-        client: Client number of its key.
-        recipe: The server's recipe.
-        classes: Length of the global label axis.
 
     Raises:
         Refused: The device claims another client number, has another recipe, or sends invalid values.
@@ -157,8 +149,6 @@ def parse_arrays(
 
     Args:
         received: Bytes of an .npy file for each value.
-        shapes: Expected shapes by path.
-        dtype: Expected dtype.
 
     Raises:
         Refused: A value is missing, unknown, too large, damaged, not finite, or has another dtype or shape.
@@ -174,11 +164,7 @@ def parse_arrays(
 
 
 def from_npy(data: bytes, path: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return one array of a response; its header is checked before its content is read.
-
-    Raises:
-        Refused: See `parse_arrays`.
-    """
+    """Return one array of a response; its header is checked before its content is read."""
     limit = math.prod(shape) * dtype.itemsize + MAX_HEADER_BYTES
     if not isinstance(data, bytes) or len(data) > limit:
         size = len(data) if isinstance(data, bytes) else type(data).__name__

@@ -35,7 +35,6 @@ class Report:
     Attributes:
         loss: Mean over the steps, each before its update.
         gradient_norm: Mean over the steps of the L2 norm of all gradients, before clipping.
-        steps: Number of steps.
         examples: Number of examples of all steps; each epoch counts.
         seconds: Wall time of all steps, with the preparation of their batches.
     """
@@ -56,7 +55,6 @@ class LiteRTTrainer:
 
     Attributes:
         settings: Training settings of `export.json`: "batches", "input", "classes", "targets", "epochs" and others.
-        level: Name of its level.
 
     Raises:
         ValueError: The export has no file for training.
@@ -96,7 +94,6 @@ class LiteRTTrainer:
         """Set the level's values, `{path: float32 array}`, and reset the optimizer.
 
         Args:
-            weights: Values of `shapes`.
             statistics: Values of `statistics_shapes` for these weights, which `infer` uses. None keeps the previous
                 ones: enough for training, which uses batch statistics.
 
@@ -153,7 +150,6 @@ class LiteRTTrainer:
             batches: Batches of `batches`; missing random numbers of Dropout, `uniform_0` and so on, are drawn.
             learning_rate: Learning rate of this round, at least 0.
             present: bool [classes], the labels of the client, see `present`.
-            rng: Generator for Dropout.
 
         Raises:
             ValueError: The file has no step for the shape of a batch; an input or the learning rate is NaN or infinite;
@@ -199,7 +195,6 @@ class LiteRTTrainer:
 
         Args:
             batches: Batches of `statistics_batches`, of any size.
-            rng: Generator for Dropout.
 
         Raises:
             ValueError: The model has no such statistics, or `batches` is empty.
@@ -228,7 +223,6 @@ class LiteRTTrainer:
         """Yield the batches of the statistics query: one pass in random order; for text, the first segment of rows.
 
         Args:
-            x, y: Examples as in `batches`.
             rng: Generator for the order, random crops and masked words.
         """
         size = self.settings["statistics_batch"]
@@ -258,7 +252,6 @@ class LiteRTTrainer:
                 series [n, time, channels]; or tokens int32 [n, length].
             y: Targets in the form and unit of the data: labels int32 [n], numbers float [n, targets], sets of labels
                 bool [n, labels] or maps of labels int32 [n, height, width]; None for text.
-            epochs: Number of passes over the examples.
             rng: Generator for the order, random crops and masked words.
 
         Raises:

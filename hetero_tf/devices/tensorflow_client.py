@@ -35,9 +35,7 @@ class TensorFlowClient:
 
     Attributes:
         process: Learning process of the recipe on the device's data; it trains one client at a time.
-        client: Client number of the device.
         share: Index of its examples in the partition of `process`.
-        level: Name of its level.
     """
 
     process: LearningProcess

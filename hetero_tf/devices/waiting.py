@@ -40,8 +40,6 @@ class NodeStatus:
     Attributes:
         member: Its introduction; None before.
         request: Id of the pending request; None if there is none.
-        action: Action of that request.
-        sent_at: Time of that request.
         missed: True if the deadline of that request has passed.
         failures: Number of consecutive requests without a valid response.
         pause_until: Earliest time of the next request.
@@ -61,14 +59,7 @@ class WaitingFleet:
     """The devices of a server, by client number.
 
     Attributes:
-        network: Connection to the devices.
-        recipe: The recipe of the run.
-        classes: Length of the global label axis.
         clients: `{node id: client number}`; other nodes are ignored.
-        waiting: Time limits and quorum.
-        say: Prints a message.
-        clock: Returns monotonic seconds.
-        sleep: Sleeps for some seconds.
     """
 
     network: FlowerNetwork
@@ -124,7 +115,6 @@ class WaitingFleet:
 
         Args:
             action: One of `grid.MESSAGE_TYPES`.
-            requests: Requests by client.
 
         Returns:
             Responses by client, with arrays as bytes; without devices that did not respond in time or disconnected.

@@ -24,7 +24,6 @@ class ClassResults:
     """Confusion of the classes of a model.
 
     Attributes:
-        names: Name of each class.
         matrix: int64 `[classes, classes]`, the number of test examples (or pixels) by class and predicted class.
     """
 
@@ -84,7 +83,6 @@ class ClassResults:
 
         Raises:
             InputError: matplotlib is not installed.
-            DiskProblem: The operating system failed to write.
         """
         require_modules("--draw", ["matplotlib"], "plot")
         from matplotlib.figure import Figure

@@ -26,7 +26,6 @@ class ClientEvaluator:
     """The Local metrics on a split; functions are compiled once, on first use.
 
     Attributes:
-        setup: The parts of the evaluation.
         split: "test" or "validation", the examples on which clients are tested.
     """
 
@@ -152,7 +151,6 @@ class ClientEvaluator:
         client without training examples keeps mean 0 and variance 1.
 
         Args:
-            names: Names of the results.
             reduce: `(outputs of a client, its examples int32 [n], its id) -> {name: rows}`, one row for each example.
         """
         setup, tests, shares = self.setup, self.tests, self.setup.partition.train
@@ -195,7 +193,6 @@ class _PersonalModel:
             weights: `{path: value}` of the client's model in their global shapes.
             train_rows: Rows of the training split for the query of static batch normalisation.
             key: int32 [2], seed of the query.
-            test_rows: Rows of the split.
         """
         by_path = {v.path: prediction_value(v, weights.__getitem__) for v in values(self.model)}
         trainable = [by_path[variable.path] for variable in self.model.trainable_variables]

@@ -45,7 +45,6 @@ class Evaluator(EvaluationSetup):
         """Measure the global model; with personal units, Local metrics measure every client's personal model.
 
         Args:
-            state: The state of a run.
             levels: "all" also measures the models of all levels, "global" does not; by default as the recipe.
 
         Returns:
@@ -87,11 +86,6 @@ class Evaluator(EvaluationSetup):
 
         A narrower level's activations have other moments than the first channels of the global model's, so its
         statistics are queried with its sub-model. Held-out examples are excluded.
-
-        Args:
-            state: The state of a run.
-            level: Name of a level, by default the global one.
-            rows, rng: As for `LevelPredictor.statistics`.
         """
         predictor = self._predictor(level)
         return predictor.statistics(self._predicting(state, predictor.level), rows, rng)
@@ -104,7 +98,6 @@ class Evaluator(EvaluationSetup):
         """Return the accuracy of each client on its test examples, the terms of the Local metrics that are means.
 
         Args:
-            state: The state of a run.
             level: Level of the model that predicts. Default: the global one, or with personal units each client's.
 
         Raises:
@@ -155,8 +148,6 @@ class Evaluator(EvaluationSetup):
         """Return the trained Keras model of any level, with all classes and the first channels of the global weights.
 
         Args:
-            state: The state of a run.
-            level: Name of a level of the recipe; None for the global model.
             statistics: The result of `statistics` for this level; None queries them.
         """
         predictor = self._predictor(level)

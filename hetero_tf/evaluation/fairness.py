@@ -73,7 +73,6 @@ def client_tests(
         shares: Rows of the split that each client is tested on.
         label_mask: bool [clients, classes], labels of each client.
         levels: int [clients], index in `names` of each client's fixed level. If None, levels are dynamic.
-        names: Names of the levels.
     """
     clients = np.flatnonzero(shares.sizes).astype(np.int32)
     clients_of_level = {}
@@ -129,7 +128,6 @@ def spread(name: str, values: tf.Tensor, better: str) -> dict[str, tf.Tensor]:
     """Return the spread of a metric over the clients.
 
     Args:
-        name: Name of the metric.
         values: Float [tested], the value of each client; NaN for clients on whose examples it is undefined.
         better: "higher" or "lower".
 

@@ -32,9 +32,6 @@ class SplitBatches:
     """The batches of a split, which replicas share.
 
     Attributes:
-        source: Makes batches of examples.
-        x: The stored examples of the split.
-        batch_size: Examples of a batch.
         replicas: The replicas that share the work, and the number of batches that each has in flight.
     """
 
@@ -61,7 +58,6 @@ class SplitBatches:
         """Return `(weights, state) -> {name: rows}`: the outputs of a model, reduced batch by batch, for the graph.
 
         Args:
-            model: As for `build_outputs`.
             starts: `{name: int32 [batches + 1]}`, the first row of each batch among the results. The first entry is
                 `self.starts`.
             reduce: `(outputs, examples int32 [n], index of the batch) -> {name: rows}`.
@@ -157,7 +153,6 @@ class Measures:
 
         Args:
             outputs: [n, ...].
-            targets: Those of the examples.
             output_mask, label_mask: bool, broadcastable to the outputs and to the scores of the classes; others are 0.
 
         Returns:
@@ -289,9 +284,7 @@ def round_metrics(plan: Plan, records: dict[str, np.ndarray], levels: Sequence[s
     """Summarise the records of a round's clients.
 
     Args:
-        plan: The clients of the round, their levels and steps.
         records: `{"loss", "gradient_norm", "finite"}`, each [cohort] in the order of the plan.
-        levels: Names of the levels of the mix.
     """
     finished = records["finite"] & (plan.steps > 0)
     # An ensemble client has one slot in the plan for each network that it trains.

@@ -36,11 +36,6 @@ class EvaluationSetup:
     """The models, the examples and the metrics of an evaluation.
 
     Attributes:
-        dataset: The examples.
-        partition: The examples of each client.
-        family: The models of all levels.
-        examples: The training split of the round.
-        measures: The metrics of the task.
         replicas: The replicas that share the work, and the number of batches or clients that each has in flight.
     """
 
@@ -110,8 +105,6 @@ class LevelPredictor:
     """The prediction model of one level; its functions are compiled once, on first use.
 
     Attributes:
-        setup: The parts of the evaluation.
-        level: Name of the level.
         members: Number of networks that predict, the first ones; by default those of the level.
     """
 
@@ -156,7 +149,6 @@ class LevelPredictor:
         """Run the statistics query of static batch normalisation with this level's activations: `{path: value}`.
 
         Args:
-            state: The state of a run.
             rows: int32 arrays of training examples, see `statistics_batches`; by default those of the recipe.
             rng: Shuffles them; by default the generator of the recipe's seed and the round.
         """
@@ -214,7 +206,6 @@ def statistics_batches(
     Args:
         examples: int32 arrays; one array for the pooled training set, or one per client. Batches do not
             cross arrays; the last batch of each may be short.
-        batch_size: Examples of a batch.
         rng: Shuffles each array unless None.
 
     Returns:
@@ -235,11 +226,8 @@ class StatisticsQuery:
     """The query for the statistics of static batch normalisation: one pass over the data, after training.
 
     Attributes:
-        model: Keras model of a level.
         grouped_model: A second one, which is changed to normalise groups of `batch_size` examples separately, so that
             many batches run as one.
-        examples: The training split, with its input.
-        batch_size: Examples of a batch.
         replicas: The replicas that share the work, and the number of calls that each has in flight.
     """
 
@@ -253,11 +241,6 @@ class StatisticsQuery:
         """Return the mean of the batch means and of the unbiased batch variances, in the order of `statistics_paths`.
 
         Every batch counts 1 (the cumulative average of the authors' code).
-
-        Args:
-            weights: Those of `variables.values(model)`.
-            full, short: The result of `statistics_batches`.
-            seed: Seed of the noise of inputs.
         """
         # Short batches as one padded matrix, with their lengths.
         lengths = np.array([len(rows) for rows in short], np.int32)
@@ -311,9 +294,6 @@ def batch_moments(model: keras.Model, values: tuple, examples: Examples, rows: t
     """Return the moments that a training step of a model on rows of the training split leaves.
 
     Args:
-        model: Keras model.
-        values: Its trainable and its other values.
-        examples: The training split.
         rows: int32 [batch].
         key: int32 [words], seed of the noise of the inputs.
     """
@@ -360,7 +340,6 @@ def sort_networks(state: State, networks: int, accuracy: Callable[[State], float
 
     Args:
         state: State of an ensemble whose networks are all merged.
-        networks: Number of networks.
         accuracy: Accuracy of the first network of a state.
 
     Reference: authors' code of SplitMix, which reverses the ascending order.

@@ -55,12 +55,6 @@ def similarities(first: Iterable[np.ndarray], second: Iterable[np.ndarray]) -> d
 def draw(path: Path, matrices: dict[str, np.ndarray], units: Sequence[str], labels: tuple[str, str]) -> None:
     """Draw the similarities into a PNG file, a panel for each measure.
 
-    Args:
-        path: The file.
-        matrices: Result of `similarities`.
-        units: Names of the units.
-        labels: Names of the two models.
-
     Raises:
         InputError: matplotlib is not installed.
     """

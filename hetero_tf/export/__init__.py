@@ -155,19 +155,12 @@ def compare(
     """Compare an exported model with the trained one by requests as a server sends them, and measure it.
 
     Args:
-        task: Task of the export.
-        reference: Logits of the Keras model, see `reference_logits`.
         predict: `(**inputs) -> outputs` of a signature of the exported model.
-        signature: Its name.
-        name: Name of the exported model, for the message.
         subject: The exported model in `export.json`.
         exact: Whether a large difference is an error; NaN always is.
 
     Returns:
         Entries of `export.json`; the difference is a share of the largest logit if that is above 1.
-
-    Raises:
-        InputError: The difference is too large.
     """
     test, start, differences = task.process.dataset.test.x, 0, []
     for logits in reference:

@@ -23,9 +23,6 @@ SENTENCES = {"text": "the <mask> of the year", "next_word": "the end of the"}
 def example_request(about: Mapping) -> dict[str, Any]:
     """Return the body of a predict request with one example.
 
-    Args:
-        about: Contents of `export.json`.
-
     Returns:
         {"signature_name", "instances": [example]}: a picture of a ring, a tone, a sentence, a row with the means of the
         training examples, or waves around these means.
@@ -86,9 +83,7 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
     """Return the text of the card.
 
     Args:
-        about: Contents of `export.json`.
         calls: Lines of Python that call the model inside the folder of the version.
-        notes: Sentences on the inputs of the model.
     """
     warnings = [entry["warning"] for entry in (about, *about["formats"].values()) if "warning" in entry]
     warning = "".join(f"**{escape_markdown(sentence)}**\n\n" for sentence in warnings)
@@ -201,11 +196,7 @@ def _tensors(specs):
 
 
 def front_matter(about: dict) -> str:
-    """Return the YAML block of a card, with the delimiters.
-
-    Args:
-        about: Contents of `export.json`.
-    """
+    """Return the YAML block of a card, with the delimiters."""
     kind, task = about["input"].get("kind"), about["task"]
     pipeline = PIPELINES.get((kind, task), PIPELINES.get((kind, None)))
     measured = {name: value for name, value in about["measured"].items() if name != "on" and value is not None}

@@ -224,13 +224,7 @@ def _drawing(model, draw):
 
 
 def build_local_step(task: ExportTask, level: str, is_portable: bool) -> LocalStep:
-    """Build the training steps of a client, which update the variables of a model.
-
-    Args:
-        task: Export task of the model that the level predicts with, see `LearningProcess.model`.
-        level: Level of the client.
-        is_portable: See `LocalStep`.
-    """
+    """Build the training steps of a client, which update the variables of a model."""
     process, model = task.process, task.model
     training_model = process.family.new_training_model(level, process.family.classes)
     variables_by_path = {variable.path: variable for variable in model.variables}

@@ -29,8 +29,6 @@ class NextWordTask(ExportTask):
     Attributes:
         KIND: Kind of the input in `export.json`.
         ID_SIGNATURES: Signatures for `token_ids` int32 [n, length]; the last one is portable.
-        classes: Number of words.
-        num_ids: Number of valid ids.
         segment: Number of words that the model reads at a time.
         special: Tokens that a text may contain; `<eos>`, if the vocabulary has it, ends a line.
     """
@@ -105,13 +103,7 @@ class NextWordTask(ExportTask):
     def serve_texts(
         self, texts: tf.Tensor, tokenizer: GraphTokenizer, names: tf.lookup.StaticHashTable
     ) -> dict[str, tf.Tensor]:
-        """Return "next_words" and "next_probabilities" [n, 5] of texts [n], most likely first, and "lengths" [n].
-
-        Args:
-            texts: Texts.
-            tokenizer: Splits the texts.
-            names: Lookup table id -> token.
-        """
+        """Return "next_words" and "next_probabilities" [n, 5] of texts [n], most likely first, and "lengths" [n]."""
         words, longest = split_words(texts, tokenizer, self.classes)
         lengths = tf.cast(words.row_lengths(), tf.int32)
         ids = tokenizer.encode(words).to_tensor(0, shape=tf.stack([words.nrows(), longest]))
@@ -283,7 +275,6 @@ def encode_masked(texts: tf.Tensor, tokenizer: GraphTokenizer, mask: int) -> tup
     """Return (ids int32 [n, longest], is_mask, lengths [n]) of texts [n], padded with -1 to at least one position.
 
     Args:
-        texts: Texts [n].
         tokenizer: Splits the texts as in training, but adds no `<eos>` to the end of a text.
         mask: Id of `<mask>`, which is the number of classes.
     """

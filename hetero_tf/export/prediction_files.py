@@ -113,11 +113,9 @@ class MapFolder:
 
     Args:
         folder: The folder; it is created, and files in it are replaced.
-        form: Form of the items of the model.
 
     Raises:
         InputError: `folder` is a file, or the model predicts no maps or more classes than a palette has.
-        DiskProblem: The folder cannot be created.
     """
 
     def __init__(self, folder: Path, form: ItemForm):

@@ -22,10 +22,7 @@ def write(folder: Path, model: keras.Model, endpoints: dict, tables: Collection)
     """Write a SavedModel that stores every variable once.
 
     Args:
-        folder: Folder to create.
-        model: Keras model that the endpoints call.
         endpoints: `{signature: (function, input specs)}`.
-        tables: Lookup tables that the endpoints use.
 
     Returns:
         `{signature: {"inputs": {name: {"dtype", "shape"}}, "outputs": likewise}}`; None in a shape means any size.
@@ -103,8 +100,6 @@ def write_warmup(folder: Path, signatures: dict[str, dict[str, tf.TensorSpec]], 
     """Write the files for TensorFlow Serving into the folder of a version.
 
     Args:
-        folder: Folder of the version.
-        signatures: See `blank_requests`.
         max_batch_size: Examples of one call of the model; None if requests must not be batched, since their rows may
             have different lengths.
     """

@@ -23,8 +23,6 @@ class ExportTask(abc.ABC):
     Attributes:
         CHECKED_EXAMPLES: Test examples in one request when outputs are compared with those of the Keras model.
         output_name: Name of the model's unchanged outputs in the results of a signature.
-        process: Process that trained the model.
-        model: The Keras model.
         fields: Fields of the data set.
     """
 
@@ -78,7 +76,6 @@ class ExportTask(abc.ABC):
 
         Args:
             predict: `(**inputs) -> outputs` of a signature.
-            signature: Its name.
         """
 
     @property

@@ -26,7 +26,6 @@ class Cluster:
 
     Attributes:
         addresses: `host:port` of each process, the same list in the same order everywhere.
-        index: Index of this process.
     """
 
     addresses: tuple[str, ...]
@@ -43,8 +42,6 @@ def read_cluster(workers: Sequence[str], worker: int | None, environment: Mappin
 
     Args:
         workers: Values of --workers, `host:port` of each process; empty: use TF_CONFIG.
-        worker: Value of --worker, the index of this process.
-        environment: The environment variables of the process.
 
     Raises:
         InputError: An address is invalid, or the index is out of range.
@@ -99,10 +96,6 @@ def parse_address(source: str, address: str) -> tuple[str, int]:
 
     Args:
         source: The flag or variable, for error messages.
-        address: The address.
-
-    Raises:
-        InputError: The address is invalid.
     """
     match = ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if match is None or not 0 < int(match[3]) < 2**16:
@@ -123,7 +116,6 @@ def connect(cluster: Cluster, patience: float = PATIENCE):
     """Wait until all processes of a cluster are connected and return their `tf.distribute` strategy.
 
     Args:
-        cluster: The processes.
         patience: Seconds to wait. The first worker then ends with code 1, since TensorFlow would wait for an hour.
 
     Raises:

@@ -78,8 +78,6 @@ def follow(read_data: Callable[[], Build], cluster: Cluster, console: Console) -
 
     Args:
         read_data: Reads the data of the recipe, and returns the function that builds its process.
-        cluster: A cluster that another process leads.
-        console: Prints progress.
 
     Raises:
         InputError: The leading process has another recipe, data set, version or number of threads.
@@ -138,11 +136,7 @@ def _end(channel, problem, code):
 
 @contextlib.contextmanager
 def detecting_lost_workers() -> Iterator[None]:
-    """Turn collective errors into WorkerLost.
-
-    Raises:
-        WorkerLost: Another process stopped or cannot be reached.
-    """
+    """Turn collective errors into WorkerLost."""
     try:
         yield
     except LOST_WORKER_ERRORS as error:
@@ -159,7 +153,6 @@ class WorkerRounds(SimulatedRounds):
     """Rounds of the process that leads a cluster: all processes make each call of the graph together.
 
     Attributes:
-        channel: Channel to the other processes.
         synced_state: The state that the other processes have too, as a list of at most one.
     """
 
@@ -203,10 +196,6 @@ class Channel:
     """Sends a message from the first process to all others.
 
     A sum over all processes transfers it: all but the sender add zeros, so the bits are preserved.
-
-    Args:
-        replicas: The replicas of all processes.
-        processes: Number of processes.
     """
 
     def __init__(self, replicas: Replicas, processes: int):
@@ -241,7 +230,6 @@ def pack(words: Mapping, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
     Args:
         words: JSON header, such as {"call": "evaluate", "levels": "all"}.
-        arrays: Arrays by name.
 
     Raises:
         MemoryProblem: The message is too long.

@@ -32,10 +32,8 @@ class ConversionSource:
     """Source of a conversion to another format.
 
     Attributes:
-        saved_model: Folder of the SavedModel.
         task: Export task, with the learning process and the Keras model that the function calls.
         function, specs: The signature `task.portable_signature` as a function for tf.function, and its input specs.
-        level: Level of the model.
         weights_sha256: Digest of the values of the model's variables.
     """
 

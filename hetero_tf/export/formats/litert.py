@@ -32,11 +32,7 @@ def convert(source: ConversionSource, path: Path) -> dict:
 
 
 def check_loops(model: Model) -> None:
-    """Reject a model with a loop over positions, since LiteRT supports arrays in loops only with fixed sizes.
-
-    Raises:
-        InputError: The model has a recurrent layer.
-    """
+    """Reject a model with a loop over positions, since LiteRT supports arrays in loops only with fixed sizes."""
     looping = [layer.name for layer in all_layers(model) if isinstance(layer, Recurrent)]
     if looping:
         raise InputError(
@@ -70,8 +66,6 @@ def write(content: bytes, path: Path, requests: dict[str, dict[str, np.ndarray]]
     """Write a file and run it in a child process, since a failure may abort the process of the interpreter.
 
     Args:
-        content: Bytes of the file.
-        path: The file.
         requests: `{input: array}` for each signature to run.
 
     Raises:

@@ -203,18 +203,10 @@ def compare_training(
 
     The largest batch size gets `STEPS` steps, every other size gets one.
 
-    Args:
-        source: Source of the file.
-        inputs: Input specs of a step, for each signature.
-        path: The file.
-
     Returns:
         The largest differences, as shares: of "loss" and "gradient_norm" over the steps, and of "weights" after them.
         "weights" are compared for the optimizer sgd only: others move entries without a gradient by rounding errors.
         "statistics" are those of one batch before the steps, if the model has static batch normalization.
-
-    Raises:
-        InputError: A difference is too large.
     """
     from ai_edge_litert.interpreter import Interpreter
 

@@ -102,9 +102,7 @@ class App:
         """Create the application.
 
         Args:
-            serving: Served versions.
             concurrency: Requests that are computed at the same time; others wait.
-            trusted_hosts: Hosts that requests may name.
             trusted_sites: `host` or `host:port` of further sites whose pages may send requests.
             say: Receives a message for each change of the versions.
         """
@@ -375,8 +373,6 @@ def describe_api(routes: Iterable[Route], levels: list[str], signatures: list[st
 
     Args:
         routes: Routes of the application; the docstring of an endpoint is its summary.
-        levels: Names of the served levels.
-        signatures: Names of their signatures.
     """
     parameters: dict[str, dict] = {
         "level": {"schema": {"type": "string", "enum": levels}},
@@ -423,9 +419,7 @@ def render_page(api: dict, address: str, level: str) -> str:
     """Return the page `/docs`.
 
     Args:
-        api: Result of `describe_api`.
         address: URL of the server, for the commands.
-        level: A served level.
     """
     model = f"{address}/v1/models/{quote(level)}"
     example = join_shell(["curl", f"{model}/example"]) + " | " + join_shell(["curl", "-d", "@-", f"{model}:predict"])

@@ -23,7 +23,6 @@ class ServerOptions:
     """Options of the server.
 
     Attributes:
-        host: Address to listen on.
         port: Port; 0 selects a free one.
         concurrency: Requests that are computed at the same time; others wait.
         versions: Version policy, see `VersionPolicy.parse`.
@@ -71,8 +70,6 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
 
     Args:
         folder: FOLDER of FOLDER/<level>/<version>/.
-        options: Options of the server.
-        say: Receives messages for the user.
         export: The command that makes exports, for the error message if there are none.
 
     Raises:
