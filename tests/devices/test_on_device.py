@@ -1,4 +1,4 @@
-"""Training on devices: `hetero_tf.devices.on_device` repeats the simulator's clients, and whole rounds of them."""
+"""Training on devices: `hetero_tf.devices.on_device` repeats the steps of the simulator's clients."""
 
 import functools
 import json
@@ -9,7 +9,7 @@ import programs
 import pytest
 import tiny
 from refusals import refusal
-from simulated import Simulated, round_by_devices
+from simulated import Simulated
 
 import hetero_tf
 from hetero_tf import export
@@ -96,14 +96,9 @@ def cnn():
     return exported("cnn")
 
 
-def everybody_plan(process):
-    """The plan of a round of all clients."""
-    return process.plan(0, cohort=range(len(process.partition.train)))
-
-
 def check_steps(process, state, versions):
     """A device's steps are those of the simulator's client of the same level."""
-    plan = everybody_plan(process)
+    plan = process.plan(0, cohort=range(len(process.partition.train)))
     for level, version in versions.items():
         slot = int(np.flatnonzero(plan.levels == process.recipe.levels.names.index(level))[0])
         client, local = Simulated(process, state, plan, slot, MOST_STEPS), on_device.LiteRTTrainer(version)
@@ -126,32 +121,9 @@ def test_steps_of_a_cnn_are_the_simulators(level):
     check_steps(*exported("cnn", level))
 
 
-def check_round(name, process, state, versions):
-    """A round of devices of all levels ends in the global values of the simulator, which cuts label axes."""
-    everybody, (recipe, overrides, *_) = everybody_plan(process), RECIPES[name]
-    of_levels = [everybody.clients[everybody.levels == level] for level in range(len(versions))]
-    plan = process.plan(0, cohort=[clients[0] for clients in of_levels] + [of_levels[-1][1]])
-    # Its steps as they are written: others round otherwise, and so many steps amplify that.
-    alike = load(recipe, (FIXED, *overrides, "engine=sequential"))
-    with tiny.eagerly():
-        wanted, _ = hetero_tf.learning_process(alike).run(state, [plan])
-    local = {level: on_device.LiteRTTrainer(version) for level, version in versions.items()}
-    actual = round_by_devices(process, state, plan, local)
-    moved = max(np.abs(wanted.weights[path] - state.weights[path]).max() for path in wanted.weights)
-    assert moved > 1e-3
-    for path, value in wanted.weights.items():
-        np.testing.assert_allclose(actual.weights[path], value, atol=1e-3 * moved, err_msg=path)
-
-
-@pytest.mark.long
-def test_a_round_of_devices_of_both_levels_is_the_simulators(cnn):
-    check_round("cnn", *cnn)
-
-
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) for name in list(RECIPES)[1:]])
-def test_steps_and_rounds_of_other_models_and_tasks_are_the_simulators(name):
+def test_steps_of_other_models_and_tasks_are_the_simulators(name):
     check_steps(*exported(name))
-    check_round(name, *exported(name))
 
 
 WITHOUT_TENSORFLOW = """
@@ -160,64 +132,52 @@ import json, sys
 import numpy as np
 
 # Importing a module that is None raises ImportError.
-sys.modules |= dict.fromkeys(("tensorflow", "keras", "tensorflow_datasets"))
+sys.modules |= dict.fromkeys(("tensorflow", "keras", "tensorflow_datasets", "pyarrow"))
 from hetero_tf.devices import on_device
 
-client = on_device.LiteRTTrainer(sys.argv[1])
+recipe, folder = sys.argv[1:]
+trainer = on_device.LiteRTTrainer(folder)
+loaded = [name for name in sys.modules if name.startswith("hetero_tf")]
 rng = np.random.default_rng(0)
 x, y = rng.integers(0, 256, (20, 8, 8, 2), np.uint8), rng.integers(0, 10, 20)
-before = client.pull()
-report = client.train(client.batches(x, y, 2, rng), 0.1, client.present(y), rng)
-after = client.pull()
-client.push(before)
-back = client.pull()
+before = trainer.pull()
+report = trainer.train(trainer.batches(x, y, 2, rng), 0.1, trainer.present(y), rng)
+after = trainer.pull()
+
+from hetero_tf.devices import machine
+from hetero_tf.devices.messages import Message, to_npy
+from hetero_tf.recipe import loads
+
+settings = machine.DeviceSettings(loads(recipe, "recipe.yaml"), None, 1, client=1, litert=folder)
+device = machine.build_device(settings)
+weights = {path: to_npy(value) for path, value in before.items()}
+response = device.respond("training", Message(weights, {"round": 0, "learning_rate": 0.05}))
 print(json.dumps({
     "steps": report.steps, "examples": report.examples, "loss": report.loss, "norm": report.gradient_norm,
-    "moved": all((before[path] != after[path]).any() for path in before),
-    "back": all((before[path] == back[path]).all() for path in before),
-    "logits": client.infer(image=x.astype("float32") / 255)["logits"].shape,
-    "loaded": [name for name in sys.modules if name.startswith("hetero_tf")],
+    "moved": all((before[path] != after[path]).any() for path in before), "loaded": loaded,
+    "logits": trainer.infer(image=x.astype("float32") / 255)["logits"].shape,
+    "client": device.respond("introduction", Message({}, {})).metadata["client"],
+    "response": response.metadata["loss"], "values": response.arrays.keys() == before.keys(),
 }))
 """
 
 
 def test_a_device_needs_no_tensorflow(cnn):
-    _, _, versions = cnn
-    done = programs.python(WITHOUT_TENSORFLOW, str(versions["c"]))
+    process, _, versions = cnn
+    done = programs.python(WITHOUT_TENSORFLOW, process.recipe.source, str(versions["c"]))
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
-    assert (report["steps"], report["examples"], report["logits"]) == (6, 40, [20, 10])
-    assert 0 < report["loss"] < 10 and report["norm"] > 0 and report["moved"] and report["back"]
-    assert report["loaded"] == [
+    assert (report["steps"], report["examples"], report["logits"], report["client"]) == (6, 40, [20, 10], 1)
+    assert 0 < report["loss"] < 10 and report["norm"] > 0 and report["moved"]
+    assert report["response"] > 0 and report["values"]
+    modules = (
         "hetero_tf.base",
         "hetero_tf.base.version",
         "hetero_tf",
         "hetero_tf.devices",
         "hetero_tf.devices.on_device",
-    ]
-
-
-FLEET_CLIENT = """
-import sys
-
-sys.modules |= dict.fromkeys(("tensorflow", "keras", "tensorflow_datasets", "pyarrow"))
-from hetero_tf.devices import machine
-from hetero_tf.devices.messages import Message, to_npy
-from hetero_tf.recipe import loads
-
-recipe, export = sys.argv[1:]
-device = machine.build_device(machine.DeviceSettings(loads(recipe, "recipe.yaml"), None, 1, client=1, litert=export))
-introduction = device.respond("introduction", Message({}, {}))
-weights = {path: to_npy(value) for path, value in device.trainer.pull().items()}
-report = device.respond("training", Message(weights, {"round": 0, "learning_rate": 0.05}))
-print(introduction.metadata["client"], report.metadata["loss"] > 0, report.arrays.keys() == weights.keys())
-"""
-
-
-def test_a_client_of_a_fleet_needs_no_tensorflow(cnn):
-    process, _, versions = cnn
-    done = programs.python(FLEET_CLIENT, process.recipe.source, str(versions["c"]))
-    assert done.stdout == "1 True True\n", done.stderr
+    )
+    assert report["loaded"] == list(modules)
 
 
 def test_push_resets_the_optimizer(cnn):
@@ -268,44 +228,50 @@ def test_a_file_infers_by_pushed_statistics_and_measures_them(cnn):
         local.statistics([], order)
 
 
-def test_device_refuses_invalid_inputs(cnn, tmp_path):
-    process, state, versions = cnn
-    local = on_device.LiteRTTrainer(versions["c"])
+def test_device_refuses_invalid_inputs(cnn):
+    local = on_device.LiteRTTrainer(cnn[2]["c"])
     weights = local.pull()
-    path = next(iter(weights))
-    for values, sentence in (
-        ({name: value for name, value in weights.items() if name != path}, f"Received: ['{path}'] in one of them only"),
-        (weights | {path: weights[path][..., :1]}, f"{path} {weights[path].shape}. Received: "),
-    ):
-        with pytest.raises(ValueError, match="`weights` must have") as refused:
-            local.push(values)
-        assert sentence in str(refused.value)
-    batch = {"image": np.zeros((3, 8, 8, 2), np.float32), "label": np.zeros(3, np.int32)}
-    with pytest.raises(ValueError, match=r"one of \[\(4, 1\), \(8, 1\)\]. Received: \(3, 1\)"):
-        local.train([batch], 0.1, np.ones(10, bool), None)
-    with pytest.raises(ValueError, match="at least one batch"):
-        local.train([], 0.1, np.ones(10, bool), None)
+    path, *others = weights
+    shape = weights[path].shape
+
+    def refused(action, *arguments):
+        return refusal(action, *arguments, kind=ValueError)
+
+    unmatched = refused(local.push, {name: weights[name] for name in others})
+    assert unmatched.startswith("`weights` must have") and f"Received: ['{path}'] in one of them only" in unmatched
+    assert f"{path} {shape}. Received: " in refused(local.push, weights | {path: weights[path][..., :1]})
     for value in (np.nan, np.inf, 1e39):
-        with pytest.raises(ValueError, match="must hold finite float32 numbers. Received: NaN or infinity"):
-            local.push(weights | {path: np.full(weights[path].shape, value)})
+        message = refused(local.push, weights | {path: np.full(shape, value)})
+        assert "must hold finite float32 numbers. Received: NaN or infinity" in message
     np.testing.assert_array_equal(local.pull()[path], weights[path])
     batch = {"image": np.zeros((4, 8, 8, 2), np.float32), "label": np.zeros(4, np.int32)}
+
+    def untrained(batches, rate=0.1):
+        return refused(local.train, batches, rate, np.ones(10, bool), None)
+
+    odd = {name: values[:3] for name, values in batch.items()}
+    assert "one of [(4, 1), (8, 1)]. Received: (3, 1)" in untrained([odd]) and "at least one batch" in untrained([])
     for rate in (np.nan, np.inf, 1e39, -0.1, True, "0.1"):
-        with pytest.raises(ValueError, match="`learning_rate` must "):
-            local.train([batch], rate, np.ones(10, bool), None)
-    with pytest.raises(ValueError, match="`image` must hold finite float32 numbers"):
-        local.train([batch | {"image": batch["image"] + np.float32(np.nan)}], 0.1, np.ones(10, bool), None)
+        assert "`learning_rate` must " in untrained([batch], rate)
+    infinite = batch | {"image": batch["image"] + np.float32(np.nan)}
+    assert "`image` must hold finite float32 numbers" in untrained([infinite])
     for label in (-1, 10):
-        with pytest.raises(ValueError, match=f"labels must be from 0 to 9. Received: labels from {label}"):
-            local.train([batch | {"label": np.full(4, label)}], 0.1, np.ones(10, bool), None)
-    with pytest.raises(ValueError, match="`y` must hold one target for each example. Received: 3 for 4 examples"):
-        next(local.batches(batch["image"], batch["label"][:3], 1, np.random.default_rng(0)))
-    (tmp_path / "export.json").write_text('{"formats": {}}')
-    with pytest.raises(ValueError, match="export it with --format litert_train"):
-        on_device.LiteRTTrainer(tmp_path)
-    (tmp_path / "export.json").write_text('{"formats": {"litert_train": {"training": {}}}, "level": "a"}')
-    with pytest.raises(ValueError, match="must be an export of this version of hetero_tf"):
-        on_device.LiteRTTrainer(tmp_path)
+        message = untrained([batch | {"label": np.full(4, label)}])
+        assert f"labels must be from 0 to 9. Received: labels from {label}" in message
+    unlabelled = refused(next, local.batches(batch["image"], batch["label"][:3], 1, np.random.default_rng(0)))
+    assert "`y` must hold one target for each example. Received: 3 for 4 examples" in unlabelled
+
+
+@pytest.mark.parametrize(
+    ("formats", "message"),
+    [
+        ("", "export it with --format litert_train"),
+        ('"litert_train": {"training": {}}', "must be an export of this version"),
+    ],
+)
+def test_other_exports_are_refused(tmp_path, formats, message):
+    (tmp_path / "export.json").write_text(f'{{"formats": {{{formats}}}, "level": "a"}}')
+    assert message in refusal(on_device.LiteRTTrainer, tmp_path, kind=ValueError)
 
 
 MEASURING = """
@@ -363,14 +329,19 @@ def test_file_with_other_training_steps_is_removed(cnn, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def reader(form="label", **settings):
+    """A trainer without a file, which reads batches."""
+    trainer = on_device.LiteRTTrainer.__new__(on_device.LiteRTTrainer)
+    targets = {"form": form, "dtype": "int32", "scaling": None}
+    image = {"augment": "crop_flip"}
+    trainer.settings = {"batch_size": 4, "shuffle": True, "classes": 5, "input": image, "targets": targets, **settings}
+    return trainer, np.random.default_rng(0)
+
+
 def test_a_device_reads_images_as_clients_do():
-    rng = np.random.default_rng(0)
-    client = on_device.LiteRTTrainer.__new__(on_device.LiteRTTrainer)
-    targets = {"form": "label", "dtype": "int32", "scaling": None}
-    client.settings = {"batch_size": 4, "shuffle": True, "classes": 5, "input": {"augment": "crop_flip"}}
-    client.settings["targets"] = targets
+    trainer, rng = reader()
     x = np.arange(1, 10, dtype=np.uint8)[:, None, None, None] * np.ones((1, 12, 12, 1), np.uint8)
-    batches = list(client.batches(x, np.arange(9), 2, rng))
+    batches = list(trainer.batches(x, np.arange(9), 2, rng))
     assert [len(batch["label"]) for batch in batches] == [4, 4, 1] * 2
     first, second = (np.concatenate([batch["label"] for batch in half]) for half in (batches[:3], batches[3:]))
     assert sorted(first) == sorted(second) == list(range(9)) and first.tolist() != second.tolist()
@@ -378,25 +349,22 @@ def test_a_device_reads_images_as_clients_do():
         for image, label in zip(batch["image"], batch["label"]):
             assert set(np.unique(image)) <= {np.float32(0), np.float32(label + 1) / 255} and image.max() > 0
     assert any((batch["image"] == 0).any() for batch in batches)
-    assert client.present(np.array([1, 3, 3])).tolist() == [False, True, False, True, False]
+    assert trainer.present(np.array([1, 3, 3])).tolist() == [False, True, False, True, False]
 
 
 def test_a_device_moves_label_maps_with_their_images():
-    client, rng = on_device.LiteRTTrainer.__new__(on_device.LiteRTTrainer), np.random.default_rng(0)
-    client.settings = {"batch_size": 4, "shuffle": True, "classes": 5, "input": {"augment": "crop_flip"}}
-    client.settings["targets"] = {"form": "label_map", "dtype": "int32", "scaling": None}
+    trainer, rng = reader("label_map")
     y = rng.integers(0, 5, (4, 12, 12))
-    (batch,) = client.batches(y[..., None].astype(np.uint8), y, 1, rng)
+    (batch,) = trainer.batches(y[..., None].astype(np.uint8), y, 1, rng)
     np.testing.assert_array_equal(np.rint(255 * batch["image"][..., 0]), batch["label"])
     assert not any((batch["label"] == one).all((1, 2)).any() for one in y)
 
 
 def test_a_device_hides_words_as_clients_do():
-    client = on_device.LiteRTTrainer.__new__(on_device.LiteRTTrainer)
     options = {"segment": 64, "mask_share": 0.15}
-    client.settings = {"batch_size": 2, "shuffle": False, "classes": 50, "input": options}
+    trainer, rng = reader(batch_size=2, shuffle=False, classes=50, input=options)
     x = np.random.default_rng(1).integers(0, 50, (3, 1000))
-    batches = list(client.batches(x, None, 1, np.random.default_rng(0)))
+    batches = list(trainer.batches(x, None, 1, rng))
     assert [batch["label"].shape for batch in batches] == [(2, 64)] * 15 + [(2, 40)] + [(1, 64)] * 15 + [(1, 40)]
     np.testing.assert_array_equal(np.concatenate([batch["label"] for batch in batches[:16]], 1), x[:2])
     hidden = np.concatenate([(batch["token_ids"] == 50).ravel() for batch in batches])

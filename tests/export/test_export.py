@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import exports
 import numpy as np
@@ -19,11 +18,9 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export
-from hetero_tf.base import picture_decoding
 from hetero_tf.base.errors import DiskProblem, InputError
-from hetero_tf.data.graph_tokenizer import GraphTokenizer, vocabulary_tables
+from hetero_tf.data.graph_tokenizer import vocabulary_tables
 from hetero_tf.export import positions, saved_model
-from hetero_tf.export.labelled import LabelledTask
 from hetero_tf.recipe import load
 from hetero_tf.run.data import load_data
 
@@ -150,11 +147,6 @@ def segment_logits(process, ids):
     return np.concatenate(pieces, 1)
 
 
-def test_vocabulary_is_an_asset_of_the_model(exported_text, text_process):
-    asset = (exported_text / "assets" / "vocabulary.txt").read_text()
-    assert tuple(asset.splitlines()) == text_process.dataset.vocabulary
-
-
 @pytest.mark.long
 def test_pixels_give_the_logits_of_the_evaluation(stranger_outputs, image_process, eager):
     state = perturbed_state(image_process)
@@ -200,23 +192,6 @@ def test_padding_does_not_affect_sentences(stranger_outputs, text_process):
     assert np.isnan(stranger_outputs["text/topk_probabilities"][2]).all()
 
 
-def test_signatures_have_the_stated_names_and_types(exported):
-    pixels, tokens = (tf.saved_model.load(str(folder)).signatures for folder in exported)
-    specs = {name: value.structured_input_signature[1] for name, value in {**tokens, **pixels}.items()}
-    assert specs["serving_default"]["image"] == tf.TensorSpec((None, 14, 14, 1), tf.float32, "image")
-    assert specs["serve_bytes"]["image_bytes"] == tf.TensorSpec((None,), tf.string, "image_bytes")
-    assert specs["serve_text"]["text"] == tf.TensorSpec((None,), tf.string, "text")
-    assert tokens["serving_default"].structured_input_signature[1]["token_ids"] == tf.TensorSpec(
-        (None, None), tf.int32, "token_ids"
-    )
-    outputs = {"logits", "probabilities", "class"}
-    assert set(pixels["serving_default"].structured_outputs) == outputs
-    assert set(pixels["serve_bytes"].structured_outputs) == outputs | {"class_name"}
-    assert set(tokens["serving_default"].structured_outputs) == {"logits"}
-    stranger_outputs = "is_mask lengths token_ids topk_probabilities topk_tokens"
-    assert " ".join(sorted(tokens["serve_text"].structured_outputs)) == stranger_outputs
-
-
 def test_export_json_describes_the_model(exported, image_process):
     folder = exported[0]
     about = json.loads((folder / "export.json").read_text())
@@ -229,9 +204,14 @@ def test_export_json_describes_the_model(exported, image_process):
     assert (about["recipe"], about["level"], about["round"], about["classes"]) == ("tiny_mnist", "a", 4, 10)
     assert about["class_names"] == list(NAMES)
     assert about["last"] == {"round": 0, "global_loss": None}
-    assert about["signatures"]["serve_bytes"]["inputs"] == {"image_bytes": {"dtype": "string", "shape": [None]}}
-    assert about["signatures"]["serve_uint8"]["inputs"] == {"image": {"dtype": "uint8", "shape": [None, 14, 14, 1]}}
-    assert about["signatures"]["serve_bytes"]["outputs"]["logits"] == {"dtype": "float32", "shape": [None, 10]}
+    signatures, outputs = about["signatures"], {"logits", "probabilities", "class"}
+    pixels = {"dtype": "float32", "shape": [None, 14, 14, 1]}
+    assert signatures["serving_default"]["inputs"] == {"image": pixels}
+    assert signatures["serve_bytes"]["inputs"] == {"image_bytes": {"dtype": "string", "shape": [None]}}
+    assert signatures["serve_uint8"]["inputs"] == {"image": {**pixels, "dtype": "uint8"}}
+    assert signatures["serve_bytes"]["outputs"]["logits"] == {"dtype": "float32", "shape": [None, 10]}
+    assert signatures["serving_default"]["outputs"].keys() == outputs
+    assert signatures["serve_bytes"]["outputs"].keys() == outputs | {"class_name"}
     assert about["input"]["normalised_by"] == {"mean": [0.1307], "std": [0.3081]}
     assert about["parameters"] == image_process.network(image_process.initialize()).count_params() - 2 * 8
     assert about["largest_difference_of_logits"] < 1e-5 and about["compared_test_examples"] == 100
@@ -242,7 +222,8 @@ def test_export_json_describes_the_model(exported, image_process):
     }
     assert about["files"] == digests and "saved_model.pb" in digests
     assert about["bytes"] == sum((folder / name).stat().st_size for name in digests)
-    assert "warning" not in json.loads((exported[1] / "export.json").read_text())
+    text = json.loads((exported[1] / "export.json").read_text())
+    assert "warning" not in text and "assets/vocabulary.txt" in text["files"]
     assert os.listdir(folder.parent) and not [name for name in os.listdir(folder.parent) if name.startswith(".")]
 
 
@@ -294,6 +275,8 @@ def test_narrow_level_is_exported(eager):
     logits = saved_model.load_runtime(version.folder)(image=pixels)["logits"]
     np.testing.assert_allclose(logits, expected, atol=1e-5)
     assert (version.about["level"], version.about["width"]) == ("b", 0.5)
+    # There is no graph that decodes pictures of two channels.
+    assert version.about["signatures"].keys() == {"serving_default", "serve_uint8"}
     metrics, _ = process.evaluate(state, levels="all")
     expected = {name: metrics[f"level_{name}_b"] for name in ("loss", "accuracy")}
     assert {name: version.about["measured"][name] for name in expected} == pytest.approx(expected, rel=1e-5)
@@ -330,24 +313,14 @@ def test_wrong_arguments_are_rejected_and_write_nothing(image_process, tmp_path,
         "`process.statistics(state, 'a')`: 0_2_norm/sbn/mean has shape (8,). Received: nothing"
     )
     assert refused(statistics, tmp_path / "x", level="b").endswith("mean has shape (4,). Received: (8,)")
+    infinite = {path: np.full_like(value, np.nan) for path, value in statistics.items()}
+    assert refused(infinite, tmp_path / "x") == (
+        "`statistics` must be finite. Received: NaN or infinite values in 0_2_norm/sbn/mean"
+    )
     assert os.listdir(tmp_path) == []
     levels = dataclasses.replace(image_process.recipe.levels, mix={"b": 1.0})
     with pytest.raises(InputError, match="must not be wider than the global model, level 'b'. Received: level='a'"):
         levels.resolve("a")
-
-
-@pytest.mark.parametrize("factor", [2, 10])
-def test_resizing_preserves_the_picture(factor):
-    """Area means undo an enlargement by whole factors; a smaller picture is enlarged by repeating pixels."""
-    original = np.random.default_rng(0).integers(0, 256, (6, 8, 1), np.uint8)
-    large = np.repeat(np.repeat(original, factor, 0), factor, 1)
-
-    def decoded(values, shape):
-        return picture_decoding.decode(tf.io.encode_png(values), shape).numpy()
-
-    np.testing.assert_allclose(decoded(large, (6, 8, 1)), original / 255, atol=1e-6)
-    grown = decoded(original, (6 * factor, 8 * factor, 1))
-    np.testing.assert_allclose(grown, large / 255, atol=1e-5)
 
 
 @pytest.fixture
@@ -363,65 +336,6 @@ def fake_saved_model(monkeypatch):
     monkeypatch.setattr(export, "compare", lambda *_: {"measured": {"on": "nothing"}})
 
 
-def test_versions_are_numbered_and_never_change(text_process, tmp_path, fake_saved_model):
-    state, folder = text_process.initialize(), tmp_path / "out"
-
-    def write(run, **options):
-        return export.export(text_process, state, {}, folder, {"run": run}, **options)[0]
-
-    assert write(1) == folder / "b" / "1" and write(2) == folder / "b" / "2"
-    assert write(7, version=7) == folder / "b" / "7" and write(8) == folder / "b" / "8"
-    assert refusal(write, 9, version=2) == (
-        f"{folder / 'b' / '2'}: already exists, and versions never change; choose another --export_version, or leave "
-        "it out for the next one"
-    )
-    assert write(10, level="e") == folder / "e" / "1"
-    runs = {path.parent.name: json.loads(path.read_text())["run"] for path in folder.glob("b/*/export.json")}
-    assert runs == {"1": 1, "2": 2, "7": 7, "8": 8}
-    assert sorted(os.listdir(folder)) == ["b", "e"] and sorted(os.listdir(folder / "b")) == ["1", "2", "7", "8"]
-
-
-def test_failed_export_leaves_no_files(text_process, tmp_path, monkeypatch, fake_saved_model):
-    state, folder = text_process.initialize(), tmp_path / "out"
-
-    def stop(source, target):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as full, pytest.raises(DiskProblem, match="could not name: No space left on device"):
-        full.setattr(os, "rename", stop)
-        export.export(text_process, state, {}, folder, {})
-    assert os.listdir(tmp_path) == []
-    export.export(text_process, state, {}, folder, {})
-    with monkeypatch.context() as full, pytest.raises(DiskProblem, match="could not name: No space left on device"):
-        full.setattr(os, "rename", stop)
-        export.export(text_process, state, {}, folder, {})
-    assert os.listdir(folder / "b") == ["1"]
-
-
-def test_number_of_another_program_is_skipped(text_process, tmp_path, monkeypatch, fake_saved_model):
-    state, rename = text_process.initialize(), os.rename
-
-    def slow(source, target):
-        other = Path(target)
-        if other.name == "1":
-            other.mkdir()
-            (other / "export.json").touch()
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", slow)
-    assert export.export(text_process, state, {}, tmp_path, {})[0].name == "2"
-
-
-def test_next_export_removes_draft_of_killed_one(text_process, tmp_path, fake_saved_model):
-    """Files of other programs, and the draft of a running program, are kept."""
-    level = tmp_path / "b"
-    mine = [".tmp-mine", f".tmp-version.{os.getppid()}", "notes"]
-    for name in (".tmp-version.4194999", *mine):
-        (level / name).mkdir(parents=True)
-    export.export(text_process, text_process.initialize(), {}, tmp_path, {})
-    assert sorted(os.listdir(level)) == sorted([*mine, "1"])
-
-
 def test_all_files_are_written_into_the_draft(text_process, tmp_path, monkeypatch, fake_saved_model):
     """This includes the temporary vocabulary file, which TensorFlow copies."""
     write, seen = saved_model.write, []
@@ -435,32 +349,6 @@ def test_all_files_are_written_into_the_draft(text_process, tmp_path, monkeypatc
     assert seen == [([f".tmp-version.{os.getpid()}"], ["vocabulary.txt"])]
     written = ["MODEL_CARD.md", "assets.extra", "export.json", "saved_model.pb"]
     assert sorted(os.listdir(tmp_path / "b" / "1")) == written
-
-
-def test_occupied_path_is_rejected_and_unchanged(text_process, tmp_path, fake_saved_model):
-    state = text_process.initialize()
-
-    def refuse(folder, **options):
-        return refusal(export.export, text_process, state, {}, folder, {}, **options)
-
-    (tmp_path / "afile").touch()
-    assert refuse(tmp_path / "afile") == f"{tmp_path / 'afile'}: exists and is not a folder; choose another folder"
-    (tmp_path / "b").touch()
-    assert refuse(tmp_path).startswith(f"{tmp_path / 'b'}: exists and is not a folder")
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "export.json").touch()
-    assert refuse(tmp_path / "old").startswith(
-        f"{tmp_path / 'old'}: holds an export of hetero_tf 0.1, which has one level"
-    )
-    assert sorted(os.listdir(tmp_path)) == ["afile", "b", "old"]
-
-
-def test_statistics_that_are_not_finite_are_not_exported(image_process, tmp_path, eager):
-    state = image_process.initialize()
-    statistics = {path: np.full_like(value, np.nan) for path, value in image_process.statistics(state).items()}
-    assert refusal(export.export, image_process, state, statistics, tmp_path / "x", {}) == (
-        "`statistics` must be finite. Received: NaN or infinite values in 0_2_norm/sbn/mean"
-    )
 
 
 def test_full_disk_during_save_is_reported(text_process, tmp_path, monkeypatch):
@@ -489,37 +377,3 @@ def test_without_vocabulary_only_token_ids_are_accepted(text_process):
     endpoints, tables = task.endpoints(None)
     assert set(endpoints) == {"serving_default", "serve_segment"} and tables == ()
     assert "token_ids=[[0, 1, 50]]" in task.calls(endpoints)
-
-
-def test_words_are_split_as_in_training(tmp_path):
-    numbers, _ = vocabulary_tables(("<ukn>", "<eos>", "é", "b"), tmp_path)
-    ends_lines = GraphTokenizer("words", numbers, (), 0, ("<eos>",))
-    spaces = [chr(code) for code in range(0x3100) if chr(code).isspace() and chr(code) != "\n"]
-    assert len(spaces) > 20
-    lines = [f"{space}é{space}{space}b {space}c" for space in spaces]
-    ids, hidden, lengths = positions.encode_masked(tf.constant(lines), ends_lines, 4)
-    assert ids.numpy().tolist() == [[2, 3, 0]] * len(lines) and not hidden.numpy().any()
-    ids, hidden, lengths = positions.encode_masked(tf.constant(["b\r\nb\n<mask>", "b"]), ends_lines, 4)
-    assert ids.numpy().tolist() == [[3, 1, 3, 1, 4], [3, -1, -1, -1, -1]]
-    assert hidden.numpy().tolist() == [[False] * 4 + [True], [False] * 5] and lengths.numpy().tolist() == [5, 1]
-    assert positions.encode_masked(tf.constant(["b\nb"]), GraphTokenizer("words", numbers, (), 0), 4)[
-        0
-    ].numpy().tolist() == [[3, 3]]
-
-
-@pytest.mark.parametrize("written", ["b<mask>.", "<MASK>", " <Mask> "])
-def test_mask_is_recognized_next_to_a_word_and_in_capitals(tmp_path, written):
-    numbers, _ = vocabulary_tables(("<ukn>", "b", "."), tmp_path)
-    ids, hidden, _ = positions.encode_masked(tf.constant([written]), GraphTokenizer("words", numbers, (), 0), 3)
-    assert ids.numpy().tolist() == [[1, 3, 2]] if "b" in written else [[3]]
-    assert hidden.numpy().sum() == 1
-
-
-def test_images_of_two_channels_have_no_bytes_signature(image_process):
-    dataset = image_process.dataset
-    train, test = (dataclasses.replace(split, x=np.repeat(split.x, 2, 3)) for split in (dataset.train, dataset.test))
-    process = dataclasses.replace(image_process, dataset=dataclasses.replace(dataset, train=train, test=test))
-    task = LabelledTask(process, process.family.predictor("a"))
-    endpoints, _ = task.endpoints(None)
-    assert set(endpoints) == {"serving_default", "serve_uint8"}
-    assert "image=tf.zeros([1, 14, 14, 2])" in task.calls(endpoints)

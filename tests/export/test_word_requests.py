@@ -179,3 +179,27 @@ def test_prediction_for_a_text_is_that_of_its_tokens(tokenizer):
     values = [value for (value,) in prediction.fields.values()]
     assert values[::2] == [vocabulary[index] for index in best.indices]
     np.testing.assert_allclose(values[1::2], best.values.numpy(), rtol=1e-4)
+
+
+def test_lines_are_split_at_every_white_space(tmp_path):
+    numbers, _ = vocabulary_tables(("<ukn>", "<eos>", "é", "b"), tmp_path)
+    spaces = [chr(code) for code in range(0x3100) if chr(code).isspace() and chr(code) != "\n"]
+    lines = [f"{space}é{space}{space}b {space}c" for space in spaces]
+    assert len(lines) > 20 and encode(numbers, lines, 4) == [[2, 3, 0]] * len(lines)
+    assert encode(numbers, ["b\r\nb\n<mask>", "b"], 4) == [[3, 1, 3, 1, 4], [3, -1, -1, -1, -1]]
+
+
+@pytest.mark.parametrize(("text", "ids"), [("b<mask>.", [1, 3, 2]), ("<MASK>", [3]), (" <Mask> ", [3])])
+def test_mask_is_recognized_next_to_a_word_and_in_capitals(tmp_path, text, ids):
+    numbers, _ = vocabulary_tables(("<ukn>", "b", "."), tmp_path)
+    assert encode(numbers, [text], 3) == [ids]
+
+
+def encode(numbers, texts, mask):
+    """The ids of texts, whose lines end in `<eos>` if the vocabulary has it."""
+    special = ("<eos>",) if mask == 4 else ()
+    ids, is_mask, _ = positions.encode_masked(
+        tf.constant(texts), GraphTokenizer("words", numbers, (), 0, special), mask
+    )
+    np.testing.assert_array_equal(is_mask, ids == mask)
+    return ids.numpy().tolist()

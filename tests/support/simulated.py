@@ -1,4 +1,4 @@
-"""Inputs of a device that repeats a client of the simulator (cut, batches, draws), and a round by devices."""
+"""Inputs of a device that repeats a client of the simulator: its cut, batches and draws."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,13 +8,10 @@ from hetero_tf.data.inputs import all_labels
 from hetero_tf.data.inputs.images import crop_flip
 from hetero_tf.layers.dropout import STEPS, Dropout
 from hetero_tf.models import global_layout
-from hetero_tf.models.state import concat_values
 from hetero_tf.models.variables import all_layers
 from hetero_tf.planning.packing import BlockPlan
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.block_training import RoundScalars, train_block
-from hetero_tf.rounds.merge import axis_mask, coverage, merge_updates
-from hetero_tf.rounds.submodel_cut import merged_coordinates
 
 
 class Simulated:
@@ -123,23 +120,3 @@ def _draws(routed, key, inputs):
     for layer in layers:
         del layer.draws
     return [(draws.numpy() / STEPS).astype(np.float32) for draws in draws_by_layer]
-
-
-def round_by_devices(process, state, plan, devices):
-    """The state after a round whose clients are trained by devices, `{level: device.Client}`."""
-    setup, layout, total, merged = process.setup, process.state_layout, 0.0, []
-    for slot in range(len(plan.clients)):
-        client = Simulated(process, state, plan, slot)
-        device = devices[client.level]
-        device.push(client.cut())
-        device.train(client.batches(), client.learning_rate, client.present, np.random.default_rng(0))
-        pulled = device.pull()
-        merged.append(merged_coordinates(client.coordinates, tf.constant(client.present)))
-        row = concat_values([pulled[path] for path in client.paths])
-        total += client.submodel.cut.scatter_sum(row[None], merged[-1:])
-    cut, dtype = setup.layout.cut, setup.layout.dtype
-    masks = {axis: tf.stack([axis_mask(axis, coordinates, dtype) for coordinates in merged]) for axis in cut.distinct}
-    counts = [tf.ones([len(plan.clients)])] * len(cut.shapes)
-    covered = coverage(cut, masks, counts, setup.layout.zeros_count)
-    after = merge_updates(setup, layout.pack(layout.values_of(state)), total, covered)
-    return layout.state_of(state.round + 1, layout.unpack(after))
