@@ -17,7 +17,7 @@ import hetero_tf
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.devices.device_rounds import Selection, deployed
-from hetero_tf.devices.messages import Message, Refused, parse_member, to_npy
+from hetero_tf.devices.messages import Message, to_npy
 from hetero_tf.recipe import load, loads
 from hetero_tf.run import calls, experiment
 from hetero_tf.run.checkpoint import open_newest
@@ -220,10 +220,3 @@ def test_plans_of_devices_do_not_grow_with_the_examples_that_they_claim(process)
     fleet = LeavingFleet(process, devices_of(process), claims=dict.fromkeys(range(CLIENTS), 10**9))
     plan = deployed(process, fleet, Selection(max_examples=10**9)).plan(0)
     assert sum(array.nbytes for array in plan.arrays().values()) < 1000 and plan.steps.max() >= 10**8
-
-
-@pytest.mark.parametrize("client", [True, 1.0, "1", 10**5000], ids=["bool", "float", "text", "huge"])
-def test_the_number_of_a_client_is_a_whole_number(process, client):
-    metadata = HonestDevice(process, 1).respond("introduction", Message()).metadata
-    with pytest.raises(Refused, match="client must be 1, the number of its key. Received: "):
-        parse_member({**metadata, "client": client}, 1, process.recipe, 10)

@@ -12,6 +12,8 @@ LABELS = np.array([1, 5])
 THREE_UNITS = tiny.DENSE.replace("    - Dense", "    - [Dense: {units: !w 6}, ReLU]\n    - Dense")
 PEERS = ("client.stages={name: blockwise, peers: true}", "levels.mix=a1", "levels.budgets={a: 2}")
 PEERS += ("client.coupling={name: mutual, ramp: null, weight: 1}",)
+MEMORIES = ("client.correction", "round.server")
+NORM = "model.layers=[[Dense: {units: !w 8}, Norm: {kind: sbn}, ReLU], Dense: {units: !classes}]"
 CHANNELS, HALF, CLASSES = np.arange(8), np.arange(4), np.arange(tiny.CLASSES)
 
 
@@ -72,19 +74,24 @@ def test_coverage_is_the_sum_of_the_weights_of_the_devices_with_an_entry():
 
 
 @pytest.mark.parametrize(
-    ("overrides", "key"),
+    ("key", "overrides"),
     [
-        (("round.selection={name: power_of_choice, candidates: 4}",), "round.selection"),
-        (("levels.widths={a: 1, b: 1, c: 1}", "levels.members={a: 2, b: 1, c: 1}"), "levels.members"),
-        (("levels.widths={a: 1, b: 1, c: 1}", "round.mask=fiarse", "levels.entries={b: 0.5}"), "round.mask"),
-        (
-            ("client.correction={name: dynamic, alpha: 0.1}", "round.server={name: dynamic, alpha: 0.1}"),
-            "client.correction: dynamic",
-        ),
-        (PEERS, "client.stages: blockwise"),
+        ("round.selection", ("round.selection={name: power_of_choice, candidates: 4}",)),
+        ("levels.members", ("levels.widths={a: 1, b: 1, c: 1}", "levels.members={a: 2, b: 1, c: 1}")),
+        ("round.mask", ("levels.widths={a: 1, b: 1, c: 1}", "round.mask=fiarse", "levels.entries={b: 0.5}")),
+        ("client.correction: dynamic", tuple(f"{key}={{name: dynamic, alpha: 0.1}}" for key in MEMORIES)),
+        ("client.stages: blockwise", PEERS),
+        ("levels.assignment: dynamic", ("levels.assignment=dynamic",)),
+        ("evaluate.statistics: pooled", ("evaluate.statistics=pooled", NORM)),
+        ("fleet", ("fleet=uniform",)),
+        ("round.personal", ("round.personal=['0']",)),
+        ("precision: float64", ("precision=float64",)),
+        ("evaluate.levels: all", ("evaluate.levels=all",)),
+        ("evaluate.fine_tune.epochs", ("evaluate.fine_tune.epochs=1",)),
+        ("evaluate.best: local_accuracy", ("evaluate.best=local_accuracy",)),
     ],
 )
-def test_methods_that_store_state_on_devices_are_refused(overrides, key):
+def test_unsupported_recipes_are_refused_with_their_key(key, overrides):
     process = tiny.process(THREE_UNITS, *FIXED, "evaluate.statistics=clients", *overrides)
     message = refusal(check_deployable, process)
     assert "cannot be deployed on devices" in message and message.endswith(f"Received: {key}")
