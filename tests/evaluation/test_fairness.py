@@ -32,27 +32,7 @@ def test_clients_without_test_examples_are_left_out_and_others_have_levels():
     assert tests.owners.tolist() == [0, 0, 1, 1, 1]
     assert {name: positions.tolist() for name, positions in tests.levels.items()} == {"a": [1], "b": [0]}
     assert {tests.clients.dtype, tests.counts.dtype, tests.owners.dtype} == {np.dtype(np.int32)}
-    assert build_client_tests([2, 0, 3, 0]).levels == {}
-
-
-class Whole(ClientExamples):
-    """Shares that refuse iteration: a loop over a million clients takes seconds."""
-
-    def __getitem__(self, client):
-        raise AssertionError(f"client {client} was visited alone")
-
-    def __iter__(self):
-        return iter([self[0]])
-
-
-def test_client_tests_have_examples_and_labels_of_each_client_without_a_loop():
-    mask = np.asarray([[True, True], [False, True], [True, False]])
-    test = Whole.from_sizes(np.asarray([5, 6, 7], np.int32), [1, 0, 2])
-    with pytest.raises(AssertionError, match="client 0 was visited alone"):
-        list(test)
-    tests = client_tests(test, mask)
-    assert tests.examples.tolist() == [5, 6, 7]
-    assert tests.label_mask is mask and tests.clients[tests.owners].tolist() == [0, 2, 2]
+    assert build_client_tests([2, 0, 3, 0]).levels == {} and tests.examples.tolist() == list(range(5))
 
 
 def test_every_client_counts_once_for_any_number_of_examples():

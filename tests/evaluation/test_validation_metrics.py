@@ -12,7 +12,6 @@ from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.data.partitions import splitting
-from hetero_tf.runs import checkpoints
 
 pytestmark = pytest.mark.usefixtures("eager")
 train_stub = runs.train_stub
@@ -115,35 +114,6 @@ def test_run_resumes_only_with_its_selection_metric(train_stub, tmp_path):
         f"{tmp_path / 'open'}: its best round is chosen by validation_accuracy; set evaluate.best to it, "
         "or choose another folder by --run_dir. Received: global_accuracy"
     )
-
-
-def as_before(text):
-    """A resolved recipe in the format of versions without validation."""
-    for added in (", levels: global, members: first, best: null", ", held_out: 0.0"):
-        assert added in text
-        text = text.replace(added, ", best: global_accuracy" if "best" in added else "")
-    return text
-
-
-def test_run_from_before_validation_resumes(train_stub, tmp_path):
-    train_stub(tmp_path, programs.RECIPE, "rounds=2")
-    for folder in ("checkpoints", "best"):
-        checkpoint = checkpoints.load_newest(tmp_path / folder)
-        info = {**checkpoint.info, "recipe": as_before(checkpoint.info["recipe"])}
-        checkpoints.save(tmp_path / folder, checkpoint.round, checkpoint.arrays, info, keep=1)
-    info["best_seal"] = checkpoints.load_newest(tmp_path / "best").digest
-    checkpoint = checkpoints.load_newest(tmp_path / "checkpoints")
-    checkpoints.save(
-        tmp_path / "checkpoints",
-        checkpoint.round,
-        checkpoint.arrays,
-        {**checkpoint.info, "best_seal": info["best_seal"]},
-        keep=1,
-    )
-    (tmp_path / "recipe.yaml").write_text(as_before((tmp_path / "recipe.yaml").read_text()))
-    summary, output = train_stub(tmp_path, programs.RECIPE, "rounds=3", "evaluate.levels=all")
-    assert output.count("note:") == output.count("note: local_*") and "resumed" in output and summary["rounds"] == 3
-    assert [row["round"] for row in runs.rows(tmp_path)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

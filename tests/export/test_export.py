@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import exports
 import numpy as np
@@ -20,7 +21,10 @@ import hetero_tf
 from hetero_tf import export
 from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.data.graph_tokenizer import vocabulary_tables
-from hetero_tf.export import positions, saved_model
+from hetero_tf.data.inputs import images
+from hetero_tf.export import compare, positions, saved_model, task_of
+from hetero_tf.export.labelled import LabelledTask
+from hetero_tf.export.positions import MaskedTextTask, NextWordTask
 from hetero_tf.recipe import load
 from hetero_tf.run.data import load_data
 
@@ -377,3 +381,54 @@ def test_without_vocabulary_only_token_ids_are_accepted(text_process):
     endpoints, tables = task.endpoints(None)
     assert set(endpoints) == {"serving_default", "serve_segment"} and tables == ()
     assert "token_ids=[[0, 1, 50]]" in task.calls(endpoints)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "expected"),
+    [(exports.IMAGES, LabelledTask), (exports.TEXT, MaskedTextTask), (("tiny/wikitext2_lstm",), NextWordTask)],
+)
+def test_the_input_or_the_kind_of_data_determines_the_task(recipe, expected):
+    assert type(task_of(exports.process(*recipe), None)) is expected
+
+
+def test_an_input_of_a_plugin_can_have_another_task(monkeypatch):
+    class Task(LabelledTask):
+        pass
+
+    monkeypatch.setattr(images, "export_task", Task, raising=False)
+    process = exports.process(*exports.IMAGES)
+    task = task_of(process, "model")
+    assert type(task) is Task and (task.process, task.model) == (process, "model")
+
+
+LOGITS = np.asarray([[0.0, 1.0], [2.0, -20.0], [3.0, 4.0]])
+
+
+def difference_of(difference, exact):
+    """Compare outputs whose last logit differs, in batches of two examples and of one."""
+    outputs = LOGITS + [[0, 0], [0, 0], [0, difference]]
+    dataset = SimpleNamespace(test=SimpleNamespace(x=np.arange(3)))
+    task = SimpleNamespace(
+        process=SimpleNamespace(dataset=dataset),
+        request=lambda examples, signature: {"rows": examples},
+        outputs_of=lambda outputs: outputs,
+        measure=lambda predict, signature: {"loss": 1.0},
+    )
+    reference = [LOGITS[:2], LOGITS[2:]]
+    entry = compare(task, reference, lambda rows: outputs[rows], "serve", "model.onnx", exact=exact)
+    assert entry["measured"] == {"loss": 1.0, "on": "the whole test set, by these files"}
+    assert entry["compared_test_examples"] == 3
+    return entry["largest_difference_of_logits"]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_difference_is_a_share_of_the_largest_logit_and_nan_is_refused(exact):
+    assert difference_of(1e-3, exact) == pytest.approx(1e-3 / 20)
+    with pytest.raises(InputError, match="^model.onnx: outputs differ from .* Received: nan$"):
+        difference_of(np.nan, exact)
+
+
+def test_only_inexact_formats_may_differ():
+    assert difference_of(1.0, exact=False) == pytest.approx(0.05)
+    with pytest.raises(InputError, match="must be at most 0.0001 of the largest one. Received: 0.05$"):
+        difference_of(1.0, exact=True)
