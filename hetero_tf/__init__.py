@@ -80,7 +80,7 @@ def load_run(
         InputError: The folder has no run or no complete state, the state belongs to another run, or the data differ.
     """
     _check_keras()
-    from hetero_tf.run import load_run as opened
+    from hetero_tf.run import experiment as opened
 
     return opened.load_run(path, state, data_dir, threads)
 

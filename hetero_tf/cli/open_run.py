@@ -64,7 +64,7 @@ def register_plugins(flags: FlagValues) -> None:
 
 def open_run(recipe: Recipe, flags: FlagValues, console: Console) -> "tuple[LearningProcess, LoadedState]":
     """Return the learning process of a run folder, and the state of --state."""
-    from hetero_tf.run.load_run import open_state
+    from hetero_tf.run.experiment import open_state
 
     return open_state(recipe, build_settings(recipe, flags), flags.state, console.say)
 
@@ -73,7 +73,7 @@ def open_without_data(
     recipe: Recipe, flags: FlagValues, levels: Sequence[str], console: Console
 ) -> "tuple[LearningProcess, LoadedState] | str":
     """Open a run folder like `open_run`, but without data; if `levels` need the data, return the reason."""
-    from hetero_tf.run.load_run import open_state
+    from hetero_tf.run.experiment import open_state
     from hetero_tf.runs.run_folder import RunFolder
 
     run = RunFolder(flags.run_dir)

@@ -34,8 +34,7 @@ from hetero_tf.models.variables import queried
 from hetero_tf.planning.plan import DevicePlan, Plan, plan_devices
 from hetero_tf.planning.selection import pool_of, select_cohort
 from hetero_tf.rounds.merge import is_finite, merge_updates
-from hetero_tf.run.failure import FAILURE, OVERFLOW, RoundFailure
-from hetero_tf.run.federation import Federation
+from hetero_tf.run.federation import FAILURE, OVERFLOW, Federation, RoundFailure
 from hetero_tf.run.learning_process import LearningProcess
 
 

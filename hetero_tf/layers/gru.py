@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.constraints import Size
-from hetero_tf.layers.recurrent_base import Recurrent
+from hetero_tf.layers.lstm import Recurrent
 from hetero_tf.layers.stacked.forms import leading_shape
 
 

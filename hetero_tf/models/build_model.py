@@ -110,7 +110,7 @@ def _freeze(model, layers):
 def _check_outputs(model, built, rank, classes):
     """Refuse a model that does not end in logits; `rank`: 1 for a vector of each example, 2 for text, 3 for a map."""
     for output in built.outputs:
-        # `recipe.shapes` knows neither the layers of plug-ins nor stages that skip units.
+        # `recipe.geometry` knows neither the layers of plug-ins nor stages that skip units.
         if len(output.shape) != rank + 1 or output.shape[-1] != classes:
             is_map = rank == 1 and len(output.shape) == 4
             advice = "; put the pooling into the last unit: [GlobalAveragePooling2D, Dense: ...]" if is_map else ""

@@ -13,8 +13,7 @@ import keras
 from hetero_tf.base.errors import InputError
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.build_model import seeded
-from hetero_tf.models.probing import has_embedding
-from hetero_tf.models.requirements import check_structure, check_training
+from hetero_tf.models.requirements import check_structure, check_training, has_embedding
 from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.model import LayerSpec
 

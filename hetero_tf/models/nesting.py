@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.models.probing import call, draw_examples, draw_values, initial_values, with_statistics
+from hetero_tf.models.requirements import call, draw_examples, draw_values, initial_values, with_statistics
 from hetero_tf.models.variables import all_layers
 
 # Their statistics depend on the number of channels, which is part of HeteroFL's cut; the comparison leaves them out.

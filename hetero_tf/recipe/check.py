@@ -1,4 +1,7 @@
-"""Builds the schema dataclasses from plain values, and checks keys, types, ranges and plug-ins."""
+"""Builds the schema dataclasses from plain values, and checks keys, types, ranges, plug-ins and layers.
+
+Units, repeats and settings of `model.layers` become named LayerSpecs.
+"""
 
 import dataclasses
 import re
@@ -6,11 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from hetero_tf.base import registry
-from hetero_tf.base.constraints import Option, Plugin, inline_plugin, keys
+from hetero_tf.base.constraints import Constraint, Option, Plugin, inline_plugin, keys
 from hetero_tf.base.errors import did_you_mean
-from hetero_tf.recipe.layers import build_model
-from hetero_tf.recipe.model import Model
-from hetero_tf.recipe.nodes import ErrorList, InvalidValue, format_value
+from hetero_tf.base.registry import snake_case
+from hetero_tf.recipe import layer_table
+from hetero_tf.recipe.model import Classes, CustomModelKey, LayerSpec, Model, Width
+from hetero_tf.recipe.nodes import ErrorList, InvalidValue, Setting, format_value
 from hetero_tf.recipe.schema import LEVEL, MIX, SCENARIOS, Device, Fleet, Levels, Recipe
 from hetero_tf.recipe.values import check_mapping, convert, lacks
 
@@ -165,6 +169,196 @@ def _fleet(value, path):
         fleet = _section(Fleet, value, path)
     errors.raise_all()
     return dataclasses.replace(fleet, devices=devices)
+
+
+MOST_LAYERS = 1000
+MOST_SETTINGS = 100
+_REPEAT = ("times", "layer", "first", "same_initial_values")
+_TIMES = Constraint("int", low=0, high=MOST_LAYERS)
+_VALUES = (str, int, float, bool, Width, Classes, type(None))
+
+
+def build_model(value: dict | CustomModelKey, path: tuple) -> Model:
+    """Build the `Model` of a recipe.
+
+    Args:
+        value: Plain value of the key `model`, or its placeholder for a custom model.
+        path: Its path, for error messages.
+
+    Raises:
+        InvalidValue, InvalidValues: Layers, arguments or settings are invalid.
+    """
+    if isinstance(value, CustomModelKey):
+        return Model(layers=(), initial_weights=_key("initial_weights", value.initial_weights, path))
+    known, others = keys(Model), {}
+    errors = check_mapping(value, path, tuple(known))
+    with errors:
+        specs, settings = _layers(value, path)
+    for name in known.keys() & value.keys() - {"settings", "layers"}:
+        with errors:
+            others[name] = _key(name, value[name], path)
+    errors.raise_all()
+    return Model(layers=specs, settings=settings, **others)
+
+
+def _layers(value, path):
+    """Return the LayerSpecs and the settings of a model."""
+    if not isinstance(value.get("layers"), list) or not value["layers"]:
+        raise InvalidValue(
+            (*path, "layers"), f"must be a list of at least one layer. Received: {format_value(value.get('layers'))}"
+        )
+    settings, errors = _settings(value.get("settings"), (*path, "settings")), ErrorList()
+    used: set[str] = set()
+    specs = _specs(_resolve(value["layers"], (*path, "layers"), settings, used), (*path, "layers"))
+    for name in filter(lambda name: name not in used, settings):
+        text = f"no layer uses it; refer to it as `!setting {name}` or leave it out"
+        errors.append(InvalidValue((*path, "settings", name), text, at_key=True))
+    errors.raise_all()
+    return specs, settings
+
+
+def _key(name, value, path):
+    return convert(value, keys(Model)[name].constraint, (*path, name))
+
+
+def _specs(items, path):
+    """Return the LayerSpecs of all items."""
+    specs, exits, errors = [], 0, ErrorList()
+    for index, item in enumerate(items):
+        item_path, exit = (*path, index), None
+        if isinstance(item, dict) and list(item) == ["Exit"]:
+            item, item_path = item["Exit"], (*item_path, "Exit")
+            exit = exits = exits + 1
+        with errors:
+            if exit and not isinstance(item, list):
+                text = f"must be a list of layers that ends in logits. Received: {format_value(item)}"
+                raise InvalidValue(item_path, text)
+            specs += _item_specs(item, index, exit, item_path)
+        if len(specs) > MOST_LAYERS:
+            raise InvalidValue(
+                item_path, f"too many layers; at most {MOST_LAYERS} are allowed. Received: {len(specs)} up to here"
+            )
+    errors.raise_all()
+    return tuple(specs)
+
+
+def _item_specs(item, index, exit, path):
+    """Yield the LayerSpecs of one item."""
+    for kind, args, unit, position, first, layer_path in _units(item, str(index), path):
+        name, starts_as = f"{unit}_{position}_{snake_case(kind)}", first and f"{first}_0_{snake_case(kind)}"
+        yield LayerSpec(kind=kind, args=args, name=name, unit=unit, exit=exit, starts_as=starts_as, path=layer_path)
+
+
+def _settings(value, path):
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or len(value) > MOST_SETTINGS:
+        raise InvalidValue(
+            path, f"must be a mapping of at most {MOST_SETTINGS} names to values. Received: {format_value(value)}"
+        )
+    for name, setting in value.items():
+        parts = setting if isinstance(setting, list) else [setting]
+        if not all(isinstance(part, _VALUES) for part in parts):
+            raise InvalidValue(
+                (*path, name), f"must be a single value or a list of values. Received: {format_value(setting)}"
+            )
+    return {name: tuple(setting) if isinstance(setting, list) else setting for name, setting in value.items()}
+
+
+def _units(item, unit, path):
+    """Yield the layers of one item as (kind, args, unit, position, unit that shares its initial values, path)."""
+    if isinstance(item, dict) and list(item) == ["Repeat"]:
+        yield from _copies(item["Repeat"], unit, (*path, "Repeat"))
+        return
+    parts = item if isinstance(item, list) else [item]
+    if not parts:
+        raise InvalidValue(path, "empty unit; list at least one layer")
+    errors = ErrorList()
+    for position, part in enumerate(parts):
+        layer_path = (*path, position) if isinstance(item, list) else path
+        with errors:
+            kind, args, layer_path = _layer(part, layer_path)
+            yield kind, _arguments(kind, args, layer_path), unit, position, None, layer_path
+    errors.raise_all()
+
+
+def _copies(value, unit, path):
+    check_mapping(value, path, _REPEAT).raise_all()
+    for name in ("times", "layer"):
+        if name not in value:
+            raise InvalidValue(path, f"the key {name!r} is missing; Repeat has the keys {', '.join(_REPEAT)}")
+    times = convert(value["times"], _TIMES, (*path, "times"))
+    same_values = convert(value.get("same_initial_values", False), Constraint("bool"), (*path, "same_initial_values"))
+    kind, args, args_path = _layer(value["layer"], (*path, "layer"))
+    first = value.get("first", {})
+    if not isinstance(first, dict):
+        raise InvalidValue((*path, "first"), f"must be a mapping of arguments. Received: {format_value(first)}")
+    if same_values and first:
+        raise InvalidValue(
+            (*path, "first"),
+            "cannot be combined with same_initial_values: copies with other arguments have other shapes",
+        )
+    later_args = _arguments(kind, args, args_path, skip=first if times < 2 else ())
+    first_args = {**later_args, **_arguments(kind, first, (*path, "first"), skip=args)}
+    for copy in range(times):
+        earlier = f"{unit}_0" if same_values and copy else None
+        yield kind, dict(later_args if copy else first_args), f"{unit}_{copy}", 0, earlier, args_path
+
+
+def _layer(part, path):
+    """Return the class name, the arguments, and the path of the arguments."""
+    if isinstance(part, str):
+        kind, args = part, None
+    elif isinstance(part, dict) and len(part) == 1:
+        ((kind, args),) = part.items()
+        path = (*path, kind)
+    else:
+        raise InvalidValue(
+            path, f"must be a layer: `ClassName` or `ClassName: {{argument: value}}`. Received: {format_value(part)}"
+        )
+    if kind == "Repeat":
+        raise InvalidValue(path, "Repeat is allowed only in the outermost list, with the keys " + ", ".join(_REPEAT))
+    if kind == "Exit":
+        raise InvalidValue(path, "Exit is allowed only in the outermost list, as `Exit: [layers]`")
+    problem = layer_table.rejection_reason(kind)
+    if problem:
+        raise InvalidValue(path, problem, at_key=True)
+    return kind, {} if args is None else args, path
+
+
+def _arguments(kind, args, path, skip=()):
+    """Return the checked arguments; `skip` lists required ones that are set elsewhere."""
+    options = layer_table.options(kind)
+    errors = check_mapping(args, path, tuple(options), kind if registry.is_registered("layers", kind) else "")
+    required, values = sorted(name for name, option in options.items() if option.required), {}
+    for name in [name for name in required if name not in skip and lacks(args, name, options)][:1]:
+        text = f"the argument {name!r} is missing; {kind} needs {', '.join(required)}"
+        errors.append(InvalidValue(path, text, at_key=True))
+    for name in filter(options.__contains__, args):
+        with errors:
+            values[name] = convert(args[name], options[name].constraint, (*path, name))
+    errors.raise_all()
+    return values
+
+
+def _resolve(value, path, settings, used):
+    """Return the value with every `!setting` replaced; add the names of the settings to `used`."""
+    if isinstance(value, dict):
+        return {name: _resolve(part, (*path, name), settings, used) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_resolve(part, (*path, index), settings, used) for index, part in enumerate(value)]
+    if not isinstance(value, Setting):
+        return value
+    name, _, index = value.name.partition(".")
+    if name not in settings:
+        raise InvalidValue(path, f"unknown setting {name!r}{did_you_mean(name, settings)}", at_key=True)
+    used.add(name)
+    setting = settings[name]
+    if isinstance(setting, tuple) != bool(index) or (index and int(index) >= len(setting)):
+        raise InvalidValue(
+            path, f"`!setting {value.name}` is invalid; model.settings.{name} is {format_value(setting)}", at_key=True
+        )
+    return setting[int(index)] if index else setting
 
 
 _BUILDERS = {Fleet: _fleet, Levels: _levels, Model: build_model}

@@ -4,10 +4,9 @@ import math
 from dataclasses import dataclass
 
 from hetero_tf.base import registry
-from hetero_tf.recipe.geometry import walk
+from hetero_tf.recipe.geometry import check_steps, walk
 from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.recipe.shapes import check_steps
 
 # TensorFlow kernels index the values of a tensor with 32-bit integers.
 MOST_VALUES = 2**31 - 1

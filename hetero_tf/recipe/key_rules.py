@@ -4,11 +4,11 @@ import itertools
 
 from hetero_tf.base import metrics, registry
 from hetero_tf.base.errors import did_you_mean
+from hetero_tf.recipe.geometry import check_shapes
 from hetero_tf.recipe.model import Classes
 from hetero_tf.recipe.nodes import ErrorList, InvalidValue, format_value
 from hetero_tf.recipe.plugin_rules import Rules, check_conflict, check_plugins, check_unused
 from hetero_tf.recipe.schema import Recipe, is_window
-from hetero_tf.recipe.shapes import check_shapes
 
 # Expected number of clients that return in the whole run.
 FEWEST_RETURNS = 0.01

@@ -1,4 +1,4 @@
-"""Runs a recipe in its folder: starts or resumes, builds, trains, and reports."""
+"""Runs a recipe in its folder: starts or resumes, builds, trains, and reports; and loads the states of a run."""
 
 import contextlib
 import dataclasses
@@ -10,7 +10,7 @@ from typing import Any
 
 from hetero_tf.base import files, hardware, metrics, registry
 from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
-from hetero_tf.base.errors import InputError
+from hetero_tf.base.errors import InputError, NotBuilt
 from hetero_tf.base.escaping import escape_line, quote_shell
 from hetero_tf.base.patience import Patience
 from hetero_tf.data.partitions.partition import Partition
@@ -19,10 +19,10 @@ from hetero_tf.models.costs.memory import describe_fit, over_budget
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.planning.fleets.device_table import trace_digest
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.run import best, data, notes, resume
-from hetero_tf.run.checkpoint import open_newest
+from hetero_tf.run import data, notes, resume
+from hetero_tf.run.checkpoint import LoadedState, open_newest
 from hetero_tf.run.data import load_data, split
-from hetero_tf.run.learning_process import LearningProcess, learning_process
+from hetero_tf.run.learning_process import LearningProcess, State, learning_process
 from hetero_tf.run.loop import Progress, TrainingLoop, stopping_rule
 from hetero_tf.runs import environment, facts, metrics_file, plain_json, trackers
 from hetero_tf.runs.run_folder import RunFolder
@@ -244,7 +244,7 @@ def _restore(run, process, newest_facts, run_environment, console):
     console.say(f"resumed {run.path} after round {newest.state.round}")
     if newest.state.round >= process.recipe.rounds:
         console.say(f"all {process.recipe.rounds} rounds are done; use --set rounds=N to train more")
-    best_metrics, best_digest = best.load_best(run, newest_facts, run_environment, console.say)
+    best_metrics, best_digest = resume.load_best(run, newest_facts, run_environment, console.say)
     rows = resume.truncate_metrics(run, newest_facts, console.say)
     patience = stopping_rule(process).count(Patience(), metrics_file.rows(run.metrics))
     last, totals = newest_facts["last"], newest_facts["totals"]
@@ -342,3 +342,58 @@ def write_readme(run: RunFolder, recipe: Recipe, command: str, metric: str) -> N
         DiskProblem: The write failed.
     """
     files.write_atomic(run.readme, readme_text(run, recipe, command, metric).encode("utf-8", "backslashreplace"))
+
+
+STATES = ("best", "last")
+
+
+def open_state(
+    recipe: Recipe, settings: Settings, which: str, say: Callable[[str], None], described: bool = False
+) -> tuple[LearningProcess, LoadedState]:
+    """Return the process of a run folder and one of its states, without writing to it.
+
+    Args:
+        recipe: The recipe of the folder, with overrides that a run may change.
+        settings: The folder, the data and the threads.
+        which: "best" or "last".
+        say: Receives a message for each damaged newer state.
+        described: Use the folder's description of the data instead of the data, see
+            `experiment.build_described_process`.
+
+    Raises:
+        NotBuilt: The data are missing, or are not those of the run.
+        InputError: The folder has no checkpoint yet, or the state is damaged or of another run.
+    """
+    run = RunFolder(settings.run_dir)
+    # Read it before the state: a running training saves the best state first.
+    newest = facts.newest(run)
+    folder = run.best if which == "best" else run.checkpoints
+    try:
+        process = (build_described_process if described else build_process)(recipe, settings, run)
+    except InputError as problem:
+        raise NotBuilt(str(problem)) from problem
+    loaded = open_newest(folder, process)
+    if loaded is None:
+        also = " or choose --state last" if which == "best" and run.checkpoints.exists() else ""
+        raise InputError(f"{folder}: holds no finished round yet; train first{also}")
+    state_facts = facts.from_checkpoint(loaded.checkpoint, folder)
+    resume.check_stored_recipe(run, newest or state_facts)
+    if which == "best":
+        resume.require_best(run, state_facts, newest)
+    for message in loaded.skipped:
+        say(f"skipped: {message}")
+    return process, loaded
+
+
+def load_run(
+    path: str | Path, state: str = "best", data_dir: str | Path | None = None, threads: int | None = None
+) -> tuple[LearningProcess, State]:
+    """Read a state of a run folder; see `hetero_tf.load_run`."""
+    if state not in STATES:
+        raise InputError(f"`state` must be one of {', '.join(STATES)}. Received: state={state!r}")
+    run = RunFolder(Path(path))
+    recipe = facts.load_recipe(run)
+    folder = None if data_dir is None else Path(data_dir)
+    settings = Settings(run.path, folder, threads or hardware.core_count(), False, "")
+    process, loaded = open_state(recipe, settings, state, lambda message: None)
+    return process, loaded.state

@@ -46,6 +46,7 @@ from hetero_tf.run.checks import build_task, example_shape
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+from hetero_tf.base.errors import NotFinite, UserError
 
 
 @dataclass(frozen=True)
@@ -376,3 +377,25 @@ def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None
 def _function(kind: str, plugin: Plugin | None) -> Any:
     """Return a plug-in's function with the options of the recipe; None without a plug-in."""
     return None if plugin is None else function_of(kind, plugin)
+
+
+# Key of the metrics of a failed round; such rows are not written.
+FAILURE = "failure"
+
+
+@dataclass(frozen=True)
+class RoundFailure:
+    """The failure of a round.
+
+    Attributes:
+        reason: The cause, a part of a sentence: "round 3: REASON, also with a second cohort".
+        error: Raised if the second cohort fails as well.
+        remedy: Advice, the last sentence; by default, to lower the learning rate.
+    """
+
+    reason: str
+    error: type[UserError]
+    remedy: str | None = None
+
+
+OVERFLOW = RoundFailure("the merge of the clients' finite weights overflowed to NaN or infinity", NotFinite)

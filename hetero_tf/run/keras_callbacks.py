@@ -12,8 +12,7 @@ import keras
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import find_metric
-from hetero_tf.run.calls import next_evaluation
-from hetero_tf.run.learning_process import LearningProcess, State
+from hetero_tf.run.learning_process import LearningProcess, State, next_evaluation
 
 # Callbacks that change what the recipe determines, and the key or class to use instead.
 ALTERNATIVES: dict[type[keras.callbacks.Callback], str] = {

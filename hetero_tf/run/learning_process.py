@@ -18,8 +18,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import hardware
-from hetero_tf.base.errors import InputError
+from hetero_tf.base import hardware, registry
+from hetero_tf.base.errors import InputError, NotFinite
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.described import DescribedDataset
@@ -32,14 +32,14 @@ from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.models.preprocessed import add_preprocessing, named_model
 from hetero_tf.models.state import State
-from hetero_tf.planning.deadline import check_deadline
 from hetero_tf.planning.plan import Plan
+from hetero_tf.planning.selection import reads_state
 from hetero_tf.recipe import as_recipe, with_source_location
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.run.checks import build_input, check_cohort, check_data, check_split, example_shape
+from hetero_tf.run.checks import build_input, check_cohort, check_data, check_deadline, check_split, example_shape
 from hetero_tf.run.data import load_data, split
-from hetero_tf.run.federation import Federation, family_of, work_of
+from hetero_tf.run.federation import FAILURE, Federation, RoundFailure, family_of, work_of
 from hetero_tf.run.simulated_rounds import SimulatedRounds
 
 
@@ -247,3 +247,81 @@ def learning_process(
             check_cohort(process.recipe, len(partition.train))
             check_deadline(process.clock, partition.train.sizes, process.division, source.starts(dataset.train.x))
     return process
+
+
+def is_measured(recipe: Recipe, round: int) -> bool:
+    """Return True if the state after a round, counted from 1, is evaluated."""
+    return round == recipe.rounds or round % recipe.evaluate.every == 0
+
+
+def next_evaluation(recipe: Recipe, done: int, rounds: int) -> int:
+    """Return the next round after `done` that is evaluated, if `rounds` is the last one."""
+    return min(done - done % recipe.evaluate.every + recipe.evaluate.every, rounds)
+
+
+def plan_call(process: LearningProcess, first: int, state: State | None = None) -> list[Plan]:
+    """Plan the rounds of one call, starting with `first`; empty after the last round.
+
+    Args:
+        first: Number of finished rounds.
+        state: The state after them; None if the selection does not read it. A call has one round if it does.
+    """
+    stop = _next_stop(process.recipe, first)
+    if reads_state(process.recipe):
+        stop = min(first + 1, stop)
+    return [process.plan(round, state=state) for round in range(first, stop)]
+
+
+def _next_stop(recipe, done):
+    """The next round after which the state is evaluated or saved."""
+    stops = [done - done % every + every for every in (recipe.evaluate.every, recipe.checkpoint.every)]
+    return min(*stops, recipe.rounds)
+
+
+def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tuple[State, list[dict], list[Plan]]:
+    """Train the planned rounds, or those before the first one that fails.
+
+    A round fails if too many clients diverge, its merge overflows or too few devices respond. If the first planned
+    round fails, it is repeated once with another cohort, unless the policy is asynchronous.
+
+    Returns:
+        The new state, and a row of metrics and the plan of each trained round.
+
+    Raises:
+        NotFinite, TooFewDevices: The second cohort also failed.
+    """
+    after, rows = process.run(state, planned)
+    failed = [index for index, row in enumerate(rows) if _failure(process.recipe, row)]
+    if failed and failed[0] > 0:
+        return advance(process, state, planned[: failed[0]])
+    if failed:
+        # The clients of an asynchronous policy started in the order of all arrivals before.
+        again = not registry.constant("policies", process.recipe.round.policy.name, "ASYNCHRONOUS")
+        if again:
+            planned = [process.plan(state.round, attempt=1, state=state)]
+            after, rows = process.run(state, planned)
+        if failure := _failure(process.recipe, rows[0]):
+            remedy = failure.remedy or f"Lower {_suspect(process.recipe, rows[0]['learning_rate'])}"
+            raise failure.error(
+                f"round {state.round + 1}: {failure.reason}{', also with a second cohort' * again}; the state before "
+                f"this round is kept. {remedy}"
+            )
+    rows = [{"round": state.round + index + 1, **row} for index, row in enumerate(rows)]
+    return after, rows, planned
+
+
+def _suspect(recipe, rate):
+    """The learning rate that is probably too high: the server's if it exceeds its default by the larger factor."""
+    server = recipe.round.server
+    options = registry.options("servers", server.name).get("learning_rate")
+    if options is not None and server.options["learning_rate"] > max(1.0, rate) * options.default:
+        return f"round.server.learning_rate. Received: learning_rate={server.options['learning_rate']:g}"
+    return f"optimizer.learning_rate. Received: learning_rate={rate:g}"
+
+
+def _failure(recipe, row):
+    """Return the `RoundFailure` of a failed round, else None."""
+    diverged = row["non_finite"]
+    if FAILURE not in row and diverged >= recipe.round.non_finite_share * sum(row["levels"].values()):
+        return RoundFailure(f"{diverged} of {recipe.round.clients} clients returned NaN or infinity", NotFinite)
+    return row.get(FAILURE)

@@ -11,9 +11,8 @@ from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.base.metrics import displayed_metrics, format_short, is_improvement
 from hetero_tf.base.patience import Patience
 from hetero_tf.models.costs.traffic import TOTALS, accumulate_totals
-from hetero_tf.run.calls import advance, is_measured, plan_call
 from hetero_tf.run.checkpoint import arrays_of
-from hetero_tf.run.learning_process import LearningProcess, State
+from hetero_tf.run.learning_process import LearningProcess, State, advance, is_measured, plan_call
 from hetero_tf.run.resume import repair_metrics
 from hetero_tf.run.round_spans import round_span
 from hetero_tf.runs import checkpoints, facts, metrics_file, plain_json, timeline, timings

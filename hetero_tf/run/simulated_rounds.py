@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.console import format_engine
+from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.selections import ClientPool
@@ -28,11 +29,10 @@ from hetero_tf.planning.selection import (
     time_evaluation,
 )
 from hetero_tf.planning.timing import round_policy
-from hetero_tf.recipe.fine_tuning import fine_tuning, tuned_units
+from hetero_tf.recipe.schema import FineTune, Recipe
 from hetero_tf.rounds.batches import read_training_rows
 from hetero_tf.rounds.round import build_round
-from hetero_tf.run.failure import FAILURE, OVERFLOW
-from hetero_tf.run.federation import Federation, family_of
+from hetero_tf.run.federation import FAILURE, OVERFLOW, Federation, family_of
 
 # Tracing time, measured on the shipped recipes on one core; it varies by a factor of 2.
 TRACE_SECONDS_PER_VARIABLE = 0.05
@@ -303,3 +303,43 @@ def _record_history(history, round, plan, records):
     memory, round_seconds = plan.choice.memory if plan.choice else {}, plan.timing.seconds if plan.timing else 0.0
     squares = records["squared_loss"][returned]
     return record_round(history, round, clients, squares, seconds[clients], round_seconds, memory)
+
+
+def tuned_units(recipe: Recipe) -> frozenset[str]:
+    """Return the units that fine-tuning trains."""
+    named, units = recipe.evaluate.fine_tune.units, frozenset(spec.unit for spec in recipe.model.layers)
+    return units if "all" in named else units & frozenset(named)
+
+
+def fine_tuning(recipe: Recipe, clients: int) -> Recipe:
+    """Return the recipe of the round that fine-tunes `clients` clients; all trained units are personal.
+
+    With dynamic assignment, clients are fine-tuned at the global level, at which they are tested.
+    """
+    tune, tuned_names = recipe.evaluate.fine_tune, tuned_units(recipe)
+    frozen = tuple(unit for unit in recipe.model.frozen if unit not in tuned_names)
+    levels, optimizer = dataclasses.replace(recipe.levels, idle=()), recipe.optimizer
+    if levels.assignment == "dynamic":
+        levels = dataclasses.replace(levels, mix={levels.global_level: 1}, assignment="fixed")
+    if tune.learning_rate is not None:
+        optimizer = dataclasses.replace(optimizer, learning_rate=tune.learning_rate)
+    return dataclasses.replace(
+        recipe,
+        model=dataclasses.replace(recipe.model, frozen=frozen),
+        levels=levels,
+        fleet=None,
+        # Client models are tested with the first channels of the global model.
+        round=dataclasses.replace(
+            recipe.round,
+            clients=clients,
+            policy=Plugin("wait"),
+            selection=Plugin("uniform"),
+            submodel=Plugin("prefix"),
+            personal=("all",),
+            server=Plugin("replace"),
+        ),
+        client=dataclasses.replace(recipe.client, epochs=tune.epochs, correction=None, update=None),
+        optimizer=optimizer,
+        schedule=Plugin("constant"),
+        evaluate=dataclasses.replace(recipe.evaluate, fine_tune=FineTune()),
+    )

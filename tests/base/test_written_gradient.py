@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
-from hetero_tf.layers.stacked.layer_normalization import normalize as normalize_layer
+from hetero_tf.layers.stacked.normalization import normalize_channels
 from hetero_tf.layers.static_batch_normalization import normalize
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 
@@ -16,7 +16,7 @@ X = tf.constant(np.random.default_rng(0).normal(size=(4, 3, 5)))
 TARGETS = tf.constant([[0, 4, 2]] * 4)
 FUNCTIONS = {
     "batch": lambda x: normalize(x, tf.ones(5, x.dtype), tf.zeros(5, x.dtype), 1e-5)[0],
-    "layer": lambda x: normalize_layer(x, epsilon=1e-5),
+    "layer": lambda x: normalize_channels(x, epsilon=1e-5),
     "loss": lambda x: softmax_cross_entropy(x, TARGETS, tf.constant([1.0, 0, 1, 1, 1], x.dtype), 2),
 }
 

@@ -19,7 +19,7 @@ from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.devices.device_rounds import Selection, deployed
 from hetero_tf.devices.messages import Message, to_npy
 from hetero_tf.recipe import load, loads
-from hetero_tf.run import calls, experiment
+from hetero_tf.run import experiment, learning_process
 from hetero_tf.run.checkpoint import open_newest
 
 CLIENTS = 5
@@ -119,7 +119,7 @@ def test_a_round_without_a_quorum_leaves_the_state_and_is_repeated_once(process)
     real = deployed(process, LocalFleet(process, devices, silent), Selection(quorum=0.5))
     after, row = real.next(state)
     assert equal(after, state) and row["dropped"] == 3
-    message_text = refusal(calls.advance, real, state, [real.plan(0)], kind=TooFewDevices)
+    message_text = refusal(learning_process.advance, real, state, [real.plan(0)], kind=TooFewDevices)
     assert message_text == (
         "round 1: 2 of 5 devices returned a result, and the quorum is 3, also with a second cohort; the state before "
         "this round is kept. Start the same command again once more devices are connected"
@@ -127,7 +127,7 @@ def test_a_round_without_a_quorum_leaves_the_state_and_is_repeated_once(process)
     assert not equal(deployed(process, real.runner.fleet, Selection(quorum=0.4)).next(state)[0], state)
     unconnected = deployed(process, LocalFleet(process, {}))
     assert "0 of 5 devices returned a result" in refusal(
-        calls.advance, unconnected, state, [unconnected.plan(0)], kind=TooFewDevices
+        learning_process.advance, unconnected, state, [unconnected.plan(0)], kind=TooFewDevices
     )
 
 
@@ -147,7 +147,7 @@ def test_finite_values_that_overflow_leave_the_state_as_it_was(server):
         tf.nest.flatten([after.weights, after.server]), tf.nest.flatten([state.weights, state.server])
     ):
         np.testing.assert_array_equal(value, before)
-    message_text = refusal(calls.advance, real, state, [real.plan(0)], kind=NotFinite)
+    message_text = refusal(learning_process.advance, real, state, [real.plan(0)], kind=NotFinite)
     assert message_text.startswith(
         "round 1: the merge of the clients' finite weights overflowed to NaN or infinity; the largest"
     )

@@ -12,7 +12,7 @@ from methods_files import File, Gaps
 
 from hetero_tf.base import registry
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.planning.event_queue import ClientStart, EventQueue
+from hetero_tf.planning.asynchronous import ClientStart, EventQueue
 
 LAYERS = {
     False: (["[Flatten, Dense: {units: !classes}]"], {"w": "0_1_dense/kernel", "b": "0_1_dense/bias"}),

@@ -8,8 +8,7 @@ import tiny
 from oracle_asynchronous import StaleRounds
 
 from hetero_tf.methods.policies import AsynchronousPolicy
-from hetero_tf.planning.asynchronous import ClientStarts
-from hetero_tf.planning.event_queue import EventQueue
+from hetero_tf.planning.asynchronous import ClientStarts, EventQueue
 
 FLEET = "fleet={devices: {fast: {seconds_per_step: 0.1, dropout: 0.2}, slow: {seconds_per_step: 0.7}}, jitter: 0.5}"
 EQUAL = "fleet={devices: {phone: {seconds_per_step: 0.5}}}"

@@ -5,8 +5,8 @@ import pytest
 from clocks import LEVELS, PHONE, clock_of, deadline
 from refusals import refusal
 
-from hetero_tf.planning.deadline import check_deadline
 from hetero_tf.planning.plan import Division
+from hetero_tf.run.checks import check_deadline
 
 JOINT = Division((1, 1), False)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hetero_tf.methods.policies import AsynchronousPolicy
-from hetero_tf.planning.event_queue import DROPPED, ClientStart, EventQueue
+from hetero_tf.planning.asynchronous import DROPPED, ClientStart, EventQueue
 
 
 def policy(buffer, limit=100, flush=None):

@@ -11,7 +11,7 @@ import tiny
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.models.state import flatten_state
 from hetero_tf.planning.plan import Plan
-from hetero_tf.run.failure import OVERFLOW
+from hetero_tf.run.federation import OVERFLOW
 
 BASES = {"images": tiny.IMAGES, "text": tiny.TEXT}
 both_engines = pytest.mark.parametrize("engine", [pytest.param("sequential", marks=pytest.mark.long), "stacked"])

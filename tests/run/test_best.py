@@ -7,7 +7,7 @@ import pytest
 import runs
 from refusals import refusal
 
-from hetero_tf.run import best
+from hetero_tf.run import resume
 from hetero_tf.runs import facts
 from hetero_tf.runs.run_folder import RunFolder
 
@@ -18,7 +18,7 @@ train_stub = runs.train_stub
 def check(folder):
     """Do what evaluate and export do before they use the best state."""
     run = RunFolder(folder)
-    best.require(run, facts.best(run), facts.newest(run))
+    resume.require_best(run, facts.best(run), facts.newest(run))
 
 
 def put(source, target):

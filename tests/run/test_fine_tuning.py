@@ -10,7 +10,7 @@ import tiny
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.recipe.fine_tuning import fine_tuning, tuned_units
+from hetero_tf.run.simulated_rounds import fine_tuning, tuned_units
 
 EPOCHS = "evaluate.fine_tune.epochs=2"
 COMMON = ("precision=float64", "levels.mix=a1-b1", "levels.assignment=fixed", "schedule=constant", "engine=sequential")

@@ -18,9 +18,9 @@ from hetero_tf.base.console import Console
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError, NotFinite
 from hetero_tf.base.metrics import all_metrics
-from hetero_tf.run import calls, experiment, loop
+from hetero_tf.run import experiment, learning_process, loop
 from hetero_tf.run.checkpoint import arrays_of, open_newest
-from hetero_tf.run.failure import OVERFLOW
+from hetero_tf.run.federation import OVERFLOW
 from hetero_tf.run.learning_process import LearningProcess, State
 from hetero_tf.runs import checkpoints, overview
 from hetero_tf.runs.run_folder import RunFolder
@@ -211,24 +211,24 @@ class Diverging:
 def test_clients_that_diverge_are_counted_and_a_bad_round_is_drawn_again():
     process = Diverging([[0], [1], [2, 1], [0]])
     begin = State(0, {})
-    state, rows, trained = calls.advance(process, begin, [(round, 0) for round in range(4)])
+    state, rows, trained = learning_process.advance(process, begin, [(round, 0) for round in range(4)])
     # Half of the clients of round 3 diverge, so the call ends before it.
     assert (state.round, [row["non_finite"] for row in rows]) == (2, [0, 1])
     assert trained == [(0, 0), (1, 0)]
-    state, rows, trained = calls.advance(process, state, [(2, 0), (3, 0)])
+    state, rows, trained = learning_process.advance(process, state, [(2, 0), (3, 0)])
     assert trained == [(2, 1)]
     assert state.round == 3 and rows == [{"round": 3, "non_finite": 1, "levels": {"a": 4}, "learning_rate": 0.1}]
     assert process.calls[-1] == [(2, 1)]
-    state, rows, _ = calls.advance(process, state, [(3, 0)])
+    state, rows, _ = learning_process.advance(process, state, [(3, 0)])
     assert state.round == 4 and rows[0]["non_finite"] == 0
     with pytest.raises(NotFinite, match="^round 1: 3 of 4 clients returned NaN or infinity, also with a second"):
-        calls.advance(Diverging([[4, 3]]), begin, [(0, 0)])
+        learning_process.advance(Diverging([[4, 3]]), begin, [(0, 0)])
 
 
 def test_a_bad_round_of_an_asynchronous_policy_is_not_drawn_again(monkeypatch):
     monkeypatch.setattr(Diverging.recipe.round, "policy", Plugin("immediate"))
     with pytest.raises(NotFinite, match="NaN or infinity; the state before this round is kept"):
-        calls.advance(Diverging([[4, 0]]), State(0, {}), [(0, 0)])
+        learning_process.advance(Diverging([[4, 0]]), State(0, {}), [(0, 0)])
 
 
 def test_a_round_whose_merge_overflows_is_drawn_again_and_then_ends_the_run():
@@ -240,12 +240,12 @@ def test_a_round_whose_merge_overflows_is_drawn_again_and_then_ends_the_run():
         return after, [{**row, "failure": OVERFLOW} if key in overflowing else row for row, key in zip(rows, planned)]
 
     process.run = overflow
-    state, rows, trained = calls.advance(process, State(0, {}), [(0, 0), (1, 0), (2, 0)])
+    state, rows, trained = learning_process.advance(process, State(0, {}), [(0, 0), (1, 0), (2, 0)])
     assert trained == [(0, 0)] and state.round == 1
-    state, rows, trained = calls.advance(process, state, [(1, 0), (2, 0)])
+    state, rows, trained = learning_process.advance(process, state, [(1, 0), (2, 0)])
     assert trained == [(1, 1)] and state.round == 2 and "failure" not in rows[0]
     with pytest.raises(NotFinite) as error:
-        calls.advance(process, state, [(2, 0)])
+        learning_process.advance(process, state, [(2, 0)])
     assert str(error.value) == (
         "round 3: the merge of the clients' finite weights overflowed to NaN or infinity, also with a second cohort; "
         "the state before this round is kept. Lower optimizer.learning_rate. Received: learning_rate=0.1"
@@ -267,7 +267,7 @@ def test_error_names_the_learning_rate_to_lower(server, rate, named):
     process.recipe = recipe.loads(tiny.DENSE, "tiny", [f"round={{clients: 3, server: {server}}}"])
     process.run = lambda state, planned: (state, [{"non_finite": 4, "levels": {"a": 4}, "learning_rate": rate}])
     with pytest.raises(NotFinite) as error:
-        calls.advance(process, State(0, {}), [(0, 0)])
+        learning_process.advance(process, State(0, {}), [(0, 0)])
     assert str(error.value).endswith(f"the state before this round is kept. Lower {named}")
 
 
@@ -309,7 +309,7 @@ def test_repeated_round_gets_a_new_plan(train_stub, tmp_path, monkeypatch):
         return made[-1][1]
 
     def diverging_run(self, state, plans):
-        calls.append([next(name for name, known in made if known is one) for one in plans])
+        learning_process.append([next(name for name, known in made if known is one) for one in plans])
         after, rows = run(self, state, plans)
         return after, [row | ({"non_finite": 2} if name == (2, 0) else {}) for row, name in zip(rows, calls[-1])]
 

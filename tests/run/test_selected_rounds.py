@@ -7,7 +7,7 @@ from oracle import Oracle
 from stub_rounds import stubbed
 
 from hetero_tf.models.state import flatten_state
-from hetero_tf.run import calls, checkpoint
+from hetero_tf.run import checkpoint, learning_process
 from hetero_tf.runs import checkpoints
 
 OORT, POWER = "round.selection=oort", "round.selection={name: power_of_choice, candidates: 4}"
@@ -90,7 +90,7 @@ def test_downloads_of_candidates_that_do_not_train_count(by_losses):
 def test_rounds_are_planned_one_by_one(by_oort):
     assert not by_oort.runner.can_plan_ahead and tiny.shared(tiny.DENSE).runner.can_plan_ahead
     state = by_oort.initialize()
-    assert len(calls.plan_call(by_oort, 0, state)) == 1
+    assert len(learning_process.plan_call(by_oort, 0, state)) == 1
     with pytest.raises(ValueError, match="^the selection oort needs `state`. Received: None$"):
         by_oort.plan(0)
 

@@ -14,7 +14,7 @@ from keras import Model
 from hetero_tf.base import files, hardware
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.export.formats import ConversionSource
-from hetero_tf.layers.recurrent_base import Recurrent
+from hetero_tf.layers.lstm import Recurrent
 from hetero_tf.models.variables import all_layers
 
 FILE, NEEDS, EXTRA, EXACT = "model.tflite", ("ai_edge_litert",), "litert", True

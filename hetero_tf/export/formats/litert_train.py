@@ -22,7 +22,7 @@ from hetero_tf.export.formats import ConversionSource, litert
 from hetero_tf.export.local_step import UNIFORM, LocalStep, build_local_step
 from hetero_tf.export.saved_model import writing
 from hetero_tf.export.task import ExportTask
-from hetero_tf.layers.recurrent_base import Recurrent
+from hetero_tf.layers.lstm import Recurrent
 from hetero_tf.methods.stages import full_route
 from hetero_tf.models.family import level_of, outline
 from hetero_tf.models.variables import all_layers

@@ -13,8 +13,7 @@ import keras
 from hetero_tf.layers.stacked.conv1d import StackedConv1D, pooling_1d
 from hetero_tf.layers.stacked.dense import MixedConv2D, MixedDense, StackedDense
 from hetero_tf.layers.stacked.forms import StackedFlatten
-from hetero_tf.layers.stacked.group_normalization import StackedGroupNormalization
-from hetero_tf.layers.stacked.layer_normalization import StackedLayerNormalization
+from hetero_tf.layers.stacked.normalization import StackedGroupNormalization, StackedLayerNormalization
 
 POOLING_1D = ("AveragePooling1D", "GlobalAveragePooling1D", "GlobalMaxPooling1D", "MaxPooling1D")
 STACKED: dict[str, Callable] = {
