@@ -19,7 +19,7 @@ from hetero_tf.base import errors, hardware, registry  # noqa: E402
 from hetero_tf.base.constraints import Option, inline_plugin, walk_keys  # noqa: E402
 from hetero_tf.base.errors import InputError  # noqa: E402
 from hetero_tf.base.metrics import all_metrics  # noqa: E402
-from hetero_tf.cli import commands, help, interrupts  # noqa: E402
+from hetero_tf.cli import commands, flags, interrupts  # noqa: E402
 from hetero_tf.recipe import layer_table  # noqa: E402
 from hetero_tf.recipe.changes import PLUGINS  # noqa: E402
 from hetero_tf.recipe.explanations import allowed, format_default  # noqa: E402
@@ -305,28 +305,26 @@ def rejection(name: str, task: str) -> str | None:
 
 def commands_page() -> str:
     """Every command with its flags."""
-    common = [(f"`--{name}`", help.describe_flag("train", name)) for name in commands.COMMON]
+    common = [(f"`--{name}`", flags.describe_flag("train", name)) for name in commands.COMMON]
     return page(
         "Commands",
         "The commands of the program and their flags. In a checkout, the program is `bin/hetero_tf`. "
         "`hetero_tf COMMAND --help` prints the same lists. Without a command, `hetero_tf --recipe RECIPE` trains.",
-        *(_command_entry(name) for name in commands.NAMES),
+        *(_command_entry(name) for name in commands.COMMANDS),
         "## Flags of every command\n",
         table(("flag", "meaning"), common),
     )
 
 
 def _command_entry(name):
-    module = commands.find(name)
-    meanings = {flag: help.describe_flag(name, flag) for flag in module.FLAGS}
+    command = commands.COMMANDS[name]
+    meanings = {flag: flags.describe_flag(name, flag) for flag in command.flag_names}
     if "threads" in meanings:
         # The default is the number of cores of this machine.
         meanings["threads"] = meanings["threads"].replace(f"default {hardware.core_count()}", "default: all cores")
     rows = [(f"`--{flag}`", meaning) for flag, meaning in meanings.items()]
-    usage = f"    hetero_tf {module.USAGE}\n"
-    return "\n".join(
-        [f"## {name}\n", usage, f"{module.SUMMARY[0].upper()}{module.SUMMARY[1:]}.\n", table(("flag", "meaning"), rows)]
-    )
+    usage, summary = f"    hetero_tf {command.usage}\n", command.summary[0].upper() + command.summary[1:]
+    return "\n".join([f"## {name}\n", usage, f"{summary}.\n", table(("flag", "meaning"), rows)])
 
 
 def exit_codes_page() -> str:

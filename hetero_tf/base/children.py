@@ -1,40 +1,32 @@
-"""Child processes: start, fork, read output, stop, and describe the exit code."""
+"""Child processes: start, fork, stop, and describe the exit code."""
 
 import contextlib
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
 
 from hetero_tf.base import exits
 
-# Milliseconds between two checks of a silent process.
-PAUSE = 200
 # Seconds to wait for a stopped program, which may be saving a round.
 STOPPING = 5.0
 
 
-def start(command: Sequence[str], inherit_output: bool = False, descriptors: Sequence[int] = ()) -> subprocess.Popen:
+def start(command: Sequence[str], output: BinaryIO | None = None, descriptors: Sequence[int] = ()) -> subprocess.Popen:
     """Start a program; it exits together with this process if it calls `exit_with_parent(0)`.
 
     Args:
         command: The program and its flags.
-        inherit_output: Write to the output of this process; otherwise the caller reads `stdout`.
+        output: File that gets its output, by default that of this process.
         descriptors: File descriptors that the program inherits.
     """
+    # The child exits when this end of the pipe closes, see `exit_with_parent`. Only `serve_forks` reads from it.
     return subprocess.Popen(
-        command,
-        # The child exits when this end of the pipe closes, see `exit_with_parent`. Only `serve_forks` reads from it.
-        stdin=subprocess.PIPE,
-        stdout=None if inherit_output else subprocess.PIPE,
-        stderr=None if inherit_output else subprocess.STDOUT,
-        pass_fds=descriptors,
-        text=True,
-        errors="backslashreplace",
+        command, stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=descriptors, text=True
     )
 
 
@@ -63,27 +55,6 @@ def serve_forks(results: int, work: Callable[[list[str]], int]) -> None:
                 os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         os.write(results, f"{code}\n".encode())
-
-
-def read_lines(process: subprocess.Popen, has_ended: Callable[[], bool]) -> Iterator[str]:
-    """Yield the lines that a process of `start` prints, until `has_ended()`.
-
-    Waiting for the end of the pipe is not enough: its child processes may keep the pipe open after a SIGKILL.
-    """
-    assert process.stdout is not None
-    descriptor, poll, rest = process.stdout.fileno(), select.poll(), b""
-    poll.register(descriptor, select.POLLIN)
-    while True:
-        # Test this before the pipe: output read after the end is complete.
-        ended = has_ended()
-        block = os.read(descriptor, 2**16) if poll.poll(0 if ended else PAUSE) else None
-        *complete, rest = (rest + (block or b"")).split(b"\n")
-        for line in complete:
-            yield line.decode(errors="backslashreplace")
-        if block == b"" or ended and block is None:
-            break
-    if rest:
-        yield rest.decode(errors="backslashreplace")
 
 
 def exit_with_parent(pipe: int) -> None:

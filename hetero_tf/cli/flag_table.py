@@ -10,7 +10,7 @@ class Flag(NamedTuple):
 
     Attributes:
         kind: absl defines the flag by `DEFINE_<kind>`.
-        meaning: Help text; `help.MEANINGS` has those of single commands.
+        meaning: Help text; `Command.meanings` has those of single commands.
         default: Default value; None for a list means an empty one.
         low, high: Bounds of a number.
         choices: Values of an enum.
@@ -86,8 +86,7 @@ FLAGS = {
     "jobs": Flag("integer", "parallel runs; --threads are divided among them", 1, 1, 256),
     "fork": Flag("bool", "fork all runs from one process that imported TensorFlow; default on Linux without a GPU"),
     "only": Flag("string", "part K of N of a sweep's runs, K/N such as 3/12; default all runs"),
-    "dry_run": Flag("bool", "print the runs of a sweep and their costs; train nothing", False),
-    "estimate": Flag("bool", "estimate the time of a sweep from short runs", False),
+    "dry_run": Flag("bool", "print the runs of a sweep, their costs and times; train nothing", False),
     "commands": Flag("bool", "print a shell command for each run of a sweep; train nothing", False),
     "on": Flag("enum", "submit each run of a sweep as a job; default none (train here)", choices=("slurm",)),
     "slurm": Flag("multi_string", "option of the jobs, key=value such as time=240; may be repeated; default none"),

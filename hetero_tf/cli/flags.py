@@ -1,4 +1,4 @@
-"""Flags of the command line, and the command word."""
+"""Flags of the command line, the command word, and the help texts."""
 
 import os
 import re
@@ -9,6 +9,7 @@ from absl import flags
 from hetero_tf.base import hardware
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.escaping import quote_shell
+from hetero_tf.base.version import __version__
 from hetero_tf.cli import commands
 from hetero_tf.cli.flag_table import FLAGS
 
@@ -73,11 +74,11 @@ def parse(argv: list[str]) -> tuple[str | None, flags.FlagValues]:
         # absl raises a ValueError for --noFLAG=VALUE.
         raise InputError(f"{_simplify_message(error)}; --help lists the flags") from error
     command = words[0] if words else None
-    if command is not None and command not in commands.NAMES:
-        raise InputError(f"unknown command {command!r}{did_you_mean(command, commands.NAMES)}")
-    module = commands.find(command or "train")
-    if module.WORDS:
-        values[module.WORDS].value = [*(values[module.WORDS].value or ()), *words[1:]]
+    if command is not None and command not in commands.COMMANDS:
+        raise InputError(f"unknown command {command!r}{did_you_mean(command, commands.COMMANDS)}")
+    receiver = commands.COMMANDS[command or "train"].words
+    if receiver:
+        values[receiver].value = [*(values[receiver].value or ()), *words[1:]]
     elif len(words) > 1:
         raise InputError(f"unexpected word {words[1]!r} after {command!r}; flags begin with --")
     if not (values.help or values.version):
@@ -142,3 +143,32 @@ def plugin_flags(values: flags.FlagValues) -> str:
 def shared_flags(values: flags.FlagValues) -> str:
     """Return the flags that printed commands about the same run need."""
     return plugin_flags(values) + (f" --data_dir {quote_shell(values.data_dir)}" if values.data_dir else "")
+
+
+TITLE = f"hetero_tf {__version__}: federated learning of one model on unequal devices, from a YAML recipe."
+# Width of the first column.
+WIDTH = 24
+
+
+def render_help(name: str | None) -> str:
+    """Return the help of a command, or the list of commands if `name` is None."""
+    if name is None:
+        calls = [f"  {program_name()} {each.usage:{WIDTH}} {each.summary}" for each in commands.COMMANDS.values()]
+        return "\n".join([TITLE, "", *calls, "", f"{program_name()} COMMAND --help shows the flags of a command."])
+    command = commands.COMMANDS[name]
+    groups = {f"Flags of {name}:": command.flag_names, "Flags of every command:": commands.COMMON}
+    lines = [f"{program_name()} {command.usage}", f"  {command.summary}"]
+    for title, names in groups.items():
+        lines += ["", title, *(f"  {f'--{flag}':{WIDTH}} {describe_flag(name, flag)}" for flag in names)]
+    return "\n".join(lines)
+
+
+def describe_flag(command: str, name: str) -> str:
+    """Return the meaning of a flag for a command, with its choices and default."""
+    flag = FLAGS[name]
+    choices = f"<{'|'.join(flag.choices)}>: " if flag.choices else ""
+    text = choices + commands.COMMANDS[command].meanings.get(name, flag.meaning)
+    if "default" in text or "required" in text:
+        return text
+    default = [] if flag.kind == "multi_string" else flag.default
+    return f"{text}; default {str(default).lower().removesuffix('.0')}"

@@ -18,8 +18,8 @@ from hetero_tf.base.errors import (
 )
 from hetero_tf.base.escaping import escape_unprintable, quote_shell
 from hetero_tf.base.version import __version__
-from hetero_tf.cli import commands, help, interrupts
-from hetero_tf.cli.flags import parse, program_name, shared_flags
+from hetero_tf.cli import commands, interrupts
+from hetero_tf.cli.flags import parse, program_name, render_help, shared_flags
 from hetero_tf.cli.open_run import register_plugins
 
 
@@ -115,22 +115,23 @@ def _run(command, flags):
         print(__version__)
         return 0
     if flags.help:
-        print(escape_unprintable(help.render(command)))
+        print(escape_unprintable(render_help(command)))
         return 0
     console = Console(sys.stderr if flags.json else sys.stdout, quiet=flags.quiet, verbose=flags.verbose)
-    module = commands.find(command or "train")
-    recipe = _recipe(module.SOURCE, command, flags) if module.SOURCE else None
+    name = command or "train"
+    entry = commands.COMMANDS[name]
+    recipe = (_recipe(entry.source, name, flags),) if entry.source else ()
     interrupts.install(
         "finished rounds are saved; the same command continues from there"
-        if (command or "train") in commands.RESUMABLE
+        if entry.resumes
         else "no file is partially written"
     )
-    if command not in commands.WITHOUT_TENSORFLOW:
+    if entry.needs_tensorflow:
         with ProgressDisplay(console) as display:
             display.begin("loading TensorFlow")
             hardware.import_quietly()
     try:
-        result = interrupts.run_in_thread(module.run, recipe, flags, console)
+        result = interrupts.run_in_thread(entry.run, *recipe, flags, console)
     except PartialResult as partial:
         _print(partial.result, flags)
         raise
@@ -158,7 +159,7 @@ def _recipe(source, command, flags):
     overrides = flags["set"].value + ([f"engine={flags.engine}"] if flags.engine else [])
     if source == "recipe":
         if not flags.recipe:
-            words = [program_name(), *([command] if command not in (None, "train") else []), "--recipe digits"]
+            words = [program_name(), *([command] if command != "train" else []), "--recipe digits"]
             raise InputError(f"--recipe is missing; try {' '.join(words)}")
         return load(flags.recipe, overrides)
     if flags.export_dir:

@@ -31,7 +31,7 @@ def serve(results: int) -> None:
         # Ctrl-C ends this process without a traceback; a fork handles it.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     hardware.import_quietly(list_devices=False)
-    import hetero_tf.cli.commands.train
+    import hetero_tf.cli.commands.training
     import hetero_tf.run.experiment  # noqa: F401
 
     # Collections in a fork would copy the memory that it shares with this process.

@@ -1,5 +1,7 @@
 """The metrics file of a run: one strict JSON object per line, each with its "round"."""
 
+import contextlib
+import json
 import os
 from pathlib import Path
 
@@ -8,7 +10,8 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
 from hetero_tf.runs import plain_json
 
-LIMIT = 2**30
+# Bytes of a file, and of a row whose round `last_round` finds.
+LIMIT, LONGEST_ROW = 2**30, 2**18
 
 
 def append(path: Path, row: dict) -> bytes:
@@ -54,6 +57,14 @@ def rows(path: Path) -> list[dict]:
             if number < len(lines):
                 raise Damaged(f"{damage}; remove or repair that line") from damage
     return parsed
+
+
+def last_round(path: Path) -> int:
+    """Return the round of the last complete row without reading the others; 0 for a file without one."""
+    with contextlib.suppress(OSError, ValueError, KeyError, IndexError, TypeError), open(path, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST_ROW))
+        return int(json.loads(file.read().split(b"\n")[-2])["round"])
+    return 0
 
 
 def _append_whole(descriptor, line, size):

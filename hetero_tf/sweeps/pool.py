@@ -1,62 +1,209 @@
-"""Trains the runs of a sweep as parallel processes, and shows their progress."""
+"""Trains the runs of a sweep in parallel: as forks of a process that has imported TensorFlow, or as new processes."""
 
 import contextlib
-import threading
+import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from hetero_tf.base.console import Console, ProgressDisplay
+from hetero_tf.base import children, exits
+from hetero_tf.base.console import Console, ProgressDisplay, format_duration
 from hetero_tf.base.errors import Locked, UserError
 from hetero_tf.recipe import changed_keys, keys_of
-from hetero_tf.runs import environment, overview
+from hetero_tf.runs import environment, metrics_file, overview
 from hetero_tf.runs.run_folder import RunFolder
-from hetero_tf.sweeps.expansion import SweepRun
-from hetero_tf.sweeps.launcher import Launcher, Program
-from hetero_tf.sweeps.outcome import ELSEWHERE, FAILED, FINISHED, SKIPPED, RunOutcome, format_outcome
+from hetero_tf.sweeps.definition import SweepRun
 from hetero_tf.sweeps.sweep_folder import SweepFolder
 
-# Seconds between two attempts to train a run that another process trains.
-PAUSE = 1.0
+# Prefixes of the lines with the reason why a run ended.
+_MESSAGE_PREFIXES = ("hetero_tf: ", "stopped by ")
 
 
-@dataclass
+@dataclass(frozen=True)
+class Program:
+    """Command of a run.
+
+    Attributes:
+        command: The program; with `--fork DESCRIPTOR` it calls `children.serve_forks`.
+        flags: Flags of every run.
+        threads: Threads of a new run; a resumed run keeps its count, on which its exact numbers depend.
+        forks: Fork the runs from one process, which imports TensorFlow once.
+    """
+
+    command: tuple[str, ...]
+    flags: tuple[str, ...]
+    threads: int
+    forks: bool
+
+
+def can_fork() -> bool:
+    """Return True on Linux without a visible GPU: elsewhere a library may start threads during its import."""
+    has_gpu = os.path.exists("/dev/nvidiactl") and os.environ.get("CUDA_VISIBLE_DEVICES") != "-1"
+    return sys.platform == "linux" and not has_gpu
+
+
+class Launcher:
+    """Context manager that trains one run after another.
+
+    With `Program.forks` a process starts at the first run, forks for each run and ends with the context.
+    """
+
+    def __init__(self, program: Program):
+        self._program, self._resources = program, contextlib.ExitStack()
+        self._server: subprocess.Popen | None = None
+        self._results = -1
+        # Without a buffer, since the runs write at the position of this descriptor.
+        self._output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed in `__exit__`)
+
+    def __enter__(self) -> "Launcher":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._resources.close()
+        self._output.close()
+
+    def run(self, flags: Sequence[str]) -> tuple[int, str, float]:
+        """Train a run with its flags to its end; return the exit code, the message of an error, and the seconds."""
+        start, words = time.monotonic(), [*self._program.flags, *flags]
+        self._output.truncate(self._output.seek(0))
+        code = self._run_fork(words) if self._program.forks else self._run_process(words)
+        self._output.seek(0)
+        lines = [line.strip() for line in self._output.read().decode(errors="backslashreplace").splitlines()]
+        message = next((line for line in reversed(lines) if line.startswith(_MESSAGE_PREFIXES)), "")
+        problem = message.removeprefix(_MESSAGE_PREFIXES[0]) or children.describe_exit(code)
+        return code, problem if code else "", time.monotonic() - start
+
+    def _run_process(self, words):
+        with (
+            children.start([*self._program.command, *words], self._output) as process,
+            exits.before_exit(lambda: children.stop(process)),
+        ):
+            return process.wait()
+
+    def _run_fork(self, words):
+        server = self._server or self._start_server()
+        # If the server has ended, its results end too.
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(words), file=server.stdin, flush=True)
+        with exits.before_exit(lambda: children.stop(server)):
+            text = os.read(self._results, 16)
+        if text:
+            return int(text)
+        self._resources.close()
+        self._server = None
+        return server.wait()
+
+    def _start_server(self):
+        self._results, descriptor = os.pipe()
+        self._resources.callback(os.close, self._results)
+        with open(descriptor, "wb"):
+            command = [*self._program.command, "--fork", str(descriptor)]
+            server = children.start(command, self._output, [descriptor])
+        self._server = self._resources.enter_context(server)
+        return server
+
+
+FINISHED, SKIPPED, FAILED, ELSEWHERE = "finished", "skipped", "failed", "running elsewhere"
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """Outcome of one run of a sweep.
+
+    Attributes:
+        run: The run.
+        folder: Its folder.
+        state: FINISHED, SKIPPED (finished earlier, or by another process), FAILED, or ELSEWHERE (another process trains
+            it).
+        resumed_after: The round after which the run was resumed; 0: not resumed.
+        seconds: Wall time in this sweep.
+        problem: Error message of a failed run.
+    """
+
+    run: SweepRun
+    folder: Path
+    state: str
+    resumed_after: int = 0
+    seconds: float = 0.0
+    problem: str = ""
+
+    def to_json(self) -> dict:
+        """Return the outcome with the metrics of its folder, ready for JSON."""
+        run = overview.overview(self.folder)
+        return {
+            "name": self.run.name,
+            "run_dir": str(self.folder),
+            "state": self.state,
+            "went_on_after": self.resumed_after,
+            **{name: getattr(run, name) for name in ("round", "metric", "best", "last")},
+            "seconds": round(self.seconds, 1),
+            "problem": self.problem,
+        }
+
+
+def format_outcome(outcome: RunOutcome) -> str:
+    """Return the final line of a run."""
+    head = f"{outcome.run.name}  {outcome.state}"
+    if outcome.problem:
+        return f"{head}: {outcome.problem}"
+    run_overview = overview.overview(outcome.folder)
+    parts = [head, f"round {run_overview.round}"]
+    if run_overview.best is not None and run_overview.last is not None:
+        parts.append(f"{run_overview.metric} best {run_overview.best:.4g} last {run_overview.last:.4g}")
+    if outcome.state == FINISHED:
+        parts.append(format_duration(outcome.seconds))
+        parts += [f"resumed after round {outcome.resumed_after}"] if outcome.resumed_after else []
+    return "  ".join(parts)
+
+
+# Seconds between two looks at the metrics of running runs, and at runs that other processes train.
+WATCH_PAUSE, LOCK_PAUSE = 0.5, 1.0
+
+
 class _Progress:
-    """Progress of all runs, shared by threads."""
+    """Progress of the runs of a sweep, read from the metrics in their folders.
 
-    total: int
-    rounds_left: dict = field(default_factory=dict)
-    rounds_done: int = 0
-    running: dict = field(default_factory=dict)
-    ended: list = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    Attributes:
+        first: `{name: finished rounds}` at the start of each run that trains now.
+        ended: Outcomes of the runs that have ended.
+    """
 
-    def line(self) -> str:
+    def __init__(self, runs: Sequence[SweepRun], folder: SweepFolder):
+        self.first: dict[str, int] = {}
+        self.ended: list[RunOutcome] = []
+        self._runs, self._folder, self._trained = {run.name: run for run in runs}, folder, 0
+
+    def end(self, outcome: RunOutcome) -> None:
+        """Count a run that ended."""
+        first = self.first.pop(outcome.run.name, None)
+        if outcome.state != ELSEWHERE:
+            self._trained += 0 if first is None else self._last_round(outcome.run.name) - first
+            self.ended.append(outcome)
+            self._runs.pop(outcome.run.name)
+
+    def _last_round(self, name):
+        return metrics_file.last_round(RunFolder(self._folder.path / name).metrics)
+
+    def show(self, display: ProgressDisplay, elapsed: float) -> None:
+        """Show the runs and the rounds, and estimate the seconds of the sweep from the rounds since its start."""
+        first = dict(self.first)
+        rounds = {name: max(self._last_round(name), done) for name, done in first.items()}
+        trained = self._trained + sum(rounds[name] - first[name] for name in rounds)
+        left = sum(run.recipe.rounds - rounds.get(name, 0) for name, run in self._runs.items())
         failed = sum(outcome.state == FAILED for outcome in self.ended)
-        parts = [f"{len(self.ended) - failed}/{self.total} runs done", f"{len(self.running)} running"]
-        parts += [f"{failed} failed"] if failed else []
-        return "  ".join(parts)
-
-    def details(self) -> str:
-        """Return the progress of each running run."""
-        return "  ".join(f"{name} {rounds}" for name, rounds in sorted(self.running.items()))
-
-    def expected(self, elapsed: float) -> float | None:
-        """Return the estimated seconds of the sweep, from the rounds trained since its start."""
-        left = sum(self.rounds_left.values())
-        return elapsed * (1 + left / self.rounds_done) if self.rounds_done else None
-
-    def end(self, outcome: RunOutcome) -> bool:
-        """Count a run that ended; return False for one that another process trains. The caller has the lock."""
-        self.running.pop(outcome.run.name, None)
-        if outcome.state == ELSEWHERE:
-            return False
-        self.ended.append(outcome)
-        self.rounds_left.pop(outcome.run.name, None)
-        return True
+        total = len(self.ended) + len(self._runs)
+        line = (
+            f"{len(self.ended) - failed}/{total} runs done  {len(rounds)} running{f'  {failed} failed' * bool(failed)}"
+        )
+        details = "  ".join(f"{name} {rounds[name]}/{self._runs[name].recipe.rounds}" for name in sorted(rounds))
+        display.update(line, elapsed * (1 + left / trained) if trained else None, details)
 
 
 def train(
@@ -77,44 +224,40 @@ def train(
     Returns:
         Outcome of each run, in the order of `runs`.
     """
-    progress = _Progress(len(runs), {run.name: run.recipe.rounds for run in runs})
-    launchers: SimpleQueue[Launcher] = SimpleQueue()
-    outcomes: dict[str, RunOutcome] = {}
+    progress, launchers, start = _Progress(runs, folder), SimpleQueue[Launcher](), console.clock()
+
+    def train_one(run):
+        launcher = launchers.get()
+        try:
+            return _train_run(run, folder.of(run), launcher, program.threads, progress, console)
+        finally:
+            launchers.put(launcher)
+
     with ProgressDisplay(console) as display, contextlib.ExitStack() as stack, ThreadPoolExecutor(jobs) as pool:
-        display.begin(progress.line())
-        start = console.clock()
-
-        def refresh():
-            display.update(progress.line(), progress.expected(console.clock() - start), progress.details())
-
-        def train_one(run):
-            launcher = launchers.get()
-            try:
-                outcome = _train_run(run, folder.of(run), launcher, program.threads, progress, refresh, console)
-            finally:
-                launchers.put(launcher)
-            with progress.lock:
-                if progress.end(outcome):
-                    console.progress(f"{len(progress.ended)}/{len(runs)}  {format_outcome(outcome)}")
-                refresh()
-            return outcome
-
         for _ in range(jobs):
             launchers.put(stack.enter_context(Launcher(program)))
-        left = list(runs)
+        display.begin("starting")
+        left, awaited = list(runs), set[str]()
         while left:
-            for outcome in pool.map(train_one, left):
-                outcomes[outcome.run.name] = outcome
-            elsewhere = [outcome for outcome in outcomes.values() if outcome.state == ELSEWHERE]
-            if len(left) == len(runs):
-                for outcome in elsewhere:
-                    console.say(f"{outcome.run.name}: {outcome.problem}; waiting for it")
-            left = [outcome.run for outcome in elsewhere]
-            time.sleep(PAUSE if left else 0)
+            pending, left = {pool.submit(train_one, run) for run in left}, []
+            while pending:
+                progress.show(display, console.clock() - start)
+                done, pending = wait(pending, WATCH_PAUSE, FIRST_COMPLETED)
+                for outcome in (future.result() for future in done):
+                    progress.end(outcome)
+                    if outcome.state != ELSEWHERE:
+                        console.progress(f"{len(progress.ended)}/{len(runs)}  {format_outcome(outcome)}")
+                        continue
+                    left.append(outcome.run)
+                    if outcome.run.name not in awaited:
+                        console.say(f"{outcome.run.name}: {outcome.problem}; waiting for it")
+                    awaited.add(outcome.run.name)
+            time.sleep(LOCK_PAUSE if left else 0)
+    outcomes = {outcome.run.name: outcome for outcome in progress.ended}
     return [outcomes[run.name] for run in runs]
 
 
-def _train_run(run, folder, launcher, new_threads, progress, refresh, console):
+def _train_run(run, folder, launcher, new_threads, progress, console):
     """Train one run to its end, and return its outcome."""
     try:
         done, is_finished, threads = read_progress(run, folder, new_threads)
@@ -126,20 +269,8 @@ def _train_run(run, folder, launcher, new_threads, progress, refresh, console):
         return RunOutcome(run, folder, SKIPPED, done)
     if done:
         console.say(f"{run.name}: resumes after round {done}")
-
-    def on_round(round, rounds):
-        with progress.lock:
-            # One line may report several rounds.
-            progress.rounds_done += progress.rounds_left[run.name] - (rounds - round)
-            progress.rounds_left[run.name] = rounds - round
-            progress.running[run.name] = f"{round}/{rounds}"
-            refresh()
-
-    with progress.lock:
-        progress.rounds_left[run.name] = run.recipe.rounds - done
-        progress.running[run.name] = f"{done}/{run.recipe.rounds}"
-        refresh()
-    code, problem, seconds = launcher.run([*run_flags(run, folder), f"--threads={threads}"], on_round)
+    progress.first[run.name] = done
+    code, problem, seconds = launcher.run([*run_flags(run, folder), f"--threads={threads}"])
     state = FINISHED if code == 0 else ELSEWHERE if code == Locked.code else FAILED
     return RunOutcome(run, folder, state, done, seconds, problem)
 
@@ -177,3 +308,30 @@ def _stored_threads(run_folder, default):
     stored = environment.load(run_folder.environment)
     threads = 0 if stored is None else stored.threads.get("inter_op", 0)
     return threads if threads > 0 else default
+
+
+def summarize(outcomes: Sequence[RunOutcome], folder: Path, seconds: float) -> dict:
+    """Return the result of a sweep, ready for JSON."""
+    return {
+        "run_dir": str(folder),
+        "runs": [outcome.to_json() for outcome in outcomes],
+        "finished": sum(outcome.state in (FINISHED, SKIPPED) for outcome in outcomes),
+        "failed": sum(outcome.state == FAILED for outcome in outcomes),
+        "seconds": round(seconds, 1),
+    }
+
+
+def to_text(result: dict) -> str:
+    """Return the final sentence of a sweep."""
+    resumed = [run["name"] for run in result["runs"] if run["went_on_after"] and run["state"] == FINISHED]
+    skipped = sum(run["state"] == SKIPPED for run in result["runs"])
+    parts = [f"{result['finished']} of {len(result['runs'])} runs are finished"]
+    parts += [f"{skipped} of them earlier or elsewhere"] if skipped else []
+    parts += [f"resumed: {', '.join(resumed)}"] if resumed else []
+    return "; ".join(parts)
+
+
+def seconds_per_round(folder: Path) -> float | None:
+    """Return the mean seconds of the finished rounds of a run, with evaluations; None if there are none."""
+    rows = metrics_file.rows(RunFolder(folder).timings)
+    return sum(row["seconds"] + row["measuring_seconds"] for row in rows) / rows[-1]["round"] if rows else None

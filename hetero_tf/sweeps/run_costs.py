@@ -6,23 +6,28 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from hetero_tf.base import registry
-from hetero_tf.base.console import format_table
+from hetero_tf.base.console import format_duration, format_table
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.units import format_bytes, format_count
 from hetero_tf.data import Dataset, NotAvailable
 from hetero_tf.recipe import Recipe
 from hetero_tf.run.data import load_data, split
-from hetero_tf.sweeps.expansion import SweepRun
-from hetero_tf.sweeps.time_estimate import UNTIMED_KEYS
+from hetero_tf.runs.published import PublishedValue
+from hetero_tf.sweeps.definition import SweepRun
+from hetero_tf.sweeps.pool import seconds_per_round
+from hetero_tf.sweeps.sweep_folder import SweepFolder
 
+# Keys that do not affect the costs of a client, as line prefixes of the resolved recipe.
+_FREE_KEYS = ("name:", "seed:", "optimizer:", "schedule:", "rounds:", "checkpoint:")
 _MIX = re.compile(r" mix: \{[^{}]*\},")
 
 
 @dataclass(frozen=True)
-class RunCosts:
+class ClientCosts:
     """Costs of a run, expected over the clients of its mix.
 
     Attributes:
@@ -53,14 +58,14 @@ class CostTable:
         self._notes: set[str] = set()
         self._levels: dict[tuple[str, str], Any] = {}
 
-    def costs_of(self, run: SweepRun) -> RunCosts | None:
+    def costs_of(self, run: SweepRun) -> ClientCosts | None:
         """Return the costs of a run; None if its data are missing and those that replace them do not suffice.
 
         Raises:
             InputError: The data or the model are invalid.
         """
         recipe, shares = run.recipe, run.recipe.levels.divided(1.0)
-        key = _MIX.sub("", "\n".join(line for line in recipe.source.splitlines() if not line.startswith(UNTIMED_KEYS)))
+        key = _MIX.sub("", "\n".join(line for line in recipe.source.splitlines() if not line.startswith(_FREE_KEYS)))
         if not all((key, level) in self._levels for level in shares):
             dataset = self._dataset(recipe)
             if dataset is None:
@@ -78,7 +83,7 @@ class CostTable:
 
         down, up = mean("bytes_down"), mean("bytes_up")
         total = recipe.rounds * recipe.round.clients * (down + up)
-        return RunCosts(mean("parameters"), mean("multiply_adds"), down, up, total)
+        return ClientCosts(mean("parameters"), mean("multiply_adds"), down, up, total)
 
     def _note(self, text):
         """Print a note that was not printed before."""
@@ -119,29 +124,41 @@ def _level_costs(recipe, dataset):
     return process.costs_of(process.recipe.levels.names)
 
 
-def to_text(
-    runs: Sequence[SweepRun], costs: dict[str, RunCosts | None], published: dict[str, str] | None = None
-) -> str:
-    """Return an aligned table of all runs; `published` has the values of papers by name of the run."""
-    heads = ("run", "rounds", "parameters", "multiply-adds", "traffic/client/round", "traffic")
-    rows: list[tuple[str, ...]] = [heads + (("published",) if published else ())]
-    for run in runs:
-        cost, cells = costs[run.name], ["-"] * 4
-        if cost is not None:
-            cells = [format_count(cost.parameters), format_count(cost.multiply_adds)]
-            cells += [format_bytes(cost.bytes_down + cost.bytes_up), format_bytes(cost.bytes)]
-        cells += [published.get(run.name, "-")] if published else []
-        rows.append((run.name, f"{run.recipe.rounds}", *cells))
+def expected_seconds(runs: Sequence[SweepRun], folder: SweepFolder) -> dict[str, float]:
+    """Return `{run: seconds of all its rounds}` from the rounds that runs have finished; empty if there are none.
+
+    A round of a run that has finished none counts as the mean of the others.
+    """
+    known = {run.name: seconds_per_round(folder.of(run)) for run in runs}
+    measured = [seconds for seconds in known.values() if seconds is not None]
+    return {run.name: run.recipe.rounds * (known[run.name] or fmean(measured)) for run in runs if measured}
+
+
+def to_text(costs: Sequence[dict]) -> str:
+    """Return an aligned table of the output of `to_json` for each run."""
+    heads = {"seconds": "time", "published": "published"}
+    more = {key: head for key, head in heads.items() if any(run[key] for run in costs)}
+    rows: list[tuple[str, ...]] = [
+        ("run", "rounds", "parameters", "multiply-adds", "traffic/client/round", "traffic", *more.values())
+    ]
+    for run in costs:
+        cells = ["-"] * 4
+        if run["bytes"] is not None:
+            cells = [format_count(run["parameters"]), format_count(run["multiply_adds"])]
+            cells += [format_bytes(run["bytes_down"] + run["bytes_up"]), format_bytes(run["bytes"])]
+        last = {"seconds": format_duration(run["seconds"] or 0)}
+        last["published"] = ", ".join(f"{value['value']:g} {value['metric']}" for value in run["published"]) or "-"
+        rows.append((run["name"], f"{run['rounds']}", *cells, *(last[key] for key in more)))
     return format_table(rows)
 
 
-def to_json(runs: Sequence[SweepRun], costs: dict[str, RunCosts | None]) -> dict:
-    """Return {"runs": [{"name", "recipe", "overrides", and those of `RunCosts` or null}], "bytes"}, ready for JSON."""
+def to_json(
+    run: SweepRun, costs: ClientCosts | None, seconds: float | None, published: Sequence[PublishedValue]
+) -> dict:
+    """Return the costs of a run, ready for JSON; those of missing data are None."""
     return {
-        "runs": [
-            {"name": run.name, "recipe": run.path, "overrides": list(run.overrides)}
-            | {field.name: getattr(costs[run.name], field.name, None) for field in dataclasses.fields(RunCosts)}
-            for run in runs
-        ],
-        "bytes": sum(cost.bytes for cost in costs.values() if cost is not None),
+        **{"name": run.name, "recipe": run.path, "overrides": list(run.overrides), "rounds": run.recipe.rounds},
+        **{field.name: getattr(costs, field.name, None) for field in dataclasses.fields(ClientCosts)},
+        "seconds": seconds,
+        "published": [value.to_json() for value in published],
     }

@@ -15,11 +15,8 @@ from hetero_tf.base.console import format_duration
 from hetero_tf.base.errors import InputError, require_modules, shorten_repr
 from hetero_tf.recipe.nodes import to_plain
 from hetero_tf.recipe.reader import parse
-from hetero_tf.runs import metrics_file
-from hetero_tf.runs.run_folder import RunFolder
-from hetero_tf.sweeps.expansion import SweepRun
-from hetero_tf.sweeps.launcher import Program
-from hetero_tf.sweeps.pool import read_progress, run_flags
+from hetero_tf.sweeps.definition import SweepRun
+from hetero_tf.sweeps.pool import Program, read_progress, run_flags, seconds_per_round
 from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 if TYPE_CHECKING:
@@ -46,7 +43,7 @@ class TrainingJob:
     def __call__(self) -> None:
         os.chdir(self.working_dir)
         # The run exits with this process.
-        with children.start(self.command, inherit_output=True) as process:
+        with children.start(self.command) as process:
             code = process.wait()
         if code:
             raise RuntimeError(f"the run {children.describe_exit(code)}; its last message is in this job's output")
@@ -123,9 +120,11 @@ def find_pitfalls(runs: Sequence[SweepRun], folder: SweepFolder, options: Mappin
             "a job that is requeued on another processor stops, because its numbers would differ; select equal nodes, "
             "such as --slurm constraint=NAME"
         )
-    seconds, name = max(((_expected_seconds(run, folder), run.name) for run in runs), default=(0.0, ""))
+    seconds, name = max(
+        ((run.recipe.rounds * (seconds_per_round(folder.of(run)) or 0.0), run.name) for run in runs), default=(0.0, "")
+    )
     if not seconds:
-        problems.append("the duration of the runs is unknown; sweep --estimate measures it")
+        problems.append("the duration of the runs is unknown; train some rounds of one of them first")
     elif seconds > 60 * options["time"]:
         timeouts = options.get("max_num_timeout", MAX_TIMEOUTS)
         problems.append(
@@ -168,10 +167,3 @@ def submit(runs: Sequence[SweepRun], folder: SweepFolder, program: Program, exec
     except (FailedJobError, FailedSubmissionError, OSError) as error:
         raise InputError(f"--on slurm: {' '.join(str(error).split())}") from error
     return {name: job.job_id for name, job in zip(jobs, submitted, strict=True)}
-
-
-def _expected_seconds(run, folder):
-    """Return the seconds of a complete run, by the rounds that it has trained; 0.0 if none."""
-    rows = metrics_file.rows(RunFolder(folder.of(run)).timings)
-    spent = sum(row["seconds"] + row["measuring_seconds"] for row in rows)
-    return spent / rows[-1]["round"] * run.recipe.rounds if rows else 0.0

@@ -16,7 +16,7 @@ from hetero_tf.recipe import changed_keys
 from hetero_tf.recipe.recipe_files import LARGEST_FILE
 from hetero_tf.runs.run_folder import SWEEP
 from hetero_tf.sweeps import definition
-from hetero_tf.sweeps.expansion import SweepRun, expand
+from hetero_tf.sweeps.definition import SweepRun, expand
 
 LOCK = "sweep.lock"
 

@@ -15,7 +15,7 @@ from refusals import refusal
 
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.version import __version__
-from hetero_tf.cli import commands, flags, help, interrupts, main
+from hetero_tf.cli import commands, flags, interrupts, main
 from hetero_tf.runs import checkpoints
 
 R = "--recipe=small.yaml"
@@ -24,7 +24,7 @@ LONG = "a" * 300
 WRONG = """
 --recpe=small.yaml => unknown flag --recpe; did you mean 'recipe'?
 --recipe=small.yaml --thread=2 => unknown flag --thread; did you mean 'threads'?
---recipe=small.yaml --nosuch => unknown flag --nosuch; known: address, allow_host, allow_other_machine, append, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, engine, estimate, export_dir, export_version, file, fleet, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, pair, patience, plugin, plugins, port, published, quiet, quorum, reach, recipe, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes
+--recipe=small.yaml --nosuch => unknown flag --nosuch; known: address, allow_host, allow_other_machine, append, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, engine, export_dir, export_version, file, fleet, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, pair, patience, plugin, plugins, port, published, quiet, quorum, reach, recipe, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes
 --recipe=small.yaml --rounds 5 => unknown flag --rounds; use --set rounds=5
 --recipe=small.yaml --seed=1 => unknown flag --seed; use --set seed=1
 --recipe=small.yaml --lr=0.1 => unknown flag --lr; use --set optimizer.learning_rate=0.1
@@ -135,7 +135,7 @@ COMMAND_FLAGS = {
     "new": "input task label out data_dir yes",
     "train": "recipe fleet run_dir engine allow_other_machine workers worker devices log verbose",
     "launch": "local recipe fleet run_dir engine allow_other_machine log verbose",
-    "sweep": "definition recipe fleet sweep seeds run_dir only jobs fork log dry_run estimate commands on slurm",
+    "sweep": "definition recipe fleet sweep seeds run_dir only jobs fork log dry_run commands on slurm",
     "describe": "recipe fleet engine draw workers devices",
     "evaluate": "run_dir state levels classes draw",
     "similarity": "run_dir state pair draw",
@@ -177,6 +177,9 @@ def test_commands_accept_only_their_flags(command):
         assert refusal(flags.parse, ["hetero_tf", command, word]) == message
         # Even with its default value, and on either side of the command.
         assert refusal(flags.parse, ["hetero_tf", word, command]) == message
+
+
+DESCRIBE = "hetero_tf.cli.commands.results.describe_recipe"
 
 
 def tree(folder):
@@ -257,7 +260,7 @@ def test_unexpected_errors_are_one_sentence(folder_of_runs, capsys, monkeypatch,
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(commands.find("train"), "run", fail)
+    monkeypatch.setattr("hetero_tf.cli.commands.training.train", fail)
     assert main.main(["hetero_tf", R]) == code
     err = capsys.readouterr().err
     assert err.startswith(f"hetero_tf: {text}") and err.count("\n") == 1
@@ -272,7 +275,7 @@ def test_unexpected_errors_name_the_plugins_that_may_cause_them(folder_of_runs, 
     monkeypatch.setattr(
         registry, "_registered", registry._registered | {"losses": {"mine": "hetero_tf.methods.losses.huber"}}
     )
-    monkeypatch.setattr(commands.find("train"), "run", fail)
+    monkeypatch.setattr("hetero_tf.cli.commands.training.train", fail)
     assert main.main(["hetero_tf", R]) == 1
     assert capsys.readouterr().err == (
         "hetero_tf: KeyError: 'surprise'; a plug-in breaks its contract, which hetero_tf.testing.check_plugin tests: "
@@ -378,9 +381,9 @@ def test_version_and_help(capsys, monkeypatch):
     for words in (["--help"], ["-h"]):
         assert main.main(["hetero_tf", *words]) == 0
         out = capsys.readouterr().out
-        for command, module in ((command, commands.find(command)) for command in COMMAND_FLAGS):
-            assert f"hetero_tf {module.USAGE} " in out and module.SUMMARY in out
-            assert module.USAGE.startswith("--recipe" if command == "train" else command)
+        for name, command in ((name, commands.COMMANDS[name]) for name in COMMAND_FLAGS):
+            assert f"hetero_tf {command.usage} " in out and command.summary in out
+            assert command.usage.startswith("--recipe" if name == "train" else name)
 
 
 @for_each(COMMAND_FLAGS)
@@ -388,19 +391,19 @@ def test_help_lists_exactly_the_flags_of_the_command(command, capsys, monkeypatc
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
     assert main.main(["hetero_tf", command, "--help"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"hetero_tf {commands.find(command).USAGE}\n")
+    assert out.startswith(f"hetero_tf {commands.COMMANDS[command].usage}\n")
     shown = {line.split()[0].removeprefix("--") for line in out.splitlines() if line.startswith("  --")}
     assert shown == {*COMMAND_FLAGS[command], *BY_ALL}
     assert max(map(len, out.splitlines())) <= 132
     # Each flag says its default here, or that it has none.
     command_lines = out.partition("Flags of every command:")[0].splitlines()[4:]
     assert [line for line in command_lines if line and not re.search("; (default|required) ?", line)] == []
-    assert set(help.MEANINGS.get(command, ())) <= set(COMMAND_FLAGS[command])
+    assert set(commands.COMMANDS[command].meanings) <= set(COMMAND_FLAGS[command])
 
 
 def test_shared_flags_have_a_meaning_and_default_per_command():
     def meaning(command, name):
-        text = help.render(command)
+        text = flags.render_help(command)
         (line,) = [line for line in text.splitlines() if line.startswith(f"  --{name} ")]
         return line.split(maxsplit=1)[1]
 
@@ -549,7 +552,7 @@ def test_best_state_of_another_run_is_refused(folder, tmp_path):
 def test_engine_flag_sets_the_recipe_key(folder_of_runs, monkeypatch):
     """It comes last, so that it holds whatever --set says."""
     engines = []
-    monkeypatch.setattr(commands.find("describe"), "run", lambda recipe, flags, console: engines.append(recipe.engine))
+    monkeypatch.setattr(DESCRIBE, lambda recipe, flags, console: engines.append(recipe.engine))
     for words in (
         [],
         ["--engine=sequential"],
@@ -562,7 +565,7 @@ def test_engine_flag_sets_the_recipe_key(folder_of_runs, monkeypatch):
 
 def test_fleet_flag_comes_before_the_changes_of_its_keys(folder_of_runs, monkeypatch):
     fleets = []
-    monkeypatch.setattr(commands.find("describe"), "run", lambda recipe, flags, console: fleets.append(recipe.fleet))
+    monkeypatch.setattr(DESCRIBE, lambda recipe, flags, console: fleets.append(recipe.fleet))
     assert main.main(["hetero_tf", "describe", R, "--set=fleet.spread=0.5", "--fleet=uniform"]) == 0
     assert [list(fleet.devices) for fleet in fleets] == [["phone"]] and fleets[0].spread == 0.5
 

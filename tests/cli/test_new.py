@@ -5,7 +5,6 @@ import json
 import pytest
 
 from hetero_tf.cli import main
-from hetero_tf.cli.commands import new
 
 
 @pytest.fixture
@@ -88,4 +87,3 @@ def test_names_of_recipes_are_made_from_paths():
         "pictures",
         "x",
     ]
-    assert new.WORDS == "input"

@@ -10,7 +10,7 @@ import sys
 import pytest
 from refusals import refusal
 
-from hetero_tf.cli.commands import flower
+from hetero_tf.cli.commands import devices
 from hetero_tf.cli.flags import parse
 from hetero_tf.devices import certificates, machine
 from hetero_tf.devices.fleet_api import MAX_BODY_BYTES, Guard
@@ -31,7 +31,7 @@ class Says:
 
 def play(*words):
     console = Says()
-    return flower.run(
+    return devices.run_role(
         load("digits", ["partition.clients=3", "round.clients=3"]), flags_of(*words), console
     ), console.output
 

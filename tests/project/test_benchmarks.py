@@ -15,7 +15,7 @@ from each import for_each
 from programs import ROOT
 
 from hetero_tf import recipe
-from hetero_tf.sweeps.expansion import SweepRun
+from hetero_tf.sweeps.definition import SweepRun
 
 
 def printed(script, *arguments):

@@ -11,7 +11,7 @@ from each import for_each
 
 from hetero_tf import learning_process, load_recipe
 from hetero_tf.base import registry
-from hetero_tf.cli.commands import NAMES
+from hetero_tf.cli.commands import COMMANDS
 from hetero_tf.cli.flags import define_flags
 from hetero_tf.recipe.recipe_files import shipped
 
@@ -67,7 +67,7 @@ def test_the_front_page_is_short_and_its_commands_exist():
     words = set(re.findall(r"(?<![\w-])--([a-z_]+)", README))
     assert words and words <= set(define_flags())
     called = set(re.findall(r"bin/hetero_tf ([a-z][a-z-]*)", README))
-    assert called == set(NAMES) - {"train"}
+    assert called == set(COMMANDS) - {"train"}
 
 
 def test_shown_overrides_are_valid():

@@ -41,7 +41,7 @@ def test_every_key_plugin_layer_and_command_has_an_entry(pages):
     for kind in registry.EXPORTS:
         assert headings(pages[f"plugins/{kind}.md"]) == set(registry.names(kind))
     assert {*registry.names("layers"), "Dense", "Conv2D"} <= headings(pages["layers.md"])
-    assert set(commands.NAMES) <= headings(pages["commands.md"])
+    assert set(commands.COMMANDS) <= headings(pages["commands.md"])
 
 
 def test_every_public_function_has_an_entry(reference_pages, pages):

@@ -13,7 +13,7 @@ import runs
 from refusals import refusal
 
 import hetero_tf
-from hetero_tf.cli.commands.list import _format_overview
+from hetero_tf.cli.commands.listing import _format_overview
 from hetero_tf.runs import checkpoints, overview
 from hetero_tf.runs.run_folder import RunFolder
 

@@ -261,7 +261,7 @@ def _serve():
     # The stub imports `hetero_tf.run.experiment` too.
     import stub_rounds  # noqa: F401
 
-    import hetero_tf.cli.commands.train  # noqa: F401
+    import hetero_tf.cli.commands.training  # noqa: F401
     from hetero_tf import recipe
 
     # Reading the declarations of plug-ins and layers takes longer than the rest of a short command; the forks share it.

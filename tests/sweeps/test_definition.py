@@ -12,7 +12,7 @@ from refusals import refusal
 
 from hetero_tf.recipe.recipe_files import shipped, sweeps
 from hetero_tf.sweeps import definition
-from hetero_tf.sweeps.expansion import expand
+from hetero_tf.sweeps.definition import expand
 
 
 def expanded(text):

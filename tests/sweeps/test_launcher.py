@@ -1,16 +1,14 @@
-"""Runs as separate processes and as forks: output, exit codes, and the end of all processes."""
+"""Runs as separate processes and as forks: messages, exit codes, and the end of all processes."""
 
 import os
-import signal
 import sys
-from pathlib import Path
 
 import programs
 import pytest
 
 from hetero_tf.base import children
 from hetero_tf.cli import sweep_child
-from hetero_tf.sweeps.launcher import Launcher, Program
+from hetero_tf.sweeps.pool import Launcher, Program
 
 # Like `cli/sweep_child.py`, but the words of a run are lines of Python.
 SERVER = """
@@ -25,12 +23,10 @@ if sys.argv[1] == "--fork":
 else:
     sys.exit(work(sys.argv[1:]))
 """
-ROUNDS = (
-    "data: none\nround 1/9  12 of 40 s  2/10 clients\nround 2/9  global_accuracy 9  1:05 min left  loss 2  a3\n"
-    "round 9/9  0 s left  loss 1  3 clients diverged\nnote: nothing\nhetero_tf: all lost\nround 3/9\n"
-)
-FAILING = f"import os; print({ROUNDS!r}, end='', flush=True); os._exit(3)"
+FAILING = "import os; print('data: none\\nhetero_tf: all lost\\nround 3/9', flush=True); os._exit(3)"
 KILLED = "import os; print('round 1/2', flush=True); os.kill(os.getpid(), 9)"
+# Also ends the process that forks, but not one that trains alone.
+KILLED_SERVER = "import os, signal; os.kill(os.getppid(), signal.SIGKILL); os.kill(os.getpid(), signal.SIGKILL)"
 
 
 def launcher(tmp_path, monkeypatch, forks):
@@ -40,36 +36,13 @@ def launcher(tmp_path, monkeypatch, forks):
 
 
 @pytest.mark.parametrize("forks", [False, True])
-def test_run_reports_rounds_and_the_last_message(tmp_path, monkeypatch, forks):
-    seen = []
+def test_run_reports_its_last_message(tmp_path, monkeypatch, forks):
     with launcher(tmp_path, monkeypatch, forks) as runs:
-        code, problem, seconds = runs.run([FAILING], lambda *rounds: seen.append(rounds))
-        assert (code, problem, seen) == (3, "all lost", [(2, 9), (9, 9)]) and seconds > 0
-        assert runs.run([KILLED], print)[:2] == (-9, "was stopped by SIGKILL")
-        assert runs.run(["print('hetero_tf: a late message', end='')"], print)[:2] == (0, "")
-
-
-def test_killed_run_ends_despite_an_inherited_pipe(tmp_path, monkeypatch):
-    code = """
-import os, subprocess
-child = subprocess.Popen(["sleep", "20"])
-print(f"round {child.pid}/9  1 s left  loss 2", flush=True)
-os.kill(os.getpid(), 9)
-"""
-    seen = []
-    with launcher(tmp_path, monkeypatch, False) as runs:
-        ended, _, _ = runs.run([code], lambda round, rounds: seen.append(round))
-    # It is no zombie: the end of the pipe was not waited for. Its command line may not be there yet.
-    state = Path(f"/proc/{seen[0]}/stat").read_text().rpartition(")")[2].split()[0]
-    os.kill(seen[0], signal.SIGKILL)
-    assert state != "Z" and ended == -9
-
-
-def test_killed_server_is_replaced(tmp_path, monkeypatch):
-    kill = "import os, signal; os.kill(os.getppid(), signal.SIGKILL); os.kill(os.getpid(), signal.SIGKILL)"
-    with launcher(tmp_path, monkeypatch, True) as runs:
-        assert runs.run([kill], print)[:2] == (-9, "was stopped by SIGKILL")
-        assert runs.run(["pass"], print)[:2] == (0, "")
+        code, problem, seconds = runs.run([FAILING])
+        assert (code, problem) == (3, "all lost") and seconds > 0
+        for killing in (KILLED, KILLED_SERVER)[: 1 + forks]:
+            assert runs.run([killing])[:2] == (-9, "was stopped by SIGKILL")
+            assert runs.run(["print('hetero_tf: a late message', end='')"])[:2] == (0, "")
 
 
 def test_stopped_server_ends_after_its_run(tmp_path, monkeypatch):
@@ -77,16 +50,15 @@ def test_stopped_server_ends_after_its_run(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(programs.ROOT))
     (tmp_path / "server.py").write_text(SERVER)
     results, descriptor = os.pipe()
-    server = children.start(
-        [sys.executable, str(tmp_path / "server.py"), "--fork", str(descriptor)], False, [descriptor]
-    )
+    command = [sys.executable, str(tmp_path / "server.py"), "--fork", str(descriptor)]
+    server = children.start(command, descriptors=[descriptor])
     os.close(descriptor)
-    print('["import time; print(1, flush=True); time.sleep(60)"]', file=server.stdin, flush=True)
-    assert server.stdout.readline() == "1\n"
+    started = tmp_path / "started"
+    print(f'["import time; open({str(started)!r}, chr(120)); time.sleep(60)"]', file=server.stdin, flush=True)
+    programs.wait_for(started.exists)
     children.stop(server)
     assert os.read(results, 16) == b"143\n" and server.poll() == 0
     os.close(results)
-    server.stdout.close()
 
 
 @pytest.mark.long
@@ -116,7 +88,7 @@ def test_forked_runs_equal_a_separate_run_bit_for_bit(tmp_path):
     program = Program((sys.executable, sweep_child.__file__), ("--threads=1",), 1, True)
     with Launcher(program) as runs:
         for name in ("first", "second"):
-            assert runs.run([f"--recipe={recipe}", f"--run_dir={tmp_path / name}"], lambda *rounds: None)[:2] == (0, "")
+            assert runs.run([f"--recipe={recipe}", f"--run_dir={tmp_path / name}"])[:2] == (0, "")
     # Like the runs of the launcher, it computes with oneDNN.
     with_onednn = programs.environment(TF_ENABLE_ONEDNN_OPTS=None)
     words = ("--recipe", recipe, "--run_dir", tmp_path / "separate", "--threads", 1)

@@ -21,26 +21,23 @@ from refusals import refusal
 
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import Locked
 from hetero_tf.cli import interrupts, main
 from hetero_tf.cli.commands import sweep as command
-from hetero_tf.recipe import load
 from hetero_tf.runs import checkpoints, metrics_file
 from hetero_tf.runs.run_folder import RunFolder
-from hetero_tf.sweeps import definition, outcome, pool, time_estimate
-from hetero_tf.sweeps.expansion import SweepRun, expand
-from hetero_tf.sweeps.launcher import Launcher, Program
+from hetero_tf.sweeps import definition, pool
+from hetero_tf.sweeps.definition import expand
+from hetero_tf.sweeps.pool import Launcher, Program
 from hetero_tf.sweeps.sweep_folder import SweepFolder
 
-PROGRAM = Program(("x",), (), 1, False)
 FAKE = str(Path(__file__).parents[1] / "support" / "fake_run.py")
 
 # Runs a sweep of four runs with the fake program; its argument is the seconds of a round.
 PROGRAM_CODE = (
     "import sys; from unittest import mock; from hetero_tf.cli import main; "
-    "from hetero_tf.cli.commands import sweep; from hetero_tf.sweeps.launcher import Program; "
+    "from hetero_tf.cli.commands import sweep; from hetero_tf.sweeps.pool import Program; "
     f"program = Program((sys.executable, {FAKE!r}, sys.argv[1], 'nothing'), (), 1, False); "
-    "mock.patch.object(sweep, '_build_program', lambda flags, jobs, trackers: program).start(); "
+    "mock.patch.object(sweep, '_build_program', lambda flags, jobs: program).start(); "
     "sys.exit(main.main(['hetero_tf', 'sweep', '--recipe=digits', '--seeds=0-3', '--jobs=2', '--run_dir=s', "
     "'--set=rounds=6', '--json']))"
 )
@@ -56,24 +53,6 @@ def train(folder, runs, jobs=2, seconds=0.0, failing="nothing", threads=2):
     program = Program((sys.executable, FAKE, str(seconds), failing), (), threads, False)
     outcomes = pool.train(runs, SweepFolder(folder), program, jobs, Console(output))
     return outcomes, output.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("flags", "function", "logged"), [([], "pool.train", True), (["--estimate"], "time_estimate.estimate", False)]
-)
-def test_only_training_runs_log_to_trackers(tmp_path, monkeypatch, flags, function, logged):
-    pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")
-    programs_started = []
-
-    def stop(*arguments):
-        programs_started.extend(argument for argument in arguments if isinstance(argument, Program))
-        raise Locked("stopped")
-
-    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
-    monkeypatch.setattr(f"hetero_tf.sweeps.{function}", stop)
-    sweep = ["--recipe=digits", "--seeds=0", f"--run_dir={tmp_path}/sweep", "--log=mlflow"]
-    assert main.main(["hetero_tf", "sweep", *sweep, *flags]) == Locked.code
-    assert ("--log=mlflow" in programs_started[0].flags) == logged
 
 
 def test_each_run_has_a_folder_and_a_line(tmp_path):
@@ -101,10 +80,8 @@ def test_failed_run_is_reported_and_does_not_stop_others(tmp_path):
 def test_runs_that_stopped_early_are_skipped_unless_their_patience_is_higher(tmp_path):
     _, runs = sweep_of("0", rounds=3)
     train(tmp_path, runs)
-    metrics_file.append(tmp_path / "digits-seed=0" / "metrics.jsonl", {"round": 2, "global_loss": 1.0})
-    metrics_file.append(tmp_path / "digits-seed=0" / "metrics.jsonl", {"round": 3, "global_loss": 1.0})
     states = []
-    for patience in (1, 2):
+    for patience in (2, 3):
         more = ["early_stopping.metric=global_loss", f"early_stopping.patience={patience}"]
         outcomes, _ = train(tmp_path, sweep_of("0", rounds=5, more=more)[1])
         states += [outcome.state for outcome in outcomes]
@@ -120,13 +97,13 @@ def test_finished_runs_are_skipped_and_others_resumed_with_their_threads(tmp_pat
     assert "digits-seed=0: resumes after round 2\n" in output and "  resumed after round 2\n" in output
     threads = [json.loads((one.folder / "environment.json").read_text())["threads"] for one in outcomes]
     assert [settings["inter_op"] for settings in threads] == [3, 3, 1]
-    summary = outcome.summarize(outcomes, tmp_path, 1.0)
+    summary = pool.summarize(outcomes, tmp_path, 1.0)
     assert (summary["finished"], summary["failed"]) == (3, 0)
-    assert outcome.to_text(summary) == "3 of 3 runs are finished; resumed: digits-seed=0, digits-seed=1"
+    assert pool.to_text(summary) == "3 of 3 runs are finished; resumed: digits-seed=0, digits-seed=1"
 
 
 def test_run_of_another_process_is_awaited_and_resumed(tmp_path, monkeypatch):
-    monkeypatch.setattr(pool, "PAUSE", 0.1)
+    monkeypatch.setattr(pool, "LOCK_PAUSE", 0.1)
     _, runs = sweep_of("0-1")
     with contextlib.ExitStack() as other:
         other.enter_context(RunFolder(tmp_path / "digits-seed=1").lock())
@@ -149,7 +126,7 @@ def test_finished_run_of_another_recipe_fails(tmp_path):
 def test_parallel_runs_are_limited(tmp_path, monkeypatch):
     together, most = [], []
 
-    def run(launcher, flags, on_round):
+    def run(launcher, flags):
         together.append(flags)
         most.append(len(together))
         time.sleep(0.05)
@@ -163,11 +140,23 @@ def test_parallel_runs_are_limited(tmp_path, monkeypatch):
         most.clear()
 
 
-def test_progress_line_counts_runs_and_estimates_by_rounds():
-    progress = pool._Progress(4, {"x": 2, "y": 4}, 3, {"x": "1/3"}, [SimpleNamespace(state="failed")])
-    assert progress.line() == "0/4 runs done  1 running  1 failed" and progress.details() == "x 1/3"
-    assert progress.expected(6.0) == 6.0 + 6 * 2.0
-    assert pool._Progress(1).expected(5.0) is None
+def test_progress_counts_runs_and_estimates_by_rounds(tmp_path):
+    _, runs = sweep_of("0-2", rounds=4)
+    progress, shown = pool._Progress(runs, SweepFolder(tmp_path)), []
+    display = SimpleNamespace(update=lambda *arguments: shown.append(arguments))
+    progress.show(display, 5.0)
+    progress.first[runs[0].name] = 1
+    progress.end(pool.RunOutcome(runs[1], tmp_path, pool.FAILED))
+    folder = SweepFolder(tmp_path).of(runs[0])
+    folder.mkdir()
+    for number in (1, 2, 3):
+        metrics_file.append(folder / "metrics.jsonl", {"round": number})
+    progress.show(display, 6.0)
+    assert shown == [
+        ("0/3 runs done  0 running", None, ""),
+        # Two rounds in 6 s; one of this run and four of the last one are left.
+        ("0/3 runs done  1 running  1 failed", 6.0 + 5 * 3.0, "digits-seed=0 3/4"),
+    ]
 
 
 def test_sweep_in_a_folder_can_only_grow(tmp_path):
@@ -212,9 +201,7 @@ def working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
     words = (sys.executable, FAKE, "0", "seed=7")
-    monkeypatch.setattr(
-        command, "_build_program", lambda flags, jobs, trackers: Program(words, (), flags.threads // jobs, False)
-    )
+    monkeypatch.setattr(command, "_build_program", lambda flags, jobs: Program(words, (), flags.threads // jobs, False))
     return tmp_path
 
 
@@ -380,46 +367,6 @@ def test_resumed_sweep_equals_separate_runs(tmp_path):
         assert programs.shared().run(*alone, cwd=tmp_path).code == 0
         together = programs.contents(tmp_path / "s" / f"small-seed={seed}")
         assert together == programs.contents(tmp_path / f"alone{seed}")
-
-
-def test_short_runs_estimate_the_time_of_a_sweep(monkeypatch):
-    """Each level of the mixes is measured once, whatever the seed and the mix."""
-    measured = []
-
-    def run(launcher, words, on_round):
-        run_dir = Path(next(word for word in words if word.startswith("--run_dir=")).partition("=")[2])
-        measured.append([word.partition("=")[2] for word in words if word.startswith("--set=")])
-        run_dir.mkdir()
-        slow = 4.0 if "levels.mix=a" in measured[-1] else 1.0
-        for number in (1, 2):
-            row = {"round": number, "seconds": slow, "round_seconds": slow, "measuring_seconds": 0.5}
-            metrics_file.append(run_dir / "timings.jsonl", row)
-        return 0, "", 2 * slow + 1.0 + 3.0
-
-    monkeypatch.setattr(Launcher, "run", run)
-    parts = definition.from_flags("digits", ["rounds=10", "evaluate.every=5"], ["levels.mix=a,b,a1-b3"], "0-1")
-    output = io.StringIO()
-    estimate = time_estimate.estimate(expand(parts, "x"), PROGRAM, 2, Console(output))
-    # 3 s to start, 10 rounds of 5 epochs, 2 evaluations of half a second.
-    seconds = {"a": 3 + 10 * 5 * 4 + 1, "b": 3 + 10 * 5 * 1 + 1, "a1-b3": 3 + 10 * 5 * 1.75 + 1}
-    assert {run["name"]: run["seconds"] for run in estimate["runs"]} == {
-        f"digits-levels.mix={mix}-seed={seed}": value for mix, value in seconds.items() for seed in (0, 1)
-    }
-    assert len(measured) == 2 and estimate["seconds"] == round(sum(seconds.values()), 1)
-    assert all("client.epochs=1" in sets and "rounds=2" in sets for sets in measured)
-    assert "measured 2/2: digits b: 1 s per round of one local epoch, 0.5 s per evaluation" in output.getvalue()
-
-
-def test_indivisible_mix_is_measured_completely():
-    (run,) = expand(definition.from_flags("methods/fedepth", [], [], None), "x")
-    ((probe, share),) = time_estimate._probes(run)
-    assert share == 1.0 and probe.run.recipe.levels.names == run.recipe.levels.names and probe.run.recipe.rounds == 2
-
-
-def test_failed_short_run_is_reported(monkeypatch):
-    monkeypatch.setattr(Launcher, "run", lambda launcher, flags, on_round: (2, "no such data", 0.1))
-    runs = [SweepRun("x", "digits", (), load("digits"))]
-    assert refusal(time_estimate.estimate, runs, PROGRAM, 1, Console(io.StringIO())) == "digits a: no such data"
 
 
 def test_sweep_folder_can_be_moved(tmp_path):

@@ -9,8 +9,11 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data import NotAvailable
 from hetero_tf.run.data import load_data
 from hetero_tf.run.learning_process import learning_process
+from hetero_tf.runs import metrics_file
+from hetero_tf.runs.published import PublishedValue
 from hetero_tf.sweeps import definition, run_costs
-from hetero_tf.sweeps.expansion import expand
+from hetero_tf.sweeps.definition import expand
+from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 
 def runs_of(recipe, overrides=(), varied=(), seeds=None):
@@ -81,15 +84,29 @@ def test_stand_in_data_that_do_not_suffice_give_no_costs(monkeypatch):
     assert notes[1].startswith("note: no costs of some runs without mnist: ") and len(notes) == 2
 
 
-def test_table_and_json():
-    small, large = runs_of("digits", ["rounds=5"], ["levels.mix=a,b"])
-    costs = {small.name: run_costs.RunCosts(786.0, 13_900.0, 2000.0, 1000.0, 2.5e9), large.name: None}
-    assert run_costs.to_text([small, large], costs).splitlines()[1:] == [
-        "digits-levels.mix=a       5         786         13.9 K                  3 KB   2.5 GB",
-        "digits-levels.mix=b       5           -              -                     -        -",
+def test_table_and_json(tmp_path):
+    runs, folder = runs_of("digits", ["rounds=5"], ["levels.mix=a,b"]), SweepFolder(tmp_path)
+    value = PublishedValue("table/row", "global_accuracy", 97.5, "A paper", "a setting")
+    costs = run_costs.ClientCosts(786.0, 13_900.0, 2000.0, 1000.0, 2.5e9)
+
+    def rows():
+        seconds = run_costs.expected_seconds(runs, folder)
+        pairs = zip(runs, ((costs, [value]), (None, [])), strict=True)
+        return [run_costs.to_json(run, costs, seconds.get(run.name), published) for run, (costs, published) in pairs]
+
+    without_times = rows()
+    assert without_times[0]["bytes_up"] == 1000.0 and without_times[0]["overrides"] == ["rounds=5", "levels.mix=a"]
+    assert (without_times[1]["parameters"], without_times[1]["seconds"]) == (None, None)
+    folder.of(runs[1]).mkdir()
+    row = {"round": 2, "seconds": 100.0, "measuring_seconds": 20.0}
+    metrics_file.append(folder.of(runs[1]) / "timings.jsonl", row)
+    # A run without rows counts as the mean of the others.
+    assert [row["seconds"] for row in rows()] == [300.0, 300.0]
+    first = "digits-levels.mix=a       5         786         13.9 K                  3 KB   2.5 GB"
+    second = "digits-levels.mix=b       5           -              -                     -        -"
+    paper = "97.5 global_accuracy"
+    assert run_costs.to_text(without_times).splitlines()[1:] == [f"{first}  {paper}", f"{second}  {'-':>20}"]
+    assert run_costs.to_text(rows()).splitlines()[1:] == [
+        f"{first}  5:00 min  {paper}",
+        f"{second}  5:00 min  {'-':>20}",
     ]
-    lines = run_costs.to_text([small, large], costs, {small.name: "97.5 global_accuracy"}).splitlines()
-    assert [line.split("  ")[-1].strip() for line in lines] == ["published", "97.5 global_accuracy", "-"]
-    result = run_costs.to_json([small, large], costs)
-    assert result["bytes"] == 2.5e9 and result["runs"][1]["parameters"] is None
-    assert result["runs"][0]["bytes_up"] == 1000.0 and result["runs"][0]["overrides"] == ["rounds=5", "levels.mix=a"]

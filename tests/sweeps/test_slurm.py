@@ -16,8 +16,8 @@ from hetero_tf.cli.commands import sweep
 from hetero_tf.runs import metrics_file
 from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps import definition, slurm
-from hetero_tf.sweeps.expansion import expand
-from hetero_tf.sweeps.launcher import Program
+from hetero_tf.sweeps.definition import expand
+from hetero_tf.sweeps.pool import Program
 from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 submitit = pytest.importorskip("submitit")
@@ -108,7 +108,7 @@ def test_job_is_requeued_at_its_time_limit_and_resumes(tmp_path):
     programs.wait_for(lambda: (folder.of(run) / "checkpoints/round-000001").exists())
     assert refusal(slurm.submit, [run], folder, program("2.5"), executor, kind=Locked)
     jobs[0].wait()
-    assert "Requeued job" in jobs[0].stdout() and jobs[0].stderr().count("round 1/5") == 1
+    assert "Requeued job" in jobs[0].stdout() and jobs[0].stderr().count("data: none") == 2
     assert (folder.of(run) / "checkpoints/round-000005").exists() and jobs[0].exception() is None
     assert slurm.submit([run], folder, program("2.5"), executor) == {}
 

@@ -1,58 +1,277 @@
-"""Commands, one module each, selected by the first word of the command line.
+"""Table of the commands: their flags, and the functions that run them, which it does not import."""
 
-A module defines `USAGE`, `SUMMARY`, `FLAGS` (its flags in addition to `COMMON`), `WORDS` (the flag that receives the
-words after the command, or None) and `SOURCE` (the flag that names its recipe, "recipe" or "run_dir", or None).
-`run(recipe, flags, console)` executes the command and returns its result, ready for JSON. Importing a module must not
-import TensorFlow.
-"""
-
+import importlib
 import importlib.util
-from types import ModuleType
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-# In the order of typical use.
-_ORDER = (
-    *(
-        "new",
-        "train",
-        "launch",
-        "sweep",
-        "describe",
-        "evaluate",
-        "similarity",
-        "export",
-        "predict",
-        "serve",
-        "flower",
-        "measure-device",
-    ),
-    *("list", "compare", "plot", "report", "tensorboard", "explain", "schema"),
-)
-
-
-def module_name(command: str) -> str:
-    """Return the name of the module of a command."""
-    return f"{__name__}.{command.replace('-', '_')}"
-
-
-# The commands of an outer package are available only if it is installed.
-NAMES = tuple(name for name in _ORDER if importlib.util.find_spec(module_name(name)) is not None)
-# Commands that do not load TensorFlow.
-WITHOUT_TENSORFLOW = (
-    *("new", "sweep", "flower", "measure-device"),
-    *("list", "compare", "plot", "report", "tensorboard", "explain", "schema"),
-)
-# Commands that continue a stopped run when called again.
-RESUMABLE = ("train", "launch", "sweep", "flower")
 COMMON = ("json", "quiet", "debug", "help", "version")
 # Flags of every command that builds a recipe.
-RECIPE_FLAGS = ("set", "plugin", "data_dir", "threads")
+_RECIPE = "set plugin data_dir threads"
+_RUN_DIR = {"run_dir": "folder of a trained run; required"}
+_BATCHES = {"threads": "batches to compute at the same time"}
+_RUN = {"run": "run folders, or folders of them; same as the words after the command; required"}
+_RUNS = {
+    **_RUN,
+    "fleet": "shipped fleet or YAML file that times finished runs whose rounds wait for all clients; default none",
+}
 
 
-def find(name: str) -> ModuleType:
-    """Return the module of a command in `NAMES`."""
-    return importlib.import_module(module_name(name))
+@dataclass(frozen=True)
+class Command:
+    """One command, selected by the first word of the command line.
+
+    Attributes:
+        usage, summary: Its line in the help.
+        function: MODULE.FUNCTION in this package. Called with the recipe (if there is a `source`), the flags and the
+            console; returns its result, ready for JSON.
+        flags: Its flags in addition to `COMMON`.
+        words: Flag that receives the words after the command, or None.
+        source: Flag that names its recipe, "recipe" or "run_dir", or None.
+        package: Outer package of hetero_tf that must be installed.
+        needs_tensorflow: Import TensorFlow before the function is called.
+        resumes: The same command continues a stopped run.
+        meanings: `{flag: meaning}` where it differs from `flag_table.FLAGS`.
+    """
+
+    usage: str
+    summary: str
+    function: str
+    flags: str
+    words: str | None = None
+    source: str | None = None
+    package: str = "recipe"
+    needs_tensorflow: bool = True
+    resumes: bool = False
+    meanings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def flag_names(self) -> tuple[str, ...]:
+        """Names of its flags in addition to `COMMON`."""
+        return tuple(self.flags.split())
+
+    @property
+    def run(self) -> Callable:
+        """The function that runs the command."""
+        module, name = self.function.split(".")
+        return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+
+
+# In the order of typical use.
+_COMMANDS = {
+    "new": Command(
+        "new PATH",
+        "a commented recipe for your data: a file, a folder or a TensorFlow Datasets name",
+        "new.write_recipe",
+        "input task label out data_dir yes",
+        words="input",
+        package="starter",
+        needs_tensorflow=False,
+        meanings={
+            "input": "file or folder of the data, or name of a set; same as the word after new; required",
+            "out": "recipe to write; default the name of the data, such as iris.yaml",
+        },
+    ),
+    "train": Command(
+        "--recipe FILE",
+        "trains; the same command resumes",
+        "training.train",
+        f"recipe fleet run_dir engine allow_other_machine log verbose workers worker devices {_RECIPE}",
+        source="recipe",
+        resumes=True,
+    ),
+    "launch": Command(
+        "launch --local N --recipe FILE",
+        "trains with N logical devices that share each round",
+        "training.launch",
+        f"local recipe fleet run_dir engine allow_other_machine log verbose {_RECIPE}",
+        source="recipe",
+        package="workers",
+        resumes=True,
+        meanings={"threads": "clients to train at the same time, divided among the devices"},
+    ),
+    "sweep": Command(
+        "sweep FILE",
+        "trains many variants of a recipe; the same command resumes",
+        "sweep.run_sweep",
+        f"definition recipe fleet sweep seeds run_dir only jobs fork log dry_run commands on slurm {_RECIPE}",
+        words="definition",
+        package="sweeps",
+        needs_tensorflow=False,
+        resumes=True,
+        meanings={
+            "recipe": "recipe to vary, instead of FILE; default none",
+            "run_dir": "folder of all runs; default runs/sweep-NAME",
+            "threads": "clients to train at the same time, divided among the runs",
+        },
+    ),
+    "describe": Command(
+        "describe --recipe FILE",
+        "costs of every level, and the split of the data",
+        "results.describe_recipe",
+        f"recipe fleet engine draw workers devices {_RECIPE}",
+        source="recipe",
+        package="reports",
+        meanings={
+            "workers": "host:port of every worker process, to show the division of the work; default none",
+            "devices": "devices of one process, to show the division of the work",
+        },
+    ),
+    "evaluate": Command(
+        "evaluate --run_dir DIR",
+        "evaluates a trained model",
+        "evaluation.evaluate",
+        f"run_dir state levels classes draw {_RECIPE}",
+        source="run_dir",
+        meanings=_RUN_DIR | _BATCHES,
+    ),
+    "similarity": Command(
+        "similarity --run_dir DIR --pair A,B",
+        "compares the local models of two clients",
+        "evaluation.compare_clients",
+        f"run_dir state pair draw {_RECIPE}",
+        source="run_dir",
+        meanings=_RUN_DIR,
+    ),
+    "export": Command(
+        "export --run_dir DIR",
+        "writes a SavedModel that runs without hetero_tf",
+        "deploy.export_run",
+        f"run_dir state level out format export_version {_RECIPE}",
+        source="run_dir",
+        package="export",
+        meanings={
+            **_RUN_DIR,
+            **_BATCHES,
+            "level": "level to export, or all; default the level of the global model",
+            "out": "folder to write into; default RUN_DIR/export",
+        },
+    ),
+    "predict": Command(
+        "predict --run_dir DIR X",
+        "predicts pictures, table rows or sentences, also whole files",
+        "deploy.predict_items",
+        f"run_dir export_dir state level input out top maps copy_columns {_RECIPE}",
+        words="input",
+        source="run_dir",
+        package="export",
+        meanings={
+            "run_dir": "folder of a trained run; required without --export_dir",
+            "out": "file to write: .csv, .tsv, .jsonl or .ndjson; default none (print a line for each item)",
+            **_BATCHES,
+        },
+    ),
+    "serve": Command(
+        "serve --run_dir DIR",
+        "serves its exports over HTTP, with a web page to try them",
+        "deploy.serve_exports",
+        "run_dir out host port allow_host versions threads",
+        package="export",
+        meanings={
+            "run_dir": "run with exports to serve; required without --out",
+            "out": "folder of exports to serve; default RUN_DIR/export",
+            "threads": "requests to compute at the same time",
+        },
+    ),
+    "flower": Command(
+        "flower server|client|keys",
+        "trains on real devices connected by Flower",
+        "devices.run_role",
+        "role recipe run_dir allow_other_machine address certificates patience out deadline quorum over_selection "
+        f"max_examples client key level litert {_RECIPE}",
+        words="role",
+        source="recipe",
+        package="devices",
+        needs_tensorflow=False,
+        resumes=True,
+        meanings={
+            "run_dir": "server: folder of the run; default runs/NAME, plus the changes of --set",
+            "out": "keys: new folder for certificates and keys; required",
+            "level": "client: level of the device; default that of the recipe for its index",
+        },
+    ),
+    "measure-device": Command(
+        "measure-device --file FILE",
+        "measures this device as a class of a fleet",
+        "devices.measure_device",
+        "file name append threads",
+        package="devices",
+        needs_tensorflow=False,
+        meanings={"threads": "threads of a training step, as flower client has them"},
+    ),
+    "list": Command(
+        "list [DIR ...]",
+        "recipes, and the progress of the runs in runs/ or DIR; --plugins: plug-ins",
+        "listing.list_runs",
+        "run plugin plugins",
+        words="run",
+        needs_tensorflow=False,
+        meanings={"run": "folders of runs; same as the words after list; default runs"},
+    ),
+    "compare": Command(
+        "compare RUN...",
+        "runs side by side, seeds together",
+        "results.compare_runs",
+        "run fleet metric reach at published as out",
+        words="run",
+        package="reports",
+        needs_tensorflow=False,
+        meanings=_RUNS | {"out": "output file of the table; default standard output"},
+    ),
+    "plot": Command(
+        "plot RUN... --out FILE",
+        "curves of runs with bands over seeds",
+        "results.plot_runs",
+        "run fleet x y band published out",
+        words="run",
+        package="reports",
+        needs_tensorflow=False,
+        meanings=_RUNS | {"out": "picture to write, such as curves.png or curves.svg; required"},
+    ),
+    "report": Command(
+        "report RUN...",
+        "one HTML page: curves, tables, costs",
+        "results.report_runs",
+        "run fleet published out open",
+        words="run",
+        package="reports",
+        needs_tensorflow=False,
+        meanings=_RUNS | {"out": "page to write; default report.html"},
+    ),
+    "tensorboard": Command(
+        "tensorboard RUN...",
+        "metrics of runs as event files",
+        "results.write_event_files",
+        "run out",
+        words="run",
+        package="reports",
+        needs_tensorflow=False,
+        meanings=_RUN | {"out": "folder to write into; default tensorboard"},
+    ),
+    "explain": Command(
+        "explain WORD",
+        "a word of the output, a key of recipes or a plug-in",
+        "listing.explain_words",
+        "word plugin",
+        words="word",
+        needs_tensorflow=False,
+    ),
+    "schema": Command(
+        "schema",
+        "the JSON Schema of recipes, for completion and checks in an editor",
+        "listing.print_schema",
+        "plugin",
+        needs_tensorflow=False,
+    ),
+}
+# A command of an outer package is available only if it is installed.
+COMMANDS = {
+    name: command
+    for name, command in _COMMANDS.items()
+    if importlib.util.find_spec(f"hetero_tf.{command.package}") is not None
+}
 
 
 def commands_with_flag(flag: str) -> list[str]:
     """Return the commands on which a flag has an effect."""
-    return [name for name in NAMES if flag in COMMON or flag in find(name).FLAGS]
+    return [name for name, command in COMMANDS.items() if flag in (*COMMON, *command.flag_names)]

@@ -13,11 +13,8 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.escaping import quote_shell
 from hetero_tf.cli.flags import program_name, shared_flags
 
-USAGE, SUMMARY = "new PATH", "a commented recipe for your data: a file, a folder or a TensorFlow Datasets name"
-FLAGS, WORDS, SOURCE = ("input", "task", "label", "out", "data_dir", "yes"), "input", None
 
-
-def run(recipe: None, flags: FlagValues, console: Console) -> dict:
+def write_recipe(flags: FlagValues, console: Console) -> dict:
     """Inspect the data, write the recipe, and print it with the next commands.
 
     Returns:

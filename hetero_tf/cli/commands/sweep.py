@@ -4,7 +4,6 @@ import dataclasses
 import os
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,26 +15,21 @@ from hetero_tf.base.errors import InputError, Unfinished
 from hetero_tf.base.escaping import join_shell, quote_shell
 from hetero_tf.base.units import format_bytes
 from hetero_tf.cli import sweep_child
-from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.flags import program_name
 from hetero_tf.cli.open_run import command_line, register_plugins
 from hetero_tf.runs.trackers import check_trackers
 
 if TYPE_CHECKING:
     from hetero_tf.sweeps.definition import SweepPart
-    from hetero_tf.sweeps.launcher import Program
+    from hetero_tf.sweeps.pool import Program
 
-USAGE, SUMMARY = "sweep FILE", "trains many variants of a recipe; the same command resumes"
 # At most one of these flags; without one, the sweep trains.
-MODES = ("dry_run", "estimate", "commands", "on")
-RUN_FLAGS = ("definition", "recipe", "fleet", "sweep", "seeds", "run_dir", "only", "jobs", "fork", "log")
-FLAGS = (*RUN_FLAGS, *MODES, "slurm", *RECIPE_FLAGS)
-WORDS, SOURCE = "definition", None
+MODES = ("dry_run", "commands", "on")
 
 
-def run(recipe: None, flags: FlagValues, console: Console) -> dict:
+def run_sweep(flags: FlagValues, console: Console) -> dict:
     """Check all runs, then train the unfinished ones; raise `Unfinished` if some fail."""
-    from hetero_tf.sweeps.expansion import expand
+    from hetero_tf.sweeps.definition import expand
     from hetero_tf.sweeps.sweep_folder import SweepFolder
 
     _check_modes(flags)
@@ -46,16 +40,12 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     runs = _select_part(every_run, flags.only)
     default = Path("runs") / f"sweep-{Path(label.removeprefix('sweep of ')).stem}"
     folder, jobs = SweepFolder(Path(flags.run_dir or default)), max(min(flags.jobs, len(runs)), 1)
-    program = _build_program(flags, jobs, () if flags.estimate else flags.log)
+    program = _build_program(flags, jobs)
     if flags.dry_run:
-        return _print_costs(runs, flags, console)
+        return _print_costs(runs, folder, flags, console)
     if not flags.commands:
         parallel = "" if flags.on else f", {jobs} in parallel"
         console.say(f"{len(runs)} runs in {folder.path}{parallel}; all recipes are valid")
-    if flags.estimate:
-        from hetero_tf.sweeps import time_estimate
-
-        return time_estimate.estimate(runs, program, jobs, console)
     submission = _submission(folder, program, flags) if flags.on else None
     # Standard output has only the commands.
     notify = Console(sys.stderr).say if flags.commands else console.say
@@ -70,13 +60,13 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
 
 
 def _train(runs, folder, program, jobs, console):
-    from hetero_tf.sweeps import outcome, pool
+    from hetero_tf.sweeps import pool
 
     start = console.clock()
     console.open_log(folder.log, command_line())
     outcomes = pool.train(runs, folder, program, jobs, console)
-    result = outcome.summarize(outcomes, folder.path, console.clock() - start)
-    console.say(f"{outcome.to_text(result)}; {format_duration(result['seconds'])}; results: {folder.path}")
+    result = pool.summarize(outcomes, folder.path, console.clock() - start)
+    console.say(f"{pool.to_text(result)}; {format_duration(result['seconds'])}; results: {folder.path}")
     if result["failed"]:
         raise Unfinished(f"{folder.path}: {_describe_failures(outcomes)}; the same command retries them", result)
     path, program = quote_shell(folder.path), program_name()
@@ -85,7 +75,7 @@ def _train(runs, folder, program, jobs, console):
     return result
 
 
-def _print_costs(runs, flags, console):
+def _print_costs(runs, folder, flags, console):
     with ProgressDisplay(console) as display:
         display.begin("loading TensorFlow")
         hardware.import_quietly()
@@ -97,17 +87,15 @@ def _print_costs(runs, flags, console):
             display.begin(f"costs of run {number}/{len(runs)}")
             costs[run.name] = table.costs_of(run)
     runs, published = _in_order_of_paper(runs)
-    texts = {
-        name: ", ".join(f"{value.value:g} {value.metric}" for value in values) for name, values in published.items()
-    }
-    console.say_lines(run_costs.to_text(runs, costs, texts if any(texts.values()) else None))
+    seconds = run_costs.expected_seconds(runs, folder)
+    rows = [run_costs.to_json(run, costs[run.name], seconds.get(run.name), published[run.name]) for run in runs]
+    console.say_lines(run_costs.to_text(rows))
     for source in dict.fromkeys(value.source for values in published.values() for value in values):
         console.say(f"published: {source}")
-    result = run_costs.to_json(runs, costs)
-    for run in result["runs"]:
-        run["published"] = [value.to_json() for value in published[run["name"]]]
-    console.say(f"{len(runs)} runs, {format_bytes(result['bytes'])} of traffic; all recipes are valid")
-    return result
+    total = {"bytes": sum(row["bytes"] or 0 for row in rows), "seconds": sum(seconds.values()) or None}
+    time = f", about {format_duration(total['seconds'])} of training by the finished rounds" if seconds else ""
+    console.say(f"{len(runs)} runs, {format_bytes(total['bytes'])} of traffic{time}; all recipes are valid")
+    return {"runs": rows, **total}
 
 
 def _in_order_of_paper(runs):
@@ -197,12 +185,12 @@ def _read_definition(flags: FlagValues) -> "tuple[tuple[SweepPart, ...], str]":
     return definition.from_flags(flags.recipe, overrides, flags.sweep, flags.seeds), f"sweep of {flags.recipe}"
 
 
-def _build_program(flags: FlagValues, jobs: int, trackers: Sequence[str]) -> "Program":
-    from hetero_tf.sweeps.launcher import Program, can_fork
+def _build_program(flags: FlagValues, jobs: int) -> "Program":
+    from hetero_tf.sweeps.pool import Program, can_fork
 
     plugins = [f"--plugin={name}" for name in flags.plugin]
     data = [f"--data_dir={flags.data_dir}"] if flags.data_dir else []
-    log = [f"--log={','.join(trackers)}"] if trackers else []
+    log = [f"--log={','.join(flags.log)}"] if flags.log else []
     forks = can_fork() if flags.fork is None else flags.fork
     return Program(
         (sys.executable, sweep_child.__file__), (*plugins, *data, *log), max(flags.threads // jobs, 1), forks

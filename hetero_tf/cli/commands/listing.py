@@ -1,24 +1,26 @@
-"""`list`: shipped recipes and sweeps, and the progress of the runs in runs/ or in the named folders; or plug-ins."""
+"""Commands that show text: `list` (recipes, runs, plug-ins), `explain` and `schema`."""
 
+import json
 import os
 from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
+from hetero_tf.base.errors import InputError
 from hetero_tf.cli.open_run import register_plugins
+from hetero_tf.recipe.explanations import explain
+from hetero_tf.recipe.json_schema import recipe_schema
 
 if TYPE_CHECKING:
     from hetero_tf.runs.overview import Overview
 
-USAGE, SUMMARY = "list [DIR ...]", "recipes, and the progress of the runs in runs/ or DIR; --plugins: plug-ins"
-FLAGS, WORDS, SOURCE = ("run", "plugin", "plugins"), "run", None
 DEFAULT = "runs"
 # Maximum number of changed keys to show.
 MOST_CHANGES = 3
 
 
-def run(recipe: None, flags: FlagValues, console: Console) -> dict:
+def list_runs(flags: FlagValues, console: Console) -> dict:
     """Print the lists; shipped recipes and sweeps only if no folder is named."""
     from hetero_tf.recipe.recipe_files import shipped, sweeps
     from hetero_tf.runs.overview import overview, run_folders
@@ -86,3 +88,23 @@ def _format_changes(changes):
         return ", not a shipped one"
     more = f"; {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
     return f" with {'; '.join(changes[:MOST_CHANGES])}{more}" if changes else ""
+
+
+def explain_words(flags: FlagValues, console: Console) -> dict:
+    """Print the explanations of each word, also of plug-ins of --plugin."""
+    if not flags.word:
+        raise InputError("explain needs a word, such as coverage, levels.mix or slimmable")
+    register_plugins(flags)
+    explanations = {word: explain(word) for word in flags.word}
+    for texts in explanations.values():
+        for text in texts:
+            console.say_lines(text)
+    return explanations
+
+
+def print_schema(flags: FlagValues, console: Console) -> dict:
+    """Print the schema, with the plug-ins of --plugin."""
+    register_plugins(flags)
+    schema = recipe_schema()
+    console.say_lines(json.dumps(schema, indent=1))
+    return schema

@@ -1,4 +1,4 @@
-"""`predict`: predicts pictures, clips, table rows and texts, single ones or whole files, with the model of a level."""
+"""Commands that use trained models: `export`, `predict` and `serve`."""
 
 import dataclasses
 import sys
@@ -10,21 +10,80 @@ from absl.flags import FlagValues
 
 from hetero_tf.base import hardware
 from hetero_tf.base.console import Console, ProgressDisplay
-from hetero_tf.base.errors import InputError, InvalidItems
-from hetero_tf.base.escaping import escape_line
-from hetero_tf.cli.commands import RECIPE_FLAGS
-from hetero_tf.cli.open_run import check_level, level_statistics, open_with_data, open_without_data
+from hetero_tf.base.errors import InputError, InvalidItems, NotBuilt
+from hetero_tf.base.escaping import escape_line, quote_shell
+from hetero_tf.cli.flags import program_name
+from hetero_tf.cli.open_run import (
+    check_level,
+    data_required_error,
+    level_statistics,
+    open_run,
+    open_with_data,
+    open_without_data,
+)
 from hetero_tf.recipe.schema import Recipe
 
 if TYPE_CHECKING:
     from hetero_tf.export.predictions import Prediction, Predictor
 
-USAGE, SUMMARY = "predict --run_dir DIR X", "predicts pictures, table rows or sentences, also whole files"
-FLAGS = ("run_dir", "export_dir", "state", "level", "input", "out", "top", "maps", "copy_columns", *RECIPE_FLAGS)
-WORDS, SOURCE = "input", "run_dir"
+
+def export_run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
+    """Write the versions and print the test metrics of each."""
+    from hetero_tf import export as exports
+    from hetero_tf.base.console import format_metrics
+    from hetero_tf.export import formats
+    from hetero_tf.runs.run_folder import RunFolder
+    from hetero_tf.runs.versions import check_version_folder
+
+    if flags.level != "all":
+        check_level(recipe, flags, "all")
+    names = recipe.levels.names if flags.level == "all" else (recipe.levels.resolve(flags.level),)
+    folder = Path(flags.out or RunFolder(flags.run_dir).export)
+    if escape_line(str(folder)) != str(folder):
+        raise InputError(f"--out must be a printable UTF-8 path, because TensorFlow writes into it. Received: {folder}")
+    for level in names:
+        check_version_folder(folder / level, flags.export_version)
+    extra_formats = list(dict.fromkeys(name for name in flags.format if name != "savedmodel"))
+    for name in extra_formats:
+        formats.find(name)
+    process, loaded = _open(recipe, flags, names, console)
+    state, written = loaded.state, []
+    for level in names:
+        info, statistics = {"state": flags.state}, level_statistics(process, loaded, level)
+        # The metrics of the run belong to the global model.
+        if level == recipe.levels.global_level:
+            info |= {name: loaded.checkpoint.info[name] for name in ("last", "best")}
+        path, export_info = exports.export(
+            process, state, statistics, folder, info, level, flags.export_version, extra_formats
+        )
+        test_metrics = {name: value for name, value in export_info["measured"].items() if name != "on"}
+        measured = f"{format_metrics(test_metrics)} on the test set" if test_metrics else "not measured"
+        console.say(f"exported round {state.round} to {path}: the model of level {level}, {measured}")
+        for name, file_info in export_info["formats"].items():
+            file_metrics = {metric: file_info["measured"][metric] for metric in test_metrics}
+            console.say(
+                f"      {file_info['file']} ({name}, {file_info['bytes']:,} bytes): {format_metrics(file_metrics)}"
+            )
+            if "warning" in file_info:
+                console.say(f"warning: {file_info['warning']}")
+        written.append({"export": str(path), "level": level, **test_metrics, "formats": export_info["formats"]})
+    return {"round": state.round, "state": flags.state, "exports": written}
 
 
-def run(recipe: Recipe | None, flags: FlagValues, console: Console) -> dict:
+def _open(recipe, flags, levels, console):
+    """Return the process and state of a run folder, without data if they are missing, which is reported."""
+    try:
+        return open_run(recipe, flags, console)
+    except NotBuilt as problem:
+        opened = open_without_data(recipe, flags, levels, console)
+        if isinstance(opened, str):
+            raise data_required_error(problem, opened) from problem
+        reason = str(problem).partition("\n")[0]
+        console.say(f"note: exported without data, so the files are not evaluated: {reason}")
+        return opened
+
+
+def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) -> dict:
     """Write the predictions to --out, or print a line for each item.
 
     Raises:
@@ -138,3 +197,18 @@ class _Tally:
         """The counts for --json."""
         accuracy = {"accuracy": self.accuracy, "labelled": self.labelled} if self.labelled else {}
         return {"items": self.items, "invalid": self.invalid, **accuracy}
+
+
+def serve_exports(flags: FlagValues, console: Console) -> dict:
+    """Serve until a signal arrives."""
+    from hetero_tf.export.serve import run as served
+    from hetero_tf.runs.run_folder import RunFolder
+
+    if not (flags.run_dir or flags.out):
+        raise InputError("--run_dir is missing; name a run with exports, or set --out to a folder of exports")
+    hardware.configure_threads(flags.threads)
+    folder = Path(flags.out or RunFolder(flags.run_dir).export)
+    export_command = f"{program_name()} export --run_dir {quote_shell(flags.run_dir or 'RUN_DIR')}"
+    options = served.ServerOptions(flags.host, flags.port, flags.threads, flags.versions, tuple(flags.allow_host))
+    served.run(folder, options, console.say, export_command)
+    return {}

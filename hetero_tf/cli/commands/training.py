@@ -1,4 +1,4 @@
-"""`train`: trains a recipe in its run folder, or resumes the run."""
+"""Commands that train: `train`, and `launch` with several logical devices of this machine."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,6 @@ from absl.flags import FlagValues
 from hetero_tf.base.console import Console, format_duration
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.escaping import quote_shell
-from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.flags import program_name, shared_flags
 from hetero_tf.cli.open_run import build_settings
 from hetero_tf.recipe.schema import Recipe
@@ -18,13 +17,8 @@ from hetero_tf.runs import trackers
 if TYPE_CHECKING:
     from hetero_tf.run.experiment import Execution
 
-USAGE, SUMMARY = "--recipe FILE", "trains; the same command resumes"
-CLUSTER_FLAGS = ("workers", "worker", "devices")
-FLAGS = ("recipe", "fleet", "run_dir", "engine", "allow_other_machine", "log", "verbose", *CLUSTER_FLAGS, *RECIPE_FLAGS)
-WORDS, SOURCE = None, "recipe"
 
-
-def run(recipe: Recipe, flags: FlagValues, console: Console, execution: "Execution | None" = None) -> dict:
+def train(recipe: Recipe, flags: FlagValues, console: Console, execution: "Execution | None" = None) -> dict:
     """Train, print the next commands, and return the summary, ready for JSON.
 
     Args:
@@ -94,3 +88,12 @@ def published_values(run_dir: Path) -> list[str]:
     run = history.read(run_dir)
     values = [] if run is None else matching_values(read_published(), run.keys, tuple(run.rows[-1]))
     return [f"published: {value.metric} {value.value:g} ({value.source}: {value.setting})" for value in values]
+
+
+def launch(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
+    """Train on --local logical devices of this process; no port is opened."""
+    if flags.local is None:
+        raise InputError(f"--local is missing; try {program_name()} launch --local 2 --recipe digits")
+    from hetero_tf.workers import worker_rounds
+
+    return train(recipe, flags, console, worker_rounds.on_devices(flags.local))

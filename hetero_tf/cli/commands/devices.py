@@ -1,24 +1,17 @@
-"""`flower`: trains a recipe on real devices with Flower: `keys`, then `server` here and `client` on each device."""
+"""Commands for real devices: `flower` trains on them, `measure-device` measures one."""
 
 import contextlib
+import dataclasses
 from pathlib import Path
 
 from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError, did_you_mean, require_modules
-from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.flags import program_name
 from hetero_tf.cli.open_run import build_settings, check_level
 from hetero_tf.recipe.schema import Recipe
 
-USAGE, SUMMARY = "flower server|client|keys", "trains on real devices connected by Flower"
-FLAGS = (
-    *("role", "recipe", "run_dir", "allow_other_machine", "address", "certificates", "patience", "out"),
-    *("deadline", "quorum", "over_selection", "max_examples"),
-    *("client", "key", "level", "litert", *RECIPE_FLAGS),
-)
-WORDS, SOURCE = "role", "recipe"
 # Required flags of each role.
 REQUIRED_FLAGS = {
     "keys": ("out", "address"),
@@ -27,7 +20,7 @@ REQUIRED_FLAGS = {
 }
 
 
-def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
+def run_role(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Run one role of a fleet."""
     role = " ".join(flags.role or ())
     if role not in REQUIRED_FLAGS:
@@ -107,3 +100,37 @@ def _make_keys(recipe, flags, console, host):
         f"client N the files {certificates.AUTHORITY} and {certificates.KEYS}/N.key and nothing else"
     )
     return {"folder": flags.out, "clients": clients}
+
+
+def measure_device(flags: FlagValues, console: Console) -> dict:
+    """Measure the steps of the files, and print the device class or add it to a fleet file."""
+    if not flags.file:
+        raise InputError(
+            "--file is missing; name the model_train.tflite of an export, see export --format litert_train"
+        )
+    require_modules("measure-device", ("ai_edge_litert",), "litert")
+    from hetero_tf.devices import measured_fleet
+    from hetero_tf.devices.on_device import LiteRTTrainer
+
+    def client_of(path):
+        folder = path if path.is_dir() else path.parent
+        if not (folder / "export.json").is_file():
+            raise InputError(f"--file {path}: its folder has no export.json; name the model_train.tflite of an export")
+        try:
+            client = LiteRTTrainer(folder, flags.threads)
+        except (OSError, ValueError) as error:
+            raise InputError(f"--file {path}: {error}") from error
+        if "train_flops" not in client.settings:
+            raise InputError(f"--file {path}: its export.json lacks the operations of a step; export the run again")
+        return client
+
+    speed = measured_fleet.fit_speed(measured_fleet.measure_steps([client_of(Path(path)) for path in flags.file]))
+    device = measured_fleet.device_of(speed, measured_fleet.peak_mebibytes())
+    notes = measured_fleet.describe_steps(speed, flags.threads)
+    if flags.append is None:
+        console.say_lines("devices:\n" + measured_fleet.dump_class(flags.name, device, notes).rstrip())
+    else:
+        measured_fleet.add_class(Path(flags.append), flags.name, device, notes)
+        console.say(f"{flags.append}: added the device class {flags.name}: {device}")
+    steps = [dataclasses.asdict(step) for step in speed.steps]
+    return {"name": flags.name, "device": device, "error": speed.error, "steps": steps}
