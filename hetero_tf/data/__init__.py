@@ -8,6 +8,7 @@ fallback. `from_arrays` and `from_tf_data` build a `Dataset` from data in memory
 """
 
 import dataclasses
+import functools
 import inspect
 import os
 from pathlib import Path
@@ -53,7 +54,8 @@ def load(
         data_dir: The data folder; None: the folder in HETERO_TF_DATA, if set.
         targets: Form of the targets, see `targets`; a loader that supports several declares the parameter `targets`.
         learned: Vocabulary that a run learned at its start, so that it is not learned again; for loaders that declare
-            the parameter `learned`.
+            the parameter `learned`. A loader that declares `validation` takes the ids of training examples of which it
+            takes no fill values, categories and words, see `Dataset.refit`.
 
     Returns:
         `Dataset`; its `stand_in_for` names the missing data set if the fallback was used.
@@ -71,13 +73,16 @@ def load(
         loader = registry.find("data", plugin.name).load
         parameters, values = inspect.signature(loader).parameters, {"targets": targets, "learned": learned}
         declared = {name: value for name, value in values.items() if name in parameters}
-        dataset = loader(data_folder(data_dir), **plugin.options, **declared)
+        read = functools.partial(loader, data_folder(data_dir), **plugin.options, **declared)
+        dataset = read()
     except NotAvailable as error:
         if fallback is None:
             raise
         return _load_fallback(plugin, fallback, error)
     if not isinstance(dataset, Dataset):
         raise InputError(f"the loader {plugin.name} must return a Dataset. Received: {type(dataset).__name__}")
+    if "validation" in parameters:
+        return dataclasses.replace(dataset, refit=lambda ids: read(validation=ids))
     return dataset
 
 

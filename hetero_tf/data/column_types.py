@@ -9,7 +9,16 @@ import numpy as np
 
 from hetero_tf.base.constraints import Text
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.columns import Column, Notation, Scale, has_leading_zero, is_number, sort_categories, to_numbers
+from hetero_tf.data.columns import (
+    Column,
+    Notation,
+    Scale,
+    has_leading_zero,
+    is_number,
+    normalize,
+    sort_categories,
+    to_numbers,
+)
 from hetero_tf.data.dates import DATE_EXAMPLES, date_orders, parse_date
 from hetero_tf.data.inspection import inspect_column
 from hetero_tf.data.raw_table import RawTable, TextColumn
@@ -132,7 +141,9 @@ def build_column(table: RawTable, name: str, roles: ColumnRoles, is_training: np
             raise InputError(f"{table.source}: column {name!r} has no value in any training row; add it to `ignore`")
         values = replace(table, columns={name: table.columns[name]}).select(np.flatnonzero(~empty))
         is_training = is_training[~empty]
-    column = replace(_infer_column(values, name, kind, roles), scale=roles.scale.get(name, "standard"))
+    listed = () if kind == "category" else tuple(map(normalize, roles.missing_values))
+    column = _infer_column(values, name, kind, roles)
+    column = replace(column, scale=roles.scale.get(name, "standard"), missing_values=listed)
     if roles.missing in ("error", "drop"):
         return column
     fill = _fill_value(values, column, roles.missing, is_training)

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -47,6 +47,7 @@ class Column:
         marks_missing: Whether a further feature is 1 for a missing number, else 0.
         notation: Number format, see `to_plain_number`.
         scale: Scaling of the features, see `Dataset.feature_statistics`.
+        missing_values: Further texts that denote a missing value, see `is_listed`.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Column:
     marks_missing: bool = False
     notation: Notation = "plain"
     scale: Scale = "standard"
+    missing_values: tuple[str, ...] = ()
 
     @property
     def type(self) -> Literal["number", "category", "date"]:
@@ -86,6 +88,18 @@ def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
 def is_missing(text: str) -> bool:
     """Return True for a text that denotes a missing value, such as "" and NA."""
     return text.strip().lower() in MISSING
+
+
+def to_float(text: str) -> float | None:
+    """Return a number of `missing_values`, which may be infinite; None for another text."""
+    return float(text) if is_number(text) or text.lstrip("+-").lower() in ("inf", "infinity") else None
+
+
+def is_listed(text: str, listed: Collection[str]) -> bool:
+    """Return True for a text, or a number of equal value, among the `missing_values` of a recipe."""
+    if text in listed or not listed:
+        return bool(listed)
+    return is_number(text) and float(text) in map(to_float, listed)
 
 
 def parse_number(value: str, name: str) -> float:

@@ -37,6 +37,7 @@ def load(
     skip: CountOrZero = 0,
     encoding: str | None = None,
     targets=LABEL,
+    validation=None,
 ) -> Dataset:
     """Loads a file with a row for each example.
 
@@ -71,6 +72,7 @@ def load(
         delimiter: separator of values; null: detected from the first rows
         skip: lines above the first row, such as a title
         encoding: encoding of text, such as cp1252; null: UTF-8, or UTF-16 with a byte order mark
+        validation: Training rows of which no fill values and categories are taken, see `data.load`.
     """
     roles = ColumnRoles(
         *(to_names(label), owner, ignore, categorical, columns or {}, categories == "one_hot", numbers, missing),
@@ -78,7 +80,7 @@ def load(
     )
     files = [find_file(data_dir, name, option) for option, name in (("path", path), ("test", test)) if name is not None]
     tables = [read_any(file, header, delimiter, skip, encoding) for file in files]
-    return table_dataset(tables, roles, test_share)
+    return table_dataset(tables, roles, test_share, validation=validation)
 
 
 def read_any(path: Path, header=True, delimiter=None, skip=0, encoding=None):

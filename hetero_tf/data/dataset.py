@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,8 @@ class Dataset:
         arrays: Arrays that the rows of examples consist of; None if an example is a single array.
         notes: Sentences about the data that the user should check.
         validation: Training examples that the statistics leave out, since clients hold them out, int ids; None: none.
+        refit: `validation -> Dataset`, reads the data again with fill values, categories and a vocabulary of the other
+            training examples; None: the data have none of these.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value.
@@ -96,6 +99,7 @@ class Dataset:
     arrays: tuple[NamedArray, ...] | None = None
     notes: tuple[str, ...] = ()
     validation: np.ndarray | None = None
+    refit: Callable[[np.ndarray], "Dataset"] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __post_init__(self):
         for name, split in (("train", self.train), ("test", self.test)):
@@ -165,6 +169,33 @@ class Dataset:
         """`source` without folders and reasons, for files that leave this machine."""
         name = self.source.split(" (")[0]
         return name if self.stand_in_for is None else f"{name}, standing in for {self.stand_in_for}"
+
+    def without(self, validation: np.ndarray) -> "Dataset":
+        """Return the data whose statistics leave out training examples; `validation`: their ids.
+
+        Raises:
+            InputError: A validation example has a category of no other training example.
+        """
+        if self.refit is None:
+            return dataclasses.replace(self, validation=validation)
+        try:
+            other = self.refit(validation)
+        except InputError as error:
+            raise InputError(
+                f"{error}; clients hold out all examples with it for validation: correct it, or add the column to "
+                "`ignore`"
+            ) from error
+        train, test = (dataclasses.replace(self.train, x=other.train.x), dataclasses.replace(self.test, x=other.test.x))
+        return dataclasses.replace(
+            self,
+            train=train,
+            test=test,
+            classes=other.classes,
+            columns=other.columns,
+            vocabulary=other.vocabulary,
+            validation=validation,
+            refit=None,
+        )
 
     @functools.cached_property
     def fitted(self) -> Split:

@@ -44,12 +44,15 @@ def column_fields(columns: Sequence[Column], means: Sequence[float]) -> tuple[Fi
 
 
 def _column_field(column, means):
+    parsing = column.notation, column.missing_values
     if column.type == "category":
-        return Field(column.name, category.Codec(column.categories, column.one_hot, column.fill, column.notation))
+        return Field(column.name, category.Codec(column.categories, column.one_hot, column.fill, *parsing))
     if column.date is not None:
-        return Field(column.name, date.Codec(column.date, column.fill))
+        return Field(column.name, date.Codec(column.date, column.fill, column.missing_values))
     fill = None if column.fill is None else parse_number(column.fill, column.name)
-    return Field(column.name, number.Codec(fill, column.marks_missing, column.notation, means[0]))
+    return Field(
+        column.name, number.Codec(fill, column.marks_missing, column.notation, means[0], column.missing_values)
+    )
 
 
 def is_column(field: Field) -> bool:

@@ -37,6 +37,7 @@ def load(
     vocabulary: Vocabulary | None = 10000,
     vocabulary_file: str | None = None,
     learned=None,
+    validation=None,
 ) -> Dataset:
     """Loads the texts and labels of a file or folder.
 
@@ -65,7 +66,7 @@ def load(
         vocabulary_file: file with a token in each line (SentencePiece, WordPiece, or of an export), or `tokenizer.json`
             of `tokenizers` (WordLevel for words, else WordPiece, BPE or Unigram, applied by longest match); null: the
             tokens of the training texts
-        learned: Vocabulary of a started run, see `data.load`.
+        learned, validation: Vocabulary of a started run, and texts of which no words are learned, see `data.load`.
     """
     tables, names = _read_tables(data_dir, path, test, (text, label, owner), header)
     if missing == "drop":
@@ -73,7 +74,8 @@ def load(
     texts = [_split_texts(table, text, tokenizer) for table in tables]
     names, targets = read_targets(tables, (label,), owner, names)
     is_test = held_out(targets[0][0], test_share, tables[0].source) if len(tables) == 1 else None
-    training_texts = texts[0] if is_test is None else [words for words, out in zip(texts[0], is_test) if not out]
+    training = np.arange(len(texts[0])) if is_test is None else np.flatnonzero(~is_test)
+    training_texts = [texts[0][row] for row in (training if validation is None else np.delete(training, validation))]
     source = f"labelled text ({tables[0].source})"
     if tokenizer == "words":
         check_spaces(source, [word for words in training_texts for word in words])

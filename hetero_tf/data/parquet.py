@@ -43,6 +43,7 @@ def load(
     missing_values: tuple[str, ...] = (),
     scale: ColumnScales | None = None,
     targets=LABEL,
+    validation=None,
 ) -> Dataset:
     """Loads a `.parquet`, `.arrow` or `.feather` file, a folder of such files, or a folder that `save_to_disk` wrote.
 
@@ -74,6 +75,7 @@ def load(
         missing_values: further texts or numbers that denote a missing value, such as [unknown, "-999"]
         scale: scaling of columns, such as {age: minmax}: standard (mean 0 and deviation 1, that of all others), minmax
             (0 to 1) or none; null: standard for all
+        validation: Training rows of which no fill values and categories are taken, see `data.load`.
     """
     if (image is None) != (size is None):
         raise InputError(f"`image` and `size` must be set together, or neither. Received: image={image!r}, size={size}")
@@ -92,7 +94,7 @@ def load(
     roles = ColumnRoles(
         *(label, owner, (), categorical, types, one_hot, numbers, missing, scales, targets, missing_values, group)
     )
-    return table_dataset(tables, roles, test_share, names)
+    return table_dataset(tables, roles, test_share, names, validation)
 
 
 def is_arrow(path: Path) -> bool:

@@ -21,6 +21,7 @@ def load(
     tokenizer: Tokenizer = "words",
     vocabulary: Vocabulary = 2000,
     test_share: TestShare = 0.1,
+    validation=None,
 ) -> Dataset:
     """Loads the text as rows of words, characters or subwords; those outside the vocabulary become `<ukn>`.
 
@@ -30,7 +31,11 @@ def load(
         tokenizer: words (separated by white space), characters (`▁` for white space) or subwords (byte-pair encoding)
         vocabulary: largest vocabulary size, including `<ukn>` and `<eos>`
         test_share: share at the end of the text that becomes the test split
+        validation: Rows of which no words are learned, see `data.load`.
     """
     train, test = split_end(read_words(FILE), test_share)
-    source, options = "help topics of CPython 3.11 (embedded)", TokenOptions(tokenizer, vocabulary)
+    source, options = (
+        "help topics of CPython 3.11 (embedded)",
+        TokenOptions(tokenizer, vocabulary, validation=validation),
+    )
     return text_dataset(train, test, source, options, rows=rows, test_rows=test_rows)

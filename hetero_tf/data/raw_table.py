@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hetero_tf.base.errors import InputError, did_you_mean
-from hetero_tf.data.columns import is_missing, is_number, normalize
+from hetero_tf.data.columns import is_listed, is_missing, is_number, normalize, to_float
 
 
 @dataclass(frozen=True)
@@ -139,14 +139,11 @@ class RawTable:
     def mark_missing(self, texts: Sequence[str]) -> "RawTable":
         """Return the table with further texts or numbers as missing values, except in the `literal` columns."""
         known = set(map(normalize, texts))
-        numbers = [float(text) for text in known if is_number(text) or text.lstrip("+-").lower() in ("inf", "infinity")]
-
-        def is_listed(text):
-            return text in known or bool(numbers) and is_number(text) and float(text) in numbers
+        numbers = [number for text in known if (number := to_float(text)) is not None]
 
         def mark(column):
             if isinstance(column, TextColumn):
-                return column.map(lambda text: "" if is_listed(text) else text)
+                return column.map(lambda text: "" if is_listed(text, known) else text)
             return np.where(np.isin(column, numbers), np.nan, column) if isinstance(column, np.ndarray) else column
 
         columns = {name: column if name in self.literal else mark(column) for name, column in self.columns.items()}

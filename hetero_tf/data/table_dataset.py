@@ -24,7 +24,11 @@ COPIES = 3
 
 
 def table_dataset(
-    tables: Sequence[RawTable], roles: ColumnRoles, test_share: float, class_names: tuple[str, ...] | None = None
+    tables: Sequence[RawTable],
+    roles: ColumnRoles,
+    test_share: float,
+    class_names: tuple[str, ...] | None = None,
+    validation: np.ndarray | None = None,
 ) -> Dataset:
     """Build the data set of a table.
 
@@ -34,6 +38,7 @@ def table_dataset(
         roles: Roles of the columns.
         test_share: Size of that share.
         class_names: Allowed labels in order; None: the distinct labels of the training rows.
+        validation: Training rows of which no fill values and categories are taken; None: none.
 
     Raises:
         InputError: A column is missing, or a value is missing or has another type than the rows above.
@@ -48,7 +53,13 @@ def table_dataset(
     (classes,) = strata(targets[0][0])
     groups = None if roles.group is None else train.read_texts(roles.group).codes
     is_test = np.zeros(train.rows, bool) if len(tables) == 2 else held_out(classes, test_share, train.source, groups)
-    columns = tuple(build_column(train, name, roles, ~is_test) for name in feature_columns)
+    rows = (
+        np.arange(train.rows)
+        if validation is None
+        else np.delete(np.arange(train.rows), np.flatnonzero(~is_test)[validation])
+    )
+    fitted = train if validation is None else train.select(rows)
+    columns = tuple(build_column(fitted, name, roles, ~is_test[rows]) for name in feature_columns)
     splits = [Split(_encode_features(table, columns), *target) for table, target in zip(tables, targets)]
     training, tests = splits if len(splits) == 2 else (splits[0].select(~is_test), splits[0].select(is_test))
     inspection = _add_roles(inspection, columns, roles)

@@ -26,6 +26,7 @@ def load(
     vocabulary: Vocabulary | None = None,
     vocabulary_file: str | None = None,
     learned=None,
+    validation=None,
 ) -> Dataset:
     """Loads text files as rows of tokens.
 
@@ -43,12 +44,14 @@ def load(
         vocabulary_file: file with a token in each line (SentencePiece, WordPiece, or of an export), or `tokenizer.json`
             of `tokenizers` (WordLevel for words, else WordPiece, BPE or Unigram, applied by longest match); null: the
             tokens of the training texts
-        learned: Vocabulary of a started run, see `data.load`.
+        learned, validation: Vocabulary of a started run, and rows of which no words are learned, see `data.load`.
     """
     path = find(data_dir, train, "train")
     texts = _read_rows(data_dir, train, test, column) if is_arrow(path) else _read_files(path, data_dir, test)
     words, test_words = texts if len(texts) == 2 else split_end(texts[0], test_share)
-    options = TokenOptions(tokenizer, vocabulary, find_tokens(data_dir, vocabulary_file, tokenizer), learned)
+    options = TokenOptions(
+        tokenizer, vocabulary, find_tokens(data_dir, vocabulary_file, tokenizer), learned, validation
+    )
     return text_dataset(words, test_words, f"text ({path})", options, rows=rows, test_rows=test_rows)
 
 

@@ -72,6 +72,7 @@ def load(
     tokenizer: Literal["words", "characters"] = "words",
     verify: bool = True,
     download: bool = True,
+    validation=None,
 ) -> Dataset:
     """Loads the corpus as rows of words, and downloads it if it is missing.
 
@@ -86,6 +87,7 @@ def load(
         tokenizer: words (separated by white space) or characters (`▁` for white space)
         verify: reject files whose words differ from the published corpus
         download: download the corpus if it is missing
+        validation: Rows of which no words are learned, see `data.load`.
     """
     root = Path(data_dir or os.path.expanduser(CACHE))
     published = {"train": TRAIN, "test": TEST} if verify else {}
@@ -100,7 +102,9 @@ def load(
             raise _not_available(root / FOLDERS[0], str(error).replace(";", ",")) from error
     train, test = (_read_verified(path, published.get(split)) for split, path in zip(MEMBERS, files))
     source = f"WikiText-2 ({files[0].parent})"
-    return text_dataset(train, test, source, TokenOptions(tokenizer, None), rows=rows, test_rows=test_rows)
+    return text_dataset(
+        train, test, source, TokenOptions(tokenizer, None, validation=validation), rows=rows, test_rows=test_rows
+    )
 
 
 def _find_files(root):

@@ -1,5 +1,6 @@
 """Encodes running text as rows of word ids: text files, vocabulary, and rows of equal length."""
 
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -75,16 +76,23 @@ class TokenOptions:
         size: Largest vocabulary size, including two special tokens; None: all tokens.
         tokens: Tokens of a vocabulary file; None: those of the training texts.
         learned: Vocabulary that the run learned at its start, with special tokens; None before its start.
+        validation: Ids of training examples whose tokens are not learned; None: none.
     """
 
     tokenizer: str
     size: int | None
     tokens: tuple[str, ...] | None = None
     learned: tuple[str, ...] | None = None
+    validation: np.ndarray | None = None
 
 
-def learn_vocabulary(words: Sequence[str], options: TokenOptions) -> tuple[str, ...]:
-    """Returns the vocabulary of a training text: `<ukn>`, `<eos>`, then the tokens of the run, the file or the words.
+def learn_vocabulary(words: Sequence[str], options: TokenOptions, rows: int | None = None) -> tuple[str, ...]:
+    """Return the vocabulary of a training text: `<ukn>`, `<eos>`, then the tokens of the run, the file or the words.
+
+    Args:
+        words: The words of the text.
+        options: How the text becomes tokens.
+        rows: Equal parts of the text, of which those for validation are left out; None: nothing is left out.
 
     Raises:
         InputError: The size is missing, or smaller than the file's; or the file lacks most tokens.
@@ -106,9 +114,18 @@ def learn_vocabulary(words: Sequence[str], options: TokenOptions) -> tuple[str, 
                 "`tokenizer: subwords` needs a size of the vocabulary, such as `vocabulary: 8000`, or a "
                 "`vocabulary_file`. Received: vocabulary=None"
             )
-        return (UNKNOWN, END, *learn_pieces(words, options.size - 2))
+        # Subwords depend on the vocabulary, so their rows are taken as equal parts of the words.
+        return (UNKNOWN, END, *learn_pieces(_leave_out(words, options, rows), options.size - 2))
     tokens = split_characters(words, (END,)) if options.tokenizer == "characters" else words
-    return build_vocabulary(tokens, options.size)
+    return build_vocabulary(_leave_out(tokens, options, rows), options.size)
+
+
+def _leave_out(tokens, options, rows):
+    """Return the tokens outside the rows for validation."""
+    if options.validation is None or rows is None:
+        return tokens
+    row_of_token = np.arange(len(tokens)) // max(len(tokens) // rows, 1)
+    return list(itertools.compress(tokens, ~np.isin(row_of_token, options.validation)))
 
 
 def _check_coverage(words, tokenizer, tokens):
@@ -181,7 +198,7 @@ def text_dataset(
     """
     if options.tokenizer == "words":
         check_spaces(source, train_words)
-    known = learn_vocabulary(train_words, options)
+    known = learn_vocabulary(train_words, options, rows)
     tokenize = build_tokenizer(options.tokenizer, known)
     train = reshape_to_rows(encode(tokenize(train_words), known), rows, "rows")
     test = reshape_to_rows(encode(tokenize(test_words), known), test_rows, "test_rows")

@@ -23,7 +23,7 @@ from hetero_tf.devices.messages import ITS_LEVEL, NOTHING, Member, Message, Refu
 from hetero_tf.devices.on_device import THRESHOLDS, LiteRTTrainer
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.recipe import Recipe, loads
-from hetero_tf.run.data import load_data, split
+from hetero_tf.run.data import fit_data, load_data, split
 
 # A device trains one client.
 SEQUENTIAL_OVERRIDE = "engine=sequential"
@@ -258,7 +258,7 @@ def litert_client(settings: DeviceSettings) -> LiteRTClient:
     except (OSError, ValueError) as error:
         raise InputError(f"--litert {settings.litert}: {error}") from error
     dataset = load_data(recipe, settings.data_dir)
-    partition = split(recipe, dataset)
+    dataset, partition = fit_data(dataset, split(recipe, dataset))
     share = share_of(recipe, len(partition.train), client, settings.level or trainer.level)
     rows = partition.train[share.position]
     x, y = dataset.train.x[rows], None if dataset.train.y is None else dataset.train.y[rows]

@@ -73,6 +73,23 @@ def _split(recipe, dataset):
     return dataclasses.replace(partition, label_mask=mask)
 
 
+def fit_data(dataset: Dataset, partition: Partition) -> tuple[Dataset, Partition]:
+    """Return the data whose statistics leave out the examples for validation, and the partition of these data.
+
+    A vocabulary of fewer texts changes the ids of the words, which are the labels of running text.
+    """
+    ids = partition.held_out.ids
+    is_fitted = dataset.validation is not None or isinstance(dataset, DescribedDataset)
+    # Ids of other data are rejected later.
+    if is_fitted or not 0 <= ids.max(initial=-1) < len(dataset.train.x):
+        return dataset, partition
+    fitted = dataset.without(ids)
+    if fitted.kind == "text":
+        mask = label_mask(fitted.train.labels, partition.train, fitted.classes)
+        partition = dataclasses.replace(partition, label_mask=mask)
+    return fitted, partition
+
+
 def by_strata(partition: Partition, dataset: Dataset) -> Partition:
     """Return a partition whose labels are those of `Dataset.strata`, for figures."""
     labels, _ = dataset.strata

@@ -130,7 +130,7 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
     """
     dataset, newest_facts = data.load_description(run.data), facts.newest(run) or facts.best(run)
     recipe = resume.with_stored_trace(run, recipe, newest_facts)
-    partition = resume.stored_partition(run, dataset, newest_facts, lambda: Partition.load(run.partition))
+    dataset, partition = resume.fit_stored(run, dataset, newest_facts, lambda: Partition.load(run.partition))
     clients, classes = partition.label_mask.shape
     if classes != dataset.classes:
         raise files.Damaged(f"{run.data}: has {dataset.classes} classes, and {run.partition} has {classes}")
@@ -144,7 +144,7 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
 def _read_data(recipe, settings, run, newest_facts):
     recipe = recipe if run is None else resume.with_stored_trace(run, recipe, newest_facts)
     dataset = load_data(recipe, settings.data_dir, None if newest_facts is None else _learned_vocabulary(recipe, run))
-    partition = resume.stored_partition(run, dataset, newest_facts, lambda: split(recipe, dataset))
+    dataset, partition = resume.fit_stored(run, dataset, newest_facts, lambda: split(recipe, dataset))
 
     def build(strategy, devices):
         parallel = max(settings.threads // devices, 1)

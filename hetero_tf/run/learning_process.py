@@ -38,7 +38,7 @@ from hetero_tf.recipe import as_recipe, with_source_location
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.run.checks import build_input, check_cohort, check_data, check_deadline, check_split, example_shape
-from hetero_tf.run.data import load_data, split
+from hetero_tf.run.data import fit_data, load_data, split
 from hetero_tf.run.federation import FAILURE, Federation, RoundFailure, family_of, work_of
 from hetero_tf.run.simulated_rounds import SimulatedRounds
 
@@ -231,8 +231,7 @@ def learning_process(
     dataset = load_data(recipe, data_dir) if dataset is None else dataset
     check_data(recipe, dataset)
     partition = split(recipe, dataset) if partition is None else partition
-    if partition.held_out.ids.size:
-        dataset = dataclasses.replace(dataset, validation=partition.held_out.ids)
+    dataset, partition = fit_data(dataset, partition)
     source = build_input(recipe, dataset)
     device = hardware.device_type() if device is None else device
     with with_source_location(recipe):

@@ -16,6 +16,7 @@ from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.planning.fleets.device_table import LARGEST_TRACE, trace_digest
 from hetero_tf.recipe import Recipe, changed_keys, loads
 from hetero_tf.recipe.schema import Fleet
+from hetero_tf.run.data import fit_data
 from hetero_tf.run.learning_process import LearningProcess
 from hetero_tf.runs import checkpoints, environment, facts, metrics_file
 from hetero_tf.runs.run_folder import RunFolder
@@ -88,10 +89,10 @@ def check_stored_recipe(run: RunFolder, newest_facts: dict) -> None:
         )
 
 
-def stored_partition(
+def fit_stored(
     run: RunFolder, dataset: Dataset, newest_facts: dict | None, split: Callable[[], Partition]
-) -> Partition:
-    """Return the partition of a run.
+) -> tuple[Dataset, Partition]:
+    """Return the data and the partition of a run, see `data.fit_data`.
 
     Args:
         newest_facts: Result of `facts.newest`. If None, the run is new, and the recipe splits the data.
@@ -100,21 +101,22 @@ def stored_partition(
     Raises:
         InputError: The data or the partition are not those of the run, or the file is damaged.
     """
+    is_stored = newest_facts is not None and os.path.lexists(run.partition)
+    dataset, partition = fit_data(dataset, Partition.load(run.partition) if is_stored else split())
     if newest_facts is None:
-        return split()
+        return dataset, partition
     settings = newest_facts["environment"]["settings"]
     if settings.get("data") != dataset.sha256:
         raise InputError(
             f"{run.path}: was trained on other data than {dataset.source}; use the same data, "
             "for example by --data_dir, or choose another folder by --run_dir"
         )
-    partition = Partition.load(run.partition) if os.path.lexists(run.partition) else split()
     if settings.get("partition") != partition.sha256:
         raise InputError(
             f"{run.partition}: is not the partition of this run; put the original back, or delete the file if "
             "the recipe alone determines the partition"
         )
-    return partition
+    return dataset, partition
 
 
 def with_stored_trace(run: RunFolder, recipe: Recipe, newest_facts: dict | None) -> Recipe:

@@ -149,7 +149,7 @@ def test_export_accepts_raw_table_rows(exported):
     assert about["measured"]["accuracy"] == pytest.approx(100 * np.mean(expected.argmax(1) == test.y))
     assert about["class_names"] == list(tables.NAMES) and about["limits"] == {"rows": 2**28 // 12}
     coat = {"name": "coat", "codec": "category", "categories": ["no", "yes"], "one_hot": False, "fill": None}
-    assert about["input"]["fields"][3] == {**coat, "notation": "plain", "input": "coat"}
+    assert about["input"]["fields"][3] == {**coat, "notation": "plain", "missing_values": [], "input": "coat"}
 
 
 def test_server_returns_class_names(exported):
@@ -244,10 +244,10 @@ def test_eight_bits_are_rejected(tmp_path, monkeypatch):
 def filled(tmp_path_factory):
     """`(process, serve, folder)` of a table whose columns have fill values, dates and scales."""
     columns = (
-        Column("age", fill="30.0", marks_missing=True),
+        Column("age", fill="30.0", marks_missing=True, missing_values=("-999",)),
         Column("size", fill="7.5", scale="minmax"),
         Column("day", date="ymd", fill="2024-01-31"),
-        Column("colour", ("blue", "red"), fill="red"),
+        Column("colour", ("blue", "red"), fill="red", missing_values=("unknown",)),
     )
     rng, y = np.random.default_rng(0), np.arange(40, dtype=np.int32) % 2
     # Years and days need their means, or the outputs saturate.
@@ -264,7 +264,9 @@ def filled(tmp_path_factory):
 def test_exports_replace_missing_numbers_like_predict(filled):
     process, serve, folder = filled
     model = process.network(process.initialize())
-    (prediction, same) = predicted.of_process(process, model, [",,2024-02-29,", "30,7.5,2024-02-29,red"])
+    lines = [",,2024-02-29,", "30,7.5,2024-02-29,red", "-999,,2024-02-29,unknown"]
+    (prediction, same, listed) = predicted.of_process(process, model, lines)
+    assert listed.fields == prediction.fields
     row = np.array([[np.nan, 0, np.nan, 2024, 2, 29, 3, *np.zeros(4), 0, 1]], np.float32)
     row[0, 7:11] = date_features(parse_date("2024-02-29", "ymd"))[4:]
     outputs = saved_model.load_runtime(folder, "serve_numbers")(features=row)
@@ -273,21 +275,23 @@ def test_exports_replace_missing_numbers_like_predict(filled):
     assert prediction.fields["class"] == str(outputs["class"][0])
     row[0, 3] = np.nan
     assert saved_model.load_runtime(folder, "serve_numbers")(features=row)["class"] == [-1]
-    rows = {"age": [np.nan, 30.0], "size": [np.nan, 7.5], "day": ["2024-02-29", "2024-02-30"], "colour": ["?", "red"]}
+    rows = {"age": [np.nan, -999, 30.0], "size": [np.nan, np.nan, 7.5], "colour": ["?", "unknown", "red"]}
+    rows["day"] = ["2024-02-29", "2024-02-29", "2024-02-30"]
     typed = serve(**{name: np.array(values) for name, values in rows.items()})
-    np.testing.assert_allclose(typed["logits"][0], outputs["logits"][0], rtol=1e-6)
-    assert typed["class"][1] == -1
+    np.testing.assert_allclose(typed["logits"][:2], outputs["logits"][[0, 0]], rtol=1e-6)
+    assert typed["class"][2] == -1
 
 
 def test_card_and_description_state_fill_values_and_dates(filled):
     process, _, folder = filled
     card = (folder / "MODEL_CARD.md").read_text("utf-8")
-    assert "`age`: a missing number is NaN, which the model replaces by 30, and marks it by 1" in card
+    assert "`age`: a missing number is NaN or -999, which the model replaces by 30, and marks it by 1" in card
     assert "weekday (Monday is 0)" in card and "A missing one is an empty text, which becomes 2024-01-31." in card
     assert "`colour` is one of blue, red; encoded as a feature for each category, 1 or 0. A missing one becomes" in card
     assert '"instances": [{"age": 30.3, "size": 4.49, "day": "2024-01-31", "colour": "blue"}]' in card
     specs = json.loads((folder / "export.json").read_text("utf-8"))["input"]["fields"]
-    assert specs[2] == {"name": "day", "codec": "date", "order": "ymd", "fill": "2024-01-31", "input": "day"}
+    date = {"codec": "date", "order": "ymd", "fill": "2024-01-31", "missing_values": []}
+    assert specs[2] == {"name": "day", **date, "input": "day"} and specs[0]["missing_values"] == ["-999"]
     described = from_description(json.loads(json.dumps(describe(process.dataset))), "data")
     assert fields_of(described) == fields_of(process.dataset)
     np.testing.assert_array_equal(described.feature_statistics, process.dataset.feature_statistics)

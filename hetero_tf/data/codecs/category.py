@@ -8,7 +8,7 @@ import numpy as np
 from hetero_tf.base.errors import InputError, find_nearest
 from hetero_tf.base.escaping import escape_markdown, quote_markdown
 from hetero_tf.data.codecs import Assets, BaseCodec, Form, lookup_table
-from hetero_tf.data.columns import MISSING, Notation, is_missing, normalize, to_plain_number
+from hetero_tf.data.columns import MISSING, Notation, is_listed, is_missing, normalize, to_plain_number
 
 MAX_LISTED = 50
 
@@ -22,12 +22,14 @@ class Codec(BaseCodec):
         one_hot: Whether there is a feature for each category; else one, its index.
         fill: Category that replaces a missing one; None if it is invalid.
         notation: Notation of categories that are numbers in files.
+        missing_values: Further texts that denote a missing category, see `columns.is_listed`.
     """
 
     categories: tuple[str, ...]
     one_hot: bool = True
     fill: str | None = None
     notation: Notation = "plain"
+    missing_values: tuple[str, ...] = ()
 
     def __post_init__(self):
         if not self.categories or self.fill not in (None, *self.categories):
@@ -39,12 +41,14 @@ class Codec(BaseCodec):
 
         table, missing = lookup_table(self.categories), lookup_table(MISSING)
         assets.tables.extend([table, missing])
+        listed = tf.constant(self.missing_values, tf.string)
 
         def decode(texts):
             texts = tf.strings.strip(texts)
             if self.fill is not None:
-                is_missing_text = (missing.lookup(tf.strings.lower(texts)) >= 0) & (table.lookup(texts) < 0)
-                texts = tf.where(is_missing_text, self.fill, texts)
+                is_missing_text = missing.lookup(tf.strings.lower(texts)) >= 0
+                is_missing_text |= tf.reduce_any(texts[:, None] == listed, 1)
+                texts = tf.where(is_missing_text & (table.lookup(texts) < 0), self.fill, texts)
             indices = table.lookup(texts)[:, None]
             features = tf.one_hot(indices[:, 0], len(self.categories)) if self.one_hot else tf.cast(indices, tf.float32)
             return tf.where(indices < 0, np.float32(np.nan), features)
@@ -79,7 +83,8 @@ class Codec(BaseCodec):
 
     def parse(self, name: str, text: str) -> str:
         text = normalize(text)
-        if self.fill is not None and is_missing(text) and text not in self.categories:
+        is_empty = is_missing(text) or is_listed(text, self.missing_values)
+        if self.fill is not None and is_empty and text not in self.categories:
             return self.fill
         text = text if self.notation == "plain" else to_plain_number(text, self.notation)
         if text not in self.categories:

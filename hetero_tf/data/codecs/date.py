@@ -23,10 +23,12 @@ class Codec(BaseCodec):
     Attributes:
         order: Order of year, month and day in files.
         fill: Date that replaces a missing one, in that order; None if it is invalid.
+        missing_values: Further texts that denote a missing date.
     """
 
     order: DateOrder
     fill: str | None = None
+    missing_values: tuple[str, ...] = ()
 
     def __post_init__(self):
         if self.order not in DATE_EXAMPLES or self.fill is not None and parse_date(self.fill, self.order) is None:
@@ -39,7 +41,8 @@ class Codec(BaseCodec):
         def decode(texts):
             texts = tf.strings.strip(texts)
             if self.fill is not None:
-                texts = tf.where(tf.strings.length(texts) == 0, self.parse(name, self.fill), texts)
+                is_empty = tf.reduce_any(texts[:, None] == tf.constant(["", *self.missing_values]), 1)
+                texts = tf.where(is_empty, self.parse(name, self.fill), texts)
             return _encode(texts)
 
         return {"serving_default": Form(name, "string", (), decode)}
@@ -70,7 +73,7 @@ class Codec(BaseCodec):
         ]
 
     def parse(self, name: str, text: str) -> str:
-        if self.fill is not None and is_missing(text):
+        if self.fill is not None and (is_missing(text) or text.strip() in self.missing_values):
             text = self.fill
         date = parse_date(text, self.order) or parse_date(text, "ymd")
         if date is None:

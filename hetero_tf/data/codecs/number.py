@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from hetero_tf.base.escaping import quote_markdown
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.escaping import escape_markdown, quote_markdown
 from hetero_tf.data.codecs import Assets, BaseCodec, Form
-from hetero_tf.data.columns import Notation, is_missing, normalize, parse_number, to_plain_number
+from hetero_tf.data.columns import Notation, is_listed, is_missing, normalize, parse_number, to_float, to_plain_number
 
 
 @dataclass(frozen=True)
@@ -19,18 +20,24 @@ class Codec(BaseCodec):
         marks_missing: Whether a further feature is 1 for a missing number, else 0.
         notation: Notation of numbers in files, see `columns.to_plain_number`.
         mean: Mean of the training examples.
+        missing_values: Further texts that denote a missing number, see `columns.is_listed`.
     """
 
     fill: float | None = None
     marks_missing: bool = False
     notation: Notation = "plain"
     mean: float = 0.0
+    missing_values: tuple[str, ...] = ()
 
     def forms(self, name: str, assets: Assets) -> dict[str, Form]:
         """Return the form: a number, or NaN for a missing one."""
         import tensorflow as tf
 
+        listed = [listed for text in self.missing_values if (listed := to_float(text)) is not None]
+
         def decode(numbers):
+            for each in listed:
+                numbers = tf.where(numbers == each, tf.constant(np.nan, numbers.dtype), numbers)
             features, missing = tf.cast(numbers, tf.float32)[:, None], tf.math.is_nan(numbers)[:, None]
             if self.fill is not None:
                 features = tf.where(missing, np.float32(self.fill), features)
@@ -57,13 +64,18 @@ class Codec(BaseCodec):
     def notes(self, name: str, invalid: str) -> list[str]:
         if self.fill is None:
             return []
+        others = "".join(f" or {escape_markdown(text)}" for text in self.missing_values)
         sign = f", and marks it by 1 in `{name}.missing`" if self.marks_missing else ""
-        return [f"{quote_markdown(name)}: a missing number is NaN, which the model replaces by {self.fill:g}{sign}."]
+        return [
+            f"{quote_markdown(name)}: a missing number is NaN{others}, which the model replaces by {self.fill:g}{sign}."
+        ]
 
     def parse(self, name: str, text: str) -> float:
-        if self.fill is not None and is_missing(text):
-            return float("nan")
         text = normalize(text)
+        if is_missing(text) or is_listed(text, self.missing_values):
+            if self.fill is None:
+                raise InputError(f"column {name!r} must be a finite number. Received: {text!r}")
+            return float("nan")
         return parse_number(text if self.notation == "plain" else to_plain_number(text, self.notation), name)
 
     def example(self) -> Any:
