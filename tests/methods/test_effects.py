@@ -84,7 +84,7 @@ TESTS = Path(__file__).parents[1]
 # Options that other tests cover: the file that sets or names them, and the reason. An option in `TRIED` is tested here.
 ELSEWHERE = {
     ("selections", "available"): "planning/test_selection.py: how long the server waits",
-    ("selections", "oort", "filled_utility"): "parity/methods_selection.py: the utility of a recorded run",
+    ("selections", "oort", "filled_utility"): "parity/recorded_selections.py: the utility of a recorded run",
     ("data", "tfds"): "data/test_tfds.py: needs data sets in the format of TensorFlow Datasets",
     ("data", "tiny_imagenet"): "data/test_tiny_imagenet.py: needs the archive's folders",
     ("data", "femnist"): "data/test_femnist.py: needs LEAF's folders",

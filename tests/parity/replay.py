@@ -9,7 +9,6 @@ is 1 if one exceeds it, and 2 without files. `--precision` and `--engine` select
 """
 
 import argparse
-import importlib
 import json
 import math
 import os
@@ -24,20 +23,16 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
 import numpy as np
-import replay_cases
+import recorded_arrivals
+import recorded_methods
+import recorded_selections
+import recorded_splits
 
-# The module with `replay(path)` of each method. A file without a name has the model of HeteroFL's program.
+# The module with `replay(path, method)` of each method. A file without a name has the model of HeteroFL's program.
 MODULES = {
-    "heterofl": "methods_heterofl",
-    "FedRolex": "methods_fedrolex",
-    "FjORD": "methods_fjord",
-    "DepthFL": "methods_depthfl",
-    "LG-FedAvg": "methods_lg",
-    "fedepth": "methods_fedepth",
-    "splitmix": "methods_splitmix",
-    "fiarse": "methods_fiarse",
-    **dict.fromkeys(("oort", "fedscale", "power_of_choice"), "methods_selection"),
-    **dict.fromkeys(("fedbuff", "fedasync"), "methods_arrivals"),
+    **dict.fromkeys(recorded_methods.METHODS, recorded_methods),
+    **dict.fromkeys(("oort", "fedscale", "power_of_choice"), recorded_selections),
+    **dict.fromkeys(("fedbuff", "fedasync"), recorded_arrivals),
 }
 
 
@@ -53,10 +48,10 @@ def method_of(meta):
 def replay_file(path, **runs):
     """Replay one file: (stage, largest difference, tolerance, detail or nothing) of every stage."""
     if path.suffix == ".json":
-        return replay_cases.replay(path)
+        return recorded_splits.replay(path)
     with np.load(path, allow_pickle=False) as arrays:
         method = method_of(json.loads(str(arrays["meta.json"])))
-    return importlib.import_module(MODULES[method]).replay(path, **(runs if method == "heterofl" else {}))
+    return MODULES[method].replay(path, method, **runs)
 
 
 def main(argv=None):

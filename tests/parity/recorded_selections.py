@@ -8,7 +8,7 @@ import dataclasses
 import random
 
 import numpy as np
-from methods_files import File
+from recorded_file import File
 
 from hetero_tf.methods.selections import oort, power_of_choice
 from hetero_tf.planning import selection
@@ -81,10 +81,10 @@ def pool_of(arrays, t, memory=None):
     )
 
 
-def replay(path):
+def replay(path, method, **runs):
     """Replay one file: (stage, largest difference, tolerance, detail) of every stage; every array must be compared."""
     file = File(path)
-    stages = (replay_power_of_choice if "candidates" in file.meta else replay_oort)(file.meta, file.arrays)
+    stages = (replay_power_of_choice if method == "power_of_choice" else replay_oort)(file.meta, file.arrays)
     unread = file.unread()
     return [*stages, ("arrays that were not compared", len(unread), 0.0, *unread)]
 

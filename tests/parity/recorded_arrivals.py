@@ -6,9 +6,9 @@ change and global step is compared.
 
 import itertools
 
-import methods_common as common
 import numpy as np
-from methods_files import File, Gaps
+import recorded_rounds as common
+from recorded_file import File, Gaps
 
 from hetero_tf.base import registry
 from hetero_tf.data.dataset import Dataset, Split
@@ -103,18 +103,19 @@ class Replay:
         hidden = len(self.arrays["init/b1"]) if "w1" in meta["parameters"] else 0
         return common.recipe_text(
             self.file,
-            meta["clients"],
             [line.replace("HIDDEN", str(hidden)) for line in layers],
-            {"a": 1},
+            meta["clients"],
             round={
                 "policy": policy,
                 "server": server,
                 "weighting": "samples" if "example_weight" in meta else "uniform",
                 "label_rows": "all",
+                "clients": meta["clients"],
             },
             client={"batch_size": meta["batch"], "epochs": meta["local_epochs"]},
             optimizer={"learning_rate": meta["local_lr"]},
             fleet="uniform",
+            engine="sequential",
         )
 
     def values(self, prefix, index=None):
@@ -129,7 +130,7 @@ class Replay:
     def run(self):
         """Run all global steps and compare them."""
         steps = len(self.arrays["global/time"]) - 1
-        state = common.state_of(self.process, self.values("init"))
+        state = common.with_weights(self.process.initialize(), self.values("init"))
         self._compare_weights(state, 0)
         for number in range(steps):
             version = self.versions.version(number)
@@ -172,7 +173,7 @@ class Replay:
             index = self.arrival_index.get((number, position))
             if index is None:
                 continue
-            trained = self.trainer(state, common.plan([self._entry(client)]), 0)
+            trained = self.trainer(state, self._entry(client))
             losses = arrays["arrivals/losses"][index]
             self.note("loss", trained.losses, losses[~np.isnan(losses)])
             for path, change in self.values("arrivals/change", index).items():
@@ -230,7 +231,7 @@ class Replay:
         self.note("version after", after, arrays["arrivals/version_after"][: len(arrivals)])
 
 
-def replay(path):
+def replay(path, method, **runs):
     """Replay one file: (stage, largest difference, tolerance) of every stage; every array must be compared."""
     recorded = Replay(File(path))
     recorded.run()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-TOLERANCE = 1e-8
-# PyTorch's name for the last part of a Keras variable's path.
+# PyTorch's name for the end of a Keras variable's path.
 LEAVES = {
+    "": "weight",
     "kernel": "weight",
     "depthwise_kernel": "weight",
     "gamma": "weight",
@@ -16,11 +16,15 @@ LEAVES = {
     "beta": "bias",
     "moving_mean": "running_mean",
     "moving_variance": "running_var",
+    "mean": "running_mean",
+    "variance": "running_var",
 }
-
-
-# Results that no replay compares: counters of batches, and values derived from compared results.
-DERIVED = re.compile(r"num_batches_tracked$|/reported_loss(_acc)?$|/loss_acc$|/as_published/")
+# Results that no replay compares: counters of batches, values that follow from compared results, and results of the
+# recorded driver that hetero_tf does not have (the best models of the clients, ensembles sorted by accuracy).
+DERIVED = re.compile(
+    r"num_batches_tracked$|/reported_loss(_acc)?$|/perplexity$|/local\d+/loss$|/as_published/|^f\d\d/eval/loss_acc$"
+    r"|/members\d/loss_acc$|/avg_of_best/|^f\d\d/final/|/ensemble/outputs$|^f\d\d/sort/"
+)
 
 
 class Arrays(dict):
@@ -43,11 +47,11 @@ class File:
     Args:
         path: The npz file.
         precision: "float32" or "float64": the run whose results count, and the type of the inputs.
+        prefix: Prefix of the results, such as "f64/".
     """
 
-    def __init__(self, path, precision="float64"):
-        self.name, self.precision = Path(path).name, precision
-        self.prefix = {"float32": "f32/", "float64": "f64/"}[precision]
+    def __init__(self, path, precision="float64", prefix="f64/"):
+        self.name, self.precision, self.prefix = Path(path).name, precision, prefix
         with np.load(path, allow_pickle=False) as arrays:
             self.arrays = Arrays({name: arrays[name] for name in arrays.files})
         self.meta = json.loads(str(self.arrays["meta.json"]))
@@ -61,12 +65,11 @@ class File:
         for key in ("users_per_round", "users"):
             if key in self.meta:
                 return self.meta[key]
-        return [cohort["users"] for cohort in self.meta["rounds"]] if "rounds" in self.meta else [self.clients]
+        return [cohort["users"] for cohort in self.meta["rounds"]] if "rounds" in self.meta else []
 
-    @property
-    def clients(self):
-        """Ids of all clients, in files with their number."""
-        return range(self.meta["clients"])
+    def omits(self, name):
+        """True if a shortened file lists a name as omitted."""
+        return name in self.meta.get("left_out", ())
 
     def unread(self, prefix=""):
         """Names of the arrays that no comparison has read, except for derived ones."""
@@ -75,6 +78,12 @@ class File:
             for name in self.arrays.keys() - self.arrays.read
             if name.startswith(prefix) and not DERIVED.search(name)
         )
+
+    def parts(self, prefix):
+        """The first parts of the names of results under a prefix, such as `loss` and `after`."""
+        prefix = f"{self.prefix}{prefix}/"
+        names = [name for name in self.arrays if name.startswith(prefix) and not DERIVED.search(name)]
+        return sorted({name.removeprefix(prefix).partition("/")[0] for name in names})
 
     def input(self, name):
         """An input: labels int32, floats in the file's precision, images with channels last."""
@@ -146,70 +155,48 @@ def variable_paths(paths, stems):
 
     Args:
         paths: Variable paths of a model, such as `process.paths`.
-        stems: `{PyTorch module: Keras layer}`, such as `{"layer1.0.n1": "1_0_pre_activation_block/norm1/bn"}`.
+        stems: `{PyTorch module: begin of the path}`, such as `{"layer1.0.n1": "1_0_pre_activation_block/norm1/bn"}`.
     """
     path_by_name = {}
-    for stem, layer in stems.items():
+    for stem, begin in stems.items():
         for path in paths:
-            above, _, leaf = path.rpartition("/")
-            kind, _, channels = leaf.rpartition("_")
-            if above == layer:
+            leaf = path.removeprefix(begin).removeprefix("/") if path.startswith(begin) else None
+            if leaf in LEAVES:
+                path_by_name[f"{stem}.{LEAVES[leaf]}"] = path
+            elif leaf and leaf.rpartition("_")[2].isdigit():
                 # Statistics of a norm for each width have the number of its channels in both names.
-                name = f"{stem}.bn.{channels}.{LEAVES[kind]}" if channels.isdigit() else f"{stem}.{LEAVES[leaf]}"
-                path_by_name[name] = path
+                kind, _, channels = leaf.rpartition("_")
+                path_by_name[f"{stem}.bn.{channels}.{LEAVES[kind]}"] = path
     return path_by_name
 
 
 class Gaps(dict):
     """Largest difference of each stage."""
 
-    def note(self, stage, actual, expected, relative=False, some=False):
+    def note(self, stage, actual, expected, relative=False):
         """Add one comparison of arrays, or of dicts of arrays; NaN and other shapes count as infinite differences.
 
-        Args:
-            stage: Name of the stage.
-            actual: Values of this project.
-            expected: Values of the file.
-            relative: Divide differences by the expected values.
-            some: Accept names of `actual` that `expected` lacks.
+        `relative`: True to divide differences by the expected values; "above 1" to divide those of values above 1.
         """
         if isinstance(expected, dict):
-            missing = expected.keys() - actual.keys() if some else expected.keys() ^ actual.keys()
-            if missing or not expected:
-                raise SystemExit(f"{stage}: the file or the result has no {sorted(missing) or 'values'}")
+            if not expected or expected.keys() != actual.keys():
+                different = sorted(expected.keys() ^ actual.keys()) or "values"
+                raise SystemExit(f"{stage}: the file or the result has no {different}")
             for path, value in expected.items():
                 self.note(stage, actual[path], value, relative)
             return
         actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
         worst = np.nan
         if actual.shape == expected.shape:
-            gap = np.abs(actual - expected) / (np.abs(expected) if relative else 1.0)
-            worst = float(np.max(gap, initial=0.0))
+            scale = np.maximum(np.abs(expected), 1.0 if relative == "above 1" else 0.0) if relative else 1.0
+            worst = float(np.max(np.abs(actual - expected) / scale, initial=0.0))
         self[stage] = max(self.get(stage, 0.0), np.inf if np.isnan(worst) else worst)
 
-    def note_unchanged(self, stage, new, old, covered):
-        """Add the entries that no client covers, which must be bit-equal to their old value.
+    def note_unchanged(self, stage, actual, recorded, before):
+        """Add the entries that the recorded program did not change: they must keep their bits.
 
-        All are `{path: value}`: new and old values, both of this project or both of the file, and masks of the covered
-        entries.
+        All are `{path: value}`; the last two have values of the recorded program.
         """
-        for path, mask in covered.items():
-            self.note(stage, np.asarray(new[path])[~mask], np.asarray(old[path])[~mask])
-
-    def check_stages(self, file, stages, bit_equal=("unchanged",), tolerance=TOLERANCE):
-        """Return (stage, gap, tolerance) of every stage; the tolerance of `bit_equal` stages is 0.
-
-        Args:
-            file: `File` whose float64 results must all have been read.
-            stages: Stages that it must show.
-            bit_equal: Stages that allow no difference.
-            tolerance: Tolerance of the other stages.
-
-        Raises:
-            SystemExit: A stage or a result was not compared.
-        """
-        if self.keys() != set(stages):
-            raise SystemExit(f"{file.name}: shows {sorted(self)} instead of {sorted(stages)}")
-        if unread := file.unread("f64/"):
-            raise SystemExit(f"{file.name}: {unread[0]} and {len(unread) - 1} more results were not compared")
-        return [(stage, gap, 0.0 if stage in bit_equal else tolerance) for stage, gap in self.items()]
+        for path, value in recorded.items():
+            same = value == before[path]
+            self.note(stage, np.asarray(actual[path])[same], value[same])
