@@ -15,6 +15,7 @@ import os
 import tempfile
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -174,7 +175,7 @@ def compare(
             f"{name}: outputs differ from those of the trained model, so the export was removed; the difference of "
             f"logits must be at most {TOLERANCE:g} of the largest one. Received: {difference:.2g}"
         )
-    measured = {"on": "nothing, since the data were missing at the export"}
+    measured: dict[str, Any] = {"on": "nothing, since the data were missing at the export"}
     if not isinstance(task.process.dataset, DescribedDataset):
         measured = {**task.measure(predict, signature), "on": f"the whole test set, by {subject}"}
     return {"measured": measured, "largest_difference_of_logits": difference, "compared_test_examples": start}

@@ -128,9 +128,9 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
     Raises:
         InputError: The run folder has no description of the data, or a file of it is damaged or of another run.
     """
-    dataset, newest_facts = data.load_description(run.data), facts.newest(run) or facts.best(run)
+    described, newest_facts = data.load_description(run.data), facts.newest(run) or facts.best(run)
     recipe = resume.with_stored_trace(run, recipe, newest_facts)
-    dataset, partition = resume.fit_stored(run, dataset, newest_facts, lambda: Partition.load(run.partition))
+    dataset, partition = resume.fit_stored(run, described, newest_facts, lambda: Partition.load(run.partition))
     clients, classes = partition.label_mask.shape
     if classes != dataset.classes:
         raise files.Damaged(f"{run.data}: has {dataset.classes} classes, and {run.partition} has {classes}")

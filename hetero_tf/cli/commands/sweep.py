@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl.flags import FlagValues
 
@@ -92,7 +92,7 @@ def _print_costs(runs, folder, flags, console):
     console.say_lines(run_costs.to_text(rows))
     for source in dict.fromkeys(value.source for values in published.values() for value in values):
         console.say(f"published: {source}")
-    total = {"bytes": sum(row["bytes"] or 0 for row in rows), "seconds": sum(seconds.values()) or None}
+    total: dict[str, Any] = {"bytes": sum(row["bytes"] or 0 for row in rows), "seconds": sum(seconds.values()) or None}
     time = f", about {format_duration(total['seconds'])} of training by the finished rounds" if seconds else ""
     console.say(f"{len(runs)} runs, {format_bytes(total['bytes'])} of traffic{time}; all recipes are valid")
     return {"runs": rows, **total}
