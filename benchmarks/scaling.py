@@ -74,13 +74,15 @@ def images(examples):
     """A `Dataset` of noise with this number of training images."""
     import numpy as np
 
+    from hetero_tf.data.codecs import picture
     from hetero_tf.data.dataset import Dataset, Split
 
     def split(count, seed):
         x = np.random.default_rng(seed).integers(0, 256, (count, SIZE, SIZE, 1), np.uint8)
         return Split(x, np.arange(count, dtype=np.int32) % CLASSES)
 
-    return Dataset(split(examples, 0), split(CLASSES, 1), CLASSES, "noise")
+    train = split(examples, 0)
+    return Dataset(train, split(CLASSES, 1), (picture.field(train.x),), CLASSES, "noise")
 
 
 def measure(args, population, active, levels):

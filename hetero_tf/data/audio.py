@@ -14,17 +14,16 @@ from hetero_tf.base.constraints import Range, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import open_file, read_bytes
 from hetero_tf.base.hardware import check_memory
-from hetero_tf.base.sound_files import ENDINGS, HEADER_BYTES, WavHeader, read_clip, read_header
+from hetero_tf.base.sound_files import HEADER_BYTES, WavHeader, read_clip, read_header
+from hetero_tf.data.codecs import Field, sound
+from hetero_tf.data.codecs.sound import SOUNDS
 from hetero_tf.data.data_files import find_folder
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.decoded import folder_name, load_cached, stamp_files
-from hetero_tf.data.folder import ClassFolder, FileKind, list_class_folders
+from hetero_tf.data.folder import ClassFolder, list_class_folders
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.inspection import SoundSummary, sample
 
-SOUNDS = FileKind(
-    "audio", "WAV files", "WAV", ENDINGS, (".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".aif", ".aiff")
-)
 LARGEST_FILE = 2**28
 # Files whose headers are examined.
 EXAMINED = 1000
@@ -53,8 +52,8 @@ def load(
     names, train, test = list_class_folders(folder, SOUNDS)
     read = functools.partial(_read_split, rate=rate, count=count)
     splits = (read(train), read(test)) if test else hold_out(read(train), test_share, str(folder))
-    sounds = inspect_sounds(train.files)
-    return Dataset(*splits, len(names), f"audio ({folder})", class_names=names, rate=rate, sounds=sounds)
+    sounds, fields = inspect_sounds(train.files), (Field("audio", sound.Codec(count, rate)),)
+    return Dataset(*splits, fields, len(names), f"audio ({folder})", class_names=names, summary=sounds)
 
 
 def _read_split(part: ClassFolder, rate: int, count: int) -> Split:

@@ -1,9 +1,11 @@
 """Locates data files and folders of the user."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.files import check_utf8
 from hetero_tf.data.dataset import NotAvailable
 
 LOADERS = (
@@ -14,6 +16,35 @@ LOADERS = (
 )
 # Names of the folder or files of the test split in order of preference.
 TEST_NAMES = ("test", "val", "validation", "valid")
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """Files that are examples; other files, such as notes, are skipped.
+
+    Attributes:
+        loader: Name of the loader.
+        noun: Plural noun.
+        formats: Names of the supported formats.
+        endings: Supported file extensions.
+        unsupported: Extensions of other formats: rejected, because skipping them silently would shrink a class.
+    """
+
+    loader: str
+    noun: str
+    formats: str
+    endings: tuple[str, ...]
+    unsupported: tuple[str, ...]
+
+    def includes(self, file: Path) -> bool:
+        """Return True for a file to read; raise `InputError` for an unsupported format."""
+        ending = file.suffix.lower()
+        if ending in self.unsupported and file.is_file():
+            raise InputError(f"{file}: {ending} files are not supported; convert it to {self.formats}")
+        if ending not in self.endings or not file.is_file():
+            return False
+        check_utf8(file)
+        return True
 
 
 def find(data_dir: Path | None, name: str, argument: str) -> Path:

@@ -11,6 +11,7 @@ import numpy as np
 from hetero_tf.base.constraints import Range
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.npz_reader import read_arrays
+from hetero_tf.data.codecs import picture
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.words import check_count
 
@@ -39,6 +40,7 @@ def load(
     return Dataset(
         Split(images[:TRAIN], labels[:TRAIN]),
         Split(images[TRAIN:], labels[TRAIN:]),
+        (picture.field(images),),
         10,
         f"UCI handwritten digits (embedded, {size} x {size} x {channels})",
         class_names=tuple("0123456789"),

@@ -9,6 +9,7 @@ import numpy as np
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.codecs import picture
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.decoded import load_cached
@@ -44,9 +45,11 @@ def load(data_dir: Path | None, *, path: str = "femnist") -> Dataset:
             f"{folder}: every writer in test/ must also be in train/; let LEAF split by sample "
             f"(-t sample). Received: {unknown[0]!r} in test/ only"
         )
+    training = _build_split(train, number)
     return Dataset(
-        _build_split(train, number),
+        training,
         _build_split(test, number),
+        (picture.field(training.x),),
         len(CHARACTERS),
         f"FEMNIST, {len(number)} writers ({folder})",
         class_names=CHARACTERS,

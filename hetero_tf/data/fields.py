@@ -2,62 +2,47 @@
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.codecs import Assets, Field, Form, category, date, number, picture, raw, series, sound, words
-from hetero_tf.data.columns import Column, feature_names, parse_number
-from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.named_arrays import NamedArray
+from hetero_tf.data.codecs import Assets, Field, Form, category, date, is_column, number, picture, series, sound
+from hetero_tf.data.columns import Column, parse_number
 
 
-def fields_of(dataset: Dataset) -> tuple[Field, ...]:
-    """Return the fields of a data set."""
-    shape = tuple(dataset.train.x.shape[1:])
-    if dataset.kind == "table":
-        columns = dataset.columns or tuple(Column(f"feature {index}") for index in range(shape[0]))
-        return column_fields(columns, dataset.feature_statistics[0].tolist())
-    if dataset.arrays is not None:
-        return tuple(_array_field(array) for array in dataset.arrays)
-    if dataset.kind == "series":
-        channels = None if dataset.columns is None else feature_names(dataset.columns)
-        mean, std = (tuple(values.tolist()) for values in dataset.feature_statistics)
-        return (Field("series", series.Codec(shape, channels, dataset.base_channels, mean, std)),)
-    if dataset.kind == "audio":
-        return (Field("audio", sound.Codec(shape[0], dataset.rate or 0)),)
-    if dataset.kind == "images":
-        return (Field("image", picture.Codec(shape)),)
-    return (Field("text", words.Codec(dataset.vocabulary, dataset.tokenizer, shape[0])),)
+def array_fields(kind: str, x: Any, names: Sequence[str] | None = None, rate: int | None = None) -> tuple[Field, ...]:
+    """Return the fields of arrays.
+
+    Args:
+        kind: "images", "table", "series" or "audio".
+        x: The stored examples.
+        names: Names of the features of a table, or of the channels of series; None if they are unknown.
+        rate: Samples per second of audio.
+    """
+    if kind == "images":
+        return (picture.field(x),)
+    if kind == "audio":
+        return (Field("audio", sound.Codec(x.shape[1], rate)),)
+    if kind == "series":
+        return (Field("series", series.Codec(tuple(x.shape[1:]), names and tuple(names))),)
+    return tuple(Field(name, number.Codec()) for name in names or [f"feature {index}" for index in range(x.shape[1])])
 
 
-def _array_field(array: NamedArray) -> Field:
-    return Field(array.name, raw.Codec(array.shape, array.dtype, array.low, array.high))
+def column_fields(columns: Iterable[Column]) -> tuple[Field, ...]:
+    """Return the fields of columns."""
+    return tuple(Field(column.name, _column_codec(column)) for column in columns)
 
 
-def column_fields(columns: Sequence[Column], means: Sequence[float]) -> tuple[Field, ...]:
-    """Return the fields of columns; `means` are those of their features."""
-    remaining = iter(means)
-    return tuple(_column_field(column, [next(remaining) for _ in column.features]) for column in columns)
-
-
-def _column_field(column, means):
+def _column_codec(column):
     parsing = column.notation, column.missing_values
     if column.type == "category":
-        return Field(column.name, category.Codec(column.categories, column.one_hot, column.fill, *parsing))
+        return category.Codec(column.categories, column.one_hot, column.fill, *parsing, scale=column.scale)
     if column.date is not None:
-        return Field(column.name, date.Codec(column.date, column.fill, column.missing_values))
+        return date.Codec(column.date, column.fill, column.missing_values, scale=column.scale)
     fill = None if column.fill is None else parse_number(column.fill, column.name)
-    return Field(
-        column.name, number.Codec(fill, column.marks_missing, column.notation, means[0], column.missing_values)
-    )
-
-
-def is_column(field: Field) -> bool:
-    """Return True for a column of a table."""
-    return isinstance(field.codec, number.Codec | category.Codec | date.Codec)
+    return number.Codec(fill, column.marks_missing, *parsing, scale=column.scale)
 
 
 def input_names(fields: Sequence[Field]) -> list[str]:
@@ -71,20 +56,6 @@ def input_names(fields: Sequence[Field]) -> list[str]:
     return names
 
 
-def repair_rows(fields: Sequence[Field], x: np.ndarray) -> np.ndarray:
-    """Return arbitrary numbers [n, features] as valid rows of a table."""
-    parts = zip(fields, split_stored(fields, x), strict=True)
-    return np.concatenate([field.codec.repair(part) for field, part in parts], 1)
-
-
-def split_stored(fields: Sequence[Field], x: np.ndarray) -> list[np.ndarray]:
-    """Return the stored values [n, ...] of each field."""
-    if len(fields) == 1 and not is_column(fields[0]) and not isinstance(fields[0].codec, raw.Codec):
-        return [x]
-    ends = itertools.accumulate(field.codec.blank.size for field in fields)
-    return np.split(x, list(ends)[:-1], 1)
-
-
 def encoded_form(fields: Sequence[Field]) -> Form:
     """Return the form of a table for runtimes without texts: the features of all columns, in one vector.
 
@@ -92,7 +63,7 @@ def encoded_form(fields: Sequence[Field]) -> Form:
     """
     import tensorflow as tf
 
-    sizes = [field.codec.blank.size for field in fields]
+    sizes = [field.codec.size for field in fields]
     fills, marks = np.full(sum(sizes), np.nan, np.float32), np.zeros(sum(sizes), bool)
     for first, field in zip(itertools.accumulate(sizes, initial=0), fields):
         if isinstance(field.codec, number.Codec) and field.codec.fill is not None:

@@ -12,13 +12,15 @@ import numpy as np
 from hetero_tf.base.constraints import Pixels, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import check_utf8, read_bytes
-from hetero_tf.data.data_files import TEST_NAMES, find_folder
+from hetero_tf.data.codecs import picture
+from hetero_tf.data.codecs.picture import PICTURES
+from hetero_tf.data.data_files import TEST_NAMES, FileKind, find_folder
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.decoded import folder_name, is_large, load_cached, open_cached, stamp_files
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.inspection import MAX_PICTURES, inspect_pictures, sample
-from hetero_tf.data.picture_files import ENDINGS, FORMATS, LARGEST_FILE, decode_blocks, decode_pictures
+from hetero_tf.data.picture_files import LARGEST_FILE, decode_blocks, decode_pictures
 
 # Subfolders on the way to a picture's class: the split and the class.
 CLASS_LEVELS = 2
@@ -26,35 +28,6 @@ CLASS_LEVELS = 2
 SYSTEM_FOLDERS = frozenset(
     ("__macosx", "@eadir", "@recycle", "#recycle", "$recycle.bin", "lost+found", "system volume information")
 )
-
-
-@dataclass(frozen=True)
-class FileKind:
-    """Files that are examples; other files, such as notes, are skipped.
-
-    Attributes:
-        loader: Name of the loader.
-        noun: Plural noun.
-        formats: Names of the supported formats.
-        endings: Supported file extensions.
-        unsupported: Extensions of other formats: rejected, because skipping them silently would shrink a class.
-    """
-
-    loader: str
-    noun: str
-    formats: str
-    endings: tuple[str, ...]
-    unsupported: tuple[str, ...]
-
-    def includes(self, file: Path) -> bool:
-        """Return True for a file to read; raise `InputError` for an unsupported format."""
-        ending = file.suffix.lower()
-        if ending in self.unsupported and file.is_file():
-            raise InputError(f"{file}: {ending} files are not supported; convert it to {self.formats}")
-        if ending not in self.endings or not file.is_file():
-            return False
-        check_utf8(file)
-        return True
 
 
 @dataclass(frozen=True)
@@ -70,15 +43,6 @@ class ClassFolder:
     folder: Path
     files: list[str]
     labels: list[int]
-
-
-PICTURES = FileKind(
-    "folder",
-    "pictures",
-    FORMATS,
-    ENDINGS,
-    (".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".jxl", ".ico"),
-)
 
 
 def load(
@@ -106,7 +70,8 @@ def load(
     on_disk = f"; {sum(file_sizes.values()) / 2**30:.1f} GiB of pixels stay on disk" if file_sizes else ""
     pictures = inspect_pictures(sample(train.files, MAX_PICTURES))
     source = f"pictures ({folder}{on_disk})"
-    return Dataset(splits[0], splits[1], len(names), source, class_names=names, pictures=pictures)
+    fields = (picture.field(splits[0].x),)
+    return Dataset(*splits, fields, len(names), source, class_names=names, summary=pictures)
 
 
 def split_folders(folder: Path) -> tuple[Path, Path | None]:

@@ -7,9 +7,9 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.sound_files import FULL_SCALE
-from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.disk_array import DiskArray
+from hetero_tf.data.fields import array_fields
 from hetero_tf.data.label_arrays import read_targets, to_integers
 from hetero_tf.data.named_arrays import pack_splits
 from hetero_tf.data.targets import LABEL
@@ -67,11 +67,11 @@ def from_arrays(
         if np.ma.is_masked(y) or getattr(y, "hasnans", False):
             raise InputError(f"{source}: {name} must have a value for each example; leave out examples without one")
     labels = read_targets(source, y_train, y_test, classes, class_names, targets)
-    arrays = None
+    fields = None
     if isinstance(x_train, Mapping):
         if kind is not None:
             raise InputError(f"{source}: `kind` is for a single array; leave it out. Received: {kind}")
-        x_train, x_test, arrays = pack_splits(source, x_train, x_test)
+        x_train, x_test, fields = pack_splits(source, x_train, x_test)
         kind = "table"
     train = _build_split(source, "train", x_train, labels.train, train_owners, kind)
     test = _build_split(source, "test", x_test, labels.test, test_owners, kind)
@@ -81,10 +81,22 @@ def from_arrays(
                 f"{source}: x_{part} and y_{part} must have one entry per example. "
                 f"Received: {len(split.x)} examples, {len(split.labels)} labels"
             )
-    columns = None if feature_names is None else tuple(Column(str(name)) for name in feature_names)
-    return Dataset(
-        train, test, labels.classes, source, class_names=labels.names, columns=columns, rate=rate, arrays=arrays
-    )
+    kind = kind or ("table" if train.x.ndim == 2 else "images")
+    if (rate is None) == (kind == "audio"):
+        raise InputError(
+            f"{source}: `rate` must be the samples per second of audio, and None for other data. "
+            f"Received: rate={rate}, {kind}"
+        )
+    if feature_names is not None and (
+        fields or kind not in ("table", "series") or len(feature_names) != train.x.shape[-1]
+    ):
+        raise InputError(
+            f"{source}: `feature_names` must name the features of a table or the channels of series, here "
+            f"{train.x.shape[1:]}. Received: {len(feature_names)} names"
+        )
+    names = None if feature_names is None else [str(name) for name in feature_names]
+    fields = fields or array_fields(kind, train.x, names, rate)
+    return Dataset(train, test, fields, labels.classes, source, class_names=labels.names)
 
 
 def from_tf_data(

@@ -37,6 +37,12 @@ SENTINELS, LARGEST_WHOLE = (99, 999, 9999, 99999, 999999), 2**53
 MOST_FREQUENT = 5
 # Pictures that a loader examines.
 MAX_PICTURES = 100
+# Characters of a line, columns of a table, and characters of a name.
+LINE, MAX_COLUMNS, MAX_NAME = 80, 20, 24
+# Half of the values within a smaller range, in standard deviations, are equal for a model that reads standard values.
+MIN_SPREAD = 1e-4
+# Rows of which the spread of a column is computed.
+SPREAD_ROWS = 10_000
 ColumnType = Literal["number", "category", "date", "text", "id"]
 ColumnUse = Literal["feature", "label", "owner", "time", "ignored"]
 
@@ -95,6 +101,64 @@ class ColumnSummary:
         low, high = float(self.low), float(self.high)
         return not (self.is_whole and low in (0, 1) and high - low + 1 == self.distinct)
 
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """The name, the type or use, and the values, as texts."""
+        present = max(self.rows - self.missing, 1)
+        parts = [f"{self.missing:,} missing"] if self.missing else []
+        if self.type in ("number", "date", "id") and self.low:
+            low, high = map(_short_number, (self.low, self.high))
+            parts.append(f"{low} to {high}")
+        parts.append(f"{self.distinct:,} distinct")
+        values = ", ".join(parts)
+        if self.type == "category" and self.role == "feature":
+            shares = (f"{shorten(text)} {100 * count / present:.0f} %" for text, count in self.frequent)
+            values += f": {', '.join(shares)}"
+        return shorten(self.name), (self.type if self.role == "feature" else self.role), values
+
+    @property
+    def warning(self) -> str:
+        """A sentence for the user about a feature; "" if there is none."""
+        if self.role == "feature" and self.numbers_rows and self.type == "number":
+            return f"column {self.name!r} numbers the rows; add it to `ignore`"
+        if self.role == "feature" and self.has_times:
+            return (
+                f"column {self.name!r} has times of day, which the features of a date leave out; add a column of hours"
+            )
+        return ""
+
+
+@dataclass(frozen=True)
+class TableSummary:
+    """Columns of the training rows as read.
+
+    Attributes:
+        columns: Summaries of all columns, or of the first ones.
+        count: Number of columns; 0: as many as there are summaries.
+    """
+
+    columns: tuple[ColumnSummary, ...]
+    count: int = 0
+
+    @classmethod
+    def of_features(cls, names: Sequence[str], x: np.ndarray) -> "TableSummary":
+        """Summarize the features [n, features] of a table that was not inspected."""
+        columns = (inspect_column(name, x[:, index]) for index, name in enumerate(names[:MAX_COLUMNS]))
+        return cls(tuple(columns), len(names))
+
+    def lines(self) -> list[str]:
+        """Return a line about the table, and one for each column."""
+        rows, count = [summary.cells for summary in self.columns[:MAX_COLUMNS]], self.count or len(self.columns)
+        width, roles = max(len(name) for name, _, _ in rows), max(len(role) for _, role, _ in rows)
+        lines = [shorten(f"  {name:{width}}  {role:{roles}}  {values}", LINE) for name, role, values in rows]
+        more = [f"  and {count - MAX_COLUMNS:,} more"] if count > MAX_COLUMNS else []
+        return [f"columns: {count:,} of {self.columns[0].rows:,} rows", *lines, *more]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences for the user, those of a kind together."""
+        return sorted(filter(None, (column.warning for column in self.columns)), key=lambda text: "times of" in text)
+
 
 @dataclass(frozen=True)
 class PictureSummary:
@@ -110,6 +174,14 @@ class PictureSummary:
     smallest: tuple[int, int]
     largest: tuple[int, int]
     modes: tuple[tuple[str, int], ...]
+    warnings = ()
+
+    @property
+    def text(self) -> str:
+        """The sizes and modes."""
+        sizes = " to ".join(dict.fromkeys(f"{size[0]} x {size[1]}" for size in (self.smallest, self.largest)))
+        modes = ", ".join(f"{count:,} {mode}" for mode, count in self.modes)
+        return f"files {sizes} ({modes})"
 
 
 @dataclass(frozen=True)
@@ -125,6 +197,49 @@ class SoundSummary:
     examined: int
     seconds: tuple[float, float, float, float]
     rates: tuple[tuple[int, int], ...]
+    warnings = ()
+
+    @property
+    def text(self) -> str:
+        """A line about the files."""
+        low, median, _, high = self.seconds
+        extent = f"  files: {low:.3g} to {high:.3g} s, {median:.3g} in the median; "
+        shares = [f" {100 * count / self.examined:.0f} %" * (count < self.examined) for _, count in self.rates]
+        return join_items(extent, [f"{rate:,} Hz{share}" for (rate, _), share in zip(self.rates, shares)])
+
+
+def shorten(text: str, length: int = MAX_NAME) -> str:
+    """Return a text, or its beginning and three points."""
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def join_items(start: str, items: Sequence[str], end: str = "") -> str:
+    """Return a line with as many items as fit, and the number of the others."""
+    for count in range(len(items), 0, -1):
+        more = f", and {len(items) - count:,} more" if count < len(items) else ""
+        line = f"{start}{', '.join(items[:count])}{more}{end}"
+        if len(line) <= LINE:
+            return line
+    return shorten(f"{start}{len(items):,}{end}", LINE)
+
+
+def outlier(subject: str, values: np.ndarray, mean: float, std: float) -> str:
+    """Return a sentence about numbers `[n]` that an outlier makes equal after standardisation; "" for others."""
+    distinct = np.unique(values[:: -(-len(values) // SPREAD_ROWS)]).astype(np.float64)
+    spread = np.subtract(*np.quantile(distinct, [0.75, 0.25])) / std
+    if len(distinct) <= 3 or spread >= MIN_SPREAD:
+        return ""
+    extreme = values[np.abs(values - mean).argmax()]
+    return (
+        f"{subject} has outliers such as {extreme:.4g}, beside which its other values are equal after scaling; "
+        "correct or remove them"
+    )
+
+
+def _short_number(text):
+    """Return a number with at most 6 significant digits; other texts, such as dates, are unchanged."""
+    digits = sum(letter.isdigit() for letter in text)
+    return f"{float(text):.6g}" if digits > 6 and is_number(text) else text
 
 
 def inspect_pictures(sources: Iterable[bytes | str]) -> PictureSummary | None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, TestShare, Tokenizer, Vocabulary
 from hetero_tf.data.arrow_files import ColumnSelection
+from hetero_tf.data.codecs import Field, words
 from hetero_tf.data.column_targets import read_targets
 from hetero_tf.data.csv import read_any
 from hetero_tf.data.data_files import find, find_file, find_folder
@@ -78,14 +79,15 @@ def load(
     training_texts = [texts[0][row] for row in (training if validation is None else np.delete(training, validation))]
     source = f"labelled text ({tables[0].source})"
     if tokenizer == "words":
-        check_spaces(source, [word for words in training_texts for word in words])
+        check_spaces(source, [word for each in training_texts for word in each])
     options = TokenOptions(tokenizer, vocabulary, find_tokens(data_dir, vocabulary_file, tokenizer), learned)
     known = build_sentence_vocabulary(training_texts, options)
     tokenize = build_tokenizer(tokenizer, known)
-    encoded = [encode_sentences([tokenize(words) for words in each], known, length) for each in texts]
+    encoded = [encode_sentences([tokenize(one) for one in each], known, length) for each in texts]
     splits = [Split(ids, *target) for ids, target in zip(encoded, targets)]
     train, tests = splits if is_test is None else (splits[0].select(~is_test), splits[0].select(is_test))
-    return Dataset(train, tests, len(names), source, vocabulary=known, class_names=names, tokenizer=tokenizer)
+    fields = (Field("text", words.Codec(length, known, tokenizer)),)
+    return Dataset(train, tests, fields, len(names), source, class_names=names)
 
 
 def _read_tables(data_dir, path, test, columns, header):

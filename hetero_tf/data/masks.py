@@ -13,10 +13,12 @@ from hetero_tf.base.constraints import Pixels, Range, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import read_bytes
 from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.codecs import picture
+from hetero_tf.data.codecs.picture import PICTURES
 from hetero_tf.data.data_files import find_folder
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.decoded import folder_name, load_cached, stamp_files
-from hetero_tf.data.folder import PICTURES, iterate_files, read_pictures, split_folders
+from hetero_tf.data.folder import iterate_files, read_pictures, split_folders
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.picture_files import LARGEST_FILE, open_picture, picture_header
 
@@ -60,7 +62,8 @@ def load(
     splits = [_with_classes(part, split, pixel_values) for part, split in zip((train, test), splits)]
     training, tests = hold_out(splits[0], test_share, str(folder)) if test is None else splits
     source = f"pictures with masks ({folder})"
-    return Dataset(training, tests, len(pixel_values), source, class_names=class_names)
+    fields = (picture.field(training.x),)
+    return Dataset(training, tests, fields, len(pixel_values), source, class_names=class_names)
 
 
 def _read_split(folder, size, channels):

@@ -3,44 +3,20 @@
 The rows are stored, divided and shuffled like those of a table. Models unpack them in the graph.
 """
 
-import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from hetero_tf.base.errors import InputError, shorten_repr
+from hetero_tf.data.codecs import Field, raw
 
 # Whole numbers up to this limit are exact in float32.
 MAX_WHOLE = 2**24
 
 
-@dataclass(frozen=True)
-class NamedArray:
-    """One array of an example.
-
-    Args:
-        name: Name of the input of the model.
-        shape: Shape for one example.
-        dtype: "uint8" for pixels in 0..255, "int32" for other whole numbers, such as word ids, or "float32".
-        low, high: Smallest and largest value of the training examples.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    low: float
-    high: float
-
-    @property
-    def size(self) -> int:
-        """Number of values of an example."""
-        return int(np.prod(self.shape))
-
-
-def pack(source: str, part: str, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, tuple[NamedArray, ...]]:
-    """Return the arrays of a split as rows, float32 `[n, values]`, and their descriptions, in their order.
+def pack(source: str, part: str, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, tuple[Field, ...]]:
+    """Return the arrays of a split as rows, float32 `[n, values]`, and their fields, in their order.
 
     Args:
         source, part: Prefix of error messages, and "train" or "test".
@@ -49,7 +25,7 @@ def pack(source: str, part: str, arrays: Mapping[str, np.ndarray]) -> tuple[np.n
     Raises:
         InputError: An array has an unsuitable name, dtype, shape or value.
     """
-    specs, columns = [], []
+    fields, columns = [], []
     for name in arrays:
         location, values = f"{source}: x_{part}[{name!r}]", np.asarray(arrays[name])
         if not (isinstance(name, str) and name.isidentifier()):
@@ -66,20 +42,20 @@ def pack(source: str, part: str, arrays: Mapping[str, np.ndarray]) -> tuple[np.n
                 f"{values.min()} to {values.max()}"
             )
         dtype = "uint8" if values.dtype == np.uint8 else "int32" if is_whole else "float32"
-        specs.append(NamedArray(name, values.shape[1:], dtype, float(values.min()), float(values.max())))
+        fields.append(Field(name, raw.Codec(values.shape[1:], dtype, float(values.min()), float(values.max()))))
         columns.append(values.astype(np.float32).reshape(len(values), -1))
-    counts = {spec.name: len(rows) for spec, rows in zip(specs, columns)}
+    counts = {field.name: len(rows) for field, rows in zip(fields, columns)}
     if len(set(counts.values())) != 1:
         raise InputError(
             f"{source}: the arrays of x_{part} must have one entry per example. Received: {shorten_repr(counts, 200)}"
         )
-    return np.concatenate(columns, 1), tuple(specs)
+    return np.concatenate(columns, 1), tuple(fields)
 
 
 def pack_splits(
     source: str, train: Mapping[str, np.ndarray], test: Any
-) -> tuple[np.ndarray, np.ndarray, tuple[NamedArray, ...]]:
-    """Return the packed rows of both splits, and the descriptions of the training arrays in the order of their names.
+) -> tuple[np.ndarray, np.ndarray, tuple[Field, ...]]:
+    """Return the packed rows of both splits, and the fields of the training arrays in the order of their names.
 
     Raises:
         InputError: An array is unsuitable, or the arrays of the splits differ in their names, shapes or dtypes.
@@ -88,18 +64,13 @@ def pack_splits(
         received = list(test) if isinstance(test, Mapping) else type(test).__name__
         raise InputError(f"{source}: x_test must have the arrays {', '.join(map(str, train))}. Received: {received}")
     names = sorted(train, key=str)
-    rows, specs = pack(source, "train", {name: train[name] for name in names})
-    test_rows, test_specs = pack(source, "test", {name: test[name] for name in names})
-    for spec, other in zip(specs, test_specs):
-        if (spec.shape, spec.dtype) != (other.shape, other.dtype):
+    rows, fields = pack(source, "train", {name: train[name] for name in names})
+    test_rows, test_fields = pack(source, "test", {name: test[name] for name in names})
+    for field, other in zip(fields, test_fields):
+        expected, received = ((each.codec.dtype, each.codec.shape) for each in (field, other))
+        if expected != received:
             raise InputError(
-                f"{source}: x_test[{spec.name!r}] must have the dtype and shape of the training examples, {spec.dtype} "
-                f"{spec.shape}. Received: {other.dtype} {other.shape}"
+                f"{source}: x_test[{field.name!r}] must have the dtype and shape of the training examples, "
+                f"{expected[0]} {expected[1]}. Received: {received[0]} {received[1]}"
             )
-    return rows, test_rows, specs
-
-
-def unpack(specs: Sequence[NamedArray], rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the arrays `[n, ...]` of packed rows by name."""
-    parts = np.split(rows, list(itertools.accumulate(spec.size for spec in specs))[:-1], 1)
-    return {spec.name: part.reshape(-1, *spec.shape).astype(spec.dtype) for spec, part in zip(specs, parts)}
+    return rows, test_rows, fields

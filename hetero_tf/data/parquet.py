@@ -10,6 +10,7 @@ import numpy as np
 from hetero_tf.base.constraints import Names, Pixels, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.arrow_files import ENDINGS, ColumnSelection, read_arrow
+from hetero_tf.data.codecs import picture
 from hetero_tf.data.column_targets import read_targets
 from hetero_tf.data.column_types import ColumnRoles, ColumnScales, ColumnTypes
 from hetero_tf.data.data_files import LOADERS, TEST_NAMES, find
@@ -214,4 +215,4 @@ def _picture_dataset(tables, roles, shape, test_share, names, form):
         f"pictures ({tables[0].source})",
         inspect_pictures(sample(tables[0].columns[image], MAX_PICTURES)),
     )
-    return Dataset(train, tests, len(names), source, class_names=names, pictures=pictures)
+    return Dataset(train, tests, (picture.field(train.x),), len(names), source, class_names=names, summary=pictures)

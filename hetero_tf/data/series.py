@@ -11,15 +11,17 @@ import numpy as np
 from hetero_tf.base.constraints import CountOrZero, Names, SmallCount, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.codecs import Field
+from hetero_tf.data.codecs.series import Codec
 from hetero_tf.data.column_targets import look_up, read_numbers, read_targets
 from hetero_tf.data.column_types import parse_numbers
-from hetero_tf.data.columns import Column, sort_categories
+from hetero_tf.data.columns import sort_categories
 from hetero_tf.data.csv import read_any
 from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.dates import date_orders, to_seconds
 from hetero_tf.data.held_out import held_out
-from hetero_tf.data.inspection import ColumnUse, inspect_table
+from hetero_tf.data.inspection import ColumnUse, TableSummary, inspect_table
 from hetero_tf.data.raw_table import RawTable, TextColumn, to_names
 from hetero_tf.data.table_dataset import convert_numbers
 from hetero_tf.data.targets import LABEL, NUMBERS
@@ -125,9 +127,10 @@ def load(
     find_targets = functools.partial(_forecasts, missing=missing) if is_forecast else _classes
     target_names, starts, y = find_targets(table, parts, columns, sizes, test_share)
     training, test = _build_splits(parts, values, starts, y, window, series is not None, base)
-    about: dict[str, Any] = {"class_names": target_names, "base_channels": base, "notes": notes}
-    about |= {"columns": tuple(map(Column, names)), "inspection": _inspect(table, names, time, series, columns)}
-    return Dataset(training, test, len(target_names), f"series ({table.source})", **about)
+    fields = (Field("series", Codec((window, len(names)), tuple(names), base)),)
+    about: dict[str, Any] = {"class_names": target_names, "notes": notes}
+    about["summary"] = TableSummary(_inspect(table, names, time, series, columns))
+    return Dataset(training, test, fields, len(target_names), f"series ({table.source})", **about)
 
 
 def _check_forecast_options(options, is_forecast):

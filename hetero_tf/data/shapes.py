@@ -7,6 +7,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Range
 from hetero_tf.base.seeds import rng
+from hetero_tf.data.codecs import picture
 from hetero_tf.data.dataset import Dataset, Split
 
 CLASSES = ("background", "disc", "square", "triangle")
@@ -37,18 +38,19 @@ def load(
     """
     train = _draw_split(rng(seed, "shapes train"), examples, size, objects)
     test = _draw_split(rng(seed, "shapes test"), test_examples, size, objects)
-    return Dataset(train, test, len(CLASSES), f"generated shapes (seed {seed})", class_names=CLASSES)
+    fields = (picture.field(train.x),)
+    return Dataset(train, test, fields, len(CLASSES), f"generated shapes (seed {seed})", class_names=CLASSES)
 
 
 def _draw_split(generator, count, size, objects):
     x, y = np.empty((count, size, size, 3), np.uint8), np.zeros((count, size, size), np.int32)
-    for picture, label_map in zip(x, y):
-        pixels = np.broadcast_to(generator.integers(*DARK, 3), picture.shape).astype(np.float64)
+    for image, label_map in zip(x, y):
+        pixels = np.broadcast_to(generator.integers(*DARK, 3), image.shape).astype(np.float64)
         for _ in range(generator.integers(1, objects + 1)):
             label = generator.integers(1, len(CLASSES))
             area = _area(CLASSES[label], generator.uniform(0, size, 2), generator.uniform(0.1, 0.25) * size, size)
             label_map[area], pixels[area] = label, generator.integers(*BRIGHT, 3)
-        picture[:] = np.clip(np.round(pixels + generator.normal(0, NOISE, picture.shape)), 0, 255)
+        image[:] = np.clip(np.round(pixels + generator.normal(0, NOISE, image.shape)), 0, 255)
     return Split(x, y)
 
 

@@ -10,7 +10,9 @@ from hetero_tf.base.constraints import Count, Range
 from hetero_tf.base.seeds import rng
 from hetero_tf.base.sound_files import FULL_SCALE
 from hetero_tf.data.audio import SampleRate
+from hetero_tf.data.codecs import Field, running_text, words
 from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.fields import array_fields
 from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS
 from hetero_tf.data.tokenizers import END, PADDING, UNKNOWN
 from hetero_tf.data.words import check_count
@@ -92,12 +94,8 @@ def _examples(kind, examples, test_examples, shape, classes, owners, seed):
             x[first : first + PIECE] = np.clip(np.round(noisy), 0, 255) if kind == "images" else noisy
         return Split(x, labels, owners=_owners(count, owners))
 
-    return Dataset(
-        make_split("synthetic train", examples),
-        make_split("synthetic test", test_examples),
-        classes,
-        f"synthetic {kind} (seed {seed})",
-    )
+    train, test = make_split("synthetic train", examples), make_split("synthetic test", test_examples)
+    return Dataset(train, test, array_fields(kind, train.x), classes, f"synthetic {kind} (seed {seed})")
 
 
 def _with_targets(dataset, targets):
@@ -158,7 +156,7 @@ def _clips(examples, test_examples, length, classes, owners, rate, seed):
         return Split(x, labels, owners=_owners(count, owners))
 
     train, test = make_split("synthetic train", examples), make_split("synthetic test", test_examples)
-    return Dataset(train, test, classes, f"synthetic audio (seed {seed})", rate=rate)
+    return Dataset(train, test, array_fields("audio", train.x, rate=rate), classes, f"synthetic audio (seed {seed})")
 
 
 def _sequences(examples, test_examples, length, vocabulary, classes, owners, seed):
@@ -169,16 +167,17 @@ def _sequences(examples, test_examples, length, vocabulary, classes, owners, see
         y = generator.permutation(np.arange(count, dtype=np.int32) % classes)
         typical = class_words[y[:, None], generator.integers(0, class_words.shape[1], (count, length))]
         others = generator.integers(1, vocabulary, (count, length), dtype=np.int32)
-        words = np.where(generator.random((count, length)) < 0.5, typical, others)
+        drawn = np.where(generator.random((count, length)) < 0.5, typical, others)
         ends = generator.integers(1, length + 1, (count, 1))
-        return Split(np.where(np.arange(length) < ends, words, 0).astype(np.int32), y, owners=_owners(count, owners))
+        return Split(np.where(np.arange(length) < ends, drawn, 0).astype(np.int32), y, owners=_owners(count, owners))
 
+    known = (PADDING, UNKNOWN, *(f"word{number}" for number in range(2, vocabulary)))
     return Dataset(
         make_split("synthetic train", examples),
         make_split("synthetic test", test_examples),
+        (Field("text", words.Codec(length, known)),),
         classes,
         f"synthetic sequences (seed {seed})",
-        vocabulary=(PADDING, UNKNOWN, *(f"word{number}" for number in range(2, vocabulary))),
     )
 
 
@@ -194,11 +193,11 @@ def _text(rows, test_rows, length, vocabulary, seed):
             x[:, position] = np.where(generator.random(count) < 0.8, likely, x[:, position])
         return Split(x)
 
-    words = (UNKNOWN, END, *(f"word{number}" for number in range(2, vocabulary)))
+    known = (UNKNOWN, END, *(f"word{number}" for number in range(2, vocabulary)))
     return Dataset(
         make_split("synthetic train", rows),
         make_split("synthetic test", test_rows),
+        (Field("text", running_text.Codec(length, known)),),
         vocabulary,
         f"synthetic text (seed {seed})",
-        vocabulary=words,
     )

@@ -14,8 +14,9 @@ from hetero_tf.data.column_types import MAX_CATEGORIES, ColumnRoles, build_colum
 from hetero_tf.data.columns import CURRENCIES, Notation, is_missing, to_plain_number
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.dates import DATE_EXAMPLES, date_features, parse_date
+from hetero_tf.data.fields import column_fields
 from hetero_tf.data.held_out import held_out
-from hetero_tf.data.inspection import inspect_table
+from hetero_tf.data.inspection import TableSummary, inspect_table
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.targets import NUMBERS, strata
 
@@ -62,9 +63,9 @@ def table_dataset(
     columns = tuple(build_column(fitted, name, roles, ~is_test[rows]) for name in feature_columns)
     splits = [Split(_encode_features(table, columns), *target) for table, target in zip(tables, targets)]
     training, tests = splits if len(splits) == 2 else (splits[0].select(~is_test), splits[0].select(is_test))
-    inspection = _add_roles(inspection, columns, roles)
+    summary = TableSummary(_add_roles(inspection, columns, roles))
     source = f"table ({train.source})"
-    return Dataset(training, tests, len(names), source, class_names=names, columns=columns, inspection=inspection)
+    return Dataset(training, tests, column_fields(columns), len(names), source, class_names=names, summary=summary)
 
 
 def _add_roles(inspection, columns, roles):

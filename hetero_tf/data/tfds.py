@@ -13,6 +13,7 @@ import numpy as np
 from hetero_tf.base.constraints import Pixels
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.codecs import picture
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.decoded import load_cached
 
@@ -77,7 +78,8 @@ def load(
         for name in ("x_train", "x_test"):
             arrays[name] = np.ascontiguousarray(np.swapaxes(arrays[name], 1, 2))
     splits = (Split(arrays["x_train"], arrays["y_train"]), Split(arrays["x_test"], arrays["y_test"]))
-    return Dataset(*splits, classes, f"{builder.info.full_name} ({builder.data_path})", class_names=names)
+    fields, source = (picture.field(splits[0].x),), f"{builder.info.full_name} ({builder.data_path})"
+    return Dataset(*splits, fields, classes, source, class_names=names)
 
 
 @contextlib.contextmanager

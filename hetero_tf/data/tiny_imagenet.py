@@ -10,6 +10,7 @@ from hetero_tf.base.constraints import Pixels
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.codecs import picture
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.decoded import load_cached, stamp_files
@@ -35,9 +36,11 @@ def load(data_dir: Path | None, *, path: str = "tiny-imagenet-200", size: Pixels
     except NotAvailable as error:
         raise NotAvailable(f"{error}; unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip there") from error
     classes = _find_classes(folder / "train")
+    training = _build_split("train", _list_train(folder / "train", classes), size)
     return Dataset(
-        _build_split("train", _list_train(folder / "train", classes), size),
+        training,
         _build_split("val", _list_test(folder / "val", classes), size),
+        (picture.field(training.x),),
         len(classes),
         f"Tiny ImageNet ({folder})",
         class_names=tuple(classes),

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.data.codecs import Field, running_text
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.subwords import build_splitter, learn_pieces
 from hetero_tf.data.table_files import read_text
@@ -202,4 +203,5 @@ def text_dataset(
     tokenize = build_tokenizer(options.tokenizer, known)
     train = reshape_to_rows(encode(tokenize(train_words), known), rows, "rows")
     test = reshape_to_rows(encode(tokenize(test_words), known), test_rows, "test_rows")
-    return Dataset(Split(train), Split(test), len(known), source, vocabulary=known, tokenizer=options.tokenizer)
+    fields = (Field("text", running_text.Codec(train.shape[1], known, options.tokenizer)),)
+    return Dataset(Split(train), Split(test), fields, len(known), source)

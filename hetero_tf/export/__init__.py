@@ -25,6 +25,7 @@ from hetero_tf.base import files, registry
 from hetero_tf.base.errors import DiskProblem, InputError, shorten_repr
 from hetero_tf.base.version import __version__
 from hetero_tf.data.described import DescribedDataset
+from hetero_tf.data.targets import POSITIONS
 from hetero_tf.evaluation import predictor
 from hetero_tf.export import formats, saved_model
 from hetero_tf.export.card import CARD, model_card
@@ -97,7 +98,7 @@ def task_of(process: LearningProcess, model: keras.Model) -> ExportTask:
     source = registry.find("inputs", process.recipe.input.name)
     if hasattr(source, "export_task"):
         return source.export_task(process, model)
-    if process.dataset.kind != "text":
+    if process.dataset.targets != POSITIONS:
         return LabelledTask(process, model)
     is_next_word = getattr(source, "TASK", None) == NextWordTask.KIND
     return (NextWordTask if is_next_word else MaskedTextTask)(process, model)

@@ -32,7 +32,7 @@ def example_request(about: Mapping) -> dict[str, Any]:
     """
     signatures = about["signatures"]
     fields: tuple[Field, ...] = ()
-    with contextlib.suppress(KeyError, TypeError, ValueError):
+    with contextlib.suppress(InputError, KeyError, TypeError):
         fields = build_fields(about["input"]["fields"])
     if not fields or not {fields[0].codec.ITEMS, "serving_default"} & signatures.keys():
         raise InputError("an example is known for exports of hetero_tf only")
@@ -63,20 +63,6 @@ MAX_CLASSES = 20
 LICENSE = "Weights: not stated. The license of the data may restrict them. Code of hetero_tf: Apache-2.0."
 # Names of a file by the input for its bytes.
 FILES = {"audio_bytes": "clip.wav", "image_bytes": "picture.png"}
-# Pipeline of the Hub by the kind of the input and the task; an input alone covers its other tasks.
-PIPELINES = {
-    ("images", "segmentation"): "image-segmentation",
-    ("images", "classification"): "image-classification",
-    ("images", "binary"): "image-classification",
-    ("audio", "classification"): "audio-classification",
-    ("sequences", "classification"): "text-classification",
-    ("table", "classification"): "tabular-classification",
-    ("table", "binary"): "tabular-classification",
-    ("table", "regression"): "tabular-regression",
-    ("series", "regression"): "time-series-forecasting",
-    ("text", None): "fill-mask",
-    ("next_word", None): "text-generation",
-}
 
 
 def model_card(about: dict, calls: str, notes: list[str]) -> str:
@@ -197,8 +183,8 @@ def _tensors(specs):
 
 def front_matter(about: dict) -> str:
     """Return the YAML block of a card, with the delimiters."""
-    kind, task = about["input"].get("kind"), about["task"]
-    pipeline = PIPELINES.get((kind, task), PIPELINES.get((kind, None)))
+    pipelines = build_fields(about["input"]["fields"])[0].codec.PIPELINES
+    pipeline = pipelines.get(about["task"]) or pipelines.get(about["input"]["kind"])
     measured = {name: value for name, value in about["measured"].items() if name != "on" and value is not None}
     metadata = {
         # The weights have no license unless their owner states one.

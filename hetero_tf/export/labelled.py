@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from hetero_tf.base.escaping import quote_markdown
 from hetero_tf.base.graph_limits import LARGEST_TENSOR, assert_in_graph, max_examples, pad_if_empty
-from hetero_tf.data.codecs import Assets, Form
-from hetero_tf.data.fields import forms_of, input_names, is_column, split_stored
+from hetero_tf.data.codecs import Assets, Form, is_column, split_stored
+from hetero_tf.data.fields import forms_of, input_names
 from hetero_tf.data.inputs import all_labels
 from hetero_tf.export.task import ExportTask
 from hetero_tf.methods.tasks import Task

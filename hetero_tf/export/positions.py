@@ -11,14 +11,11 @@ from hetero_tf.base import seeds
 from hetero_tf.base.graph_limits import assert_in_graph, max_words, pad_if_empty
 from hetero_tf.data.graph_tokenizer import NOUNS, GraphTokenizer, vocabulary_tables
 from hetero_tf.data.inputs import all_labels
+from hetero_tf.data.targets.positions import MASK, TOP
 from hetero_tf.data.tokenizers import END
 from hetero_tf.export.task import ExportTask
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.run.learning_process import LearningProcess
-
-# Most likely words of a position.
-TOP = 5
-MASK = "<mask>"
 
 
 class NextWordTask(ExportTask):
@@ -41,7 +38,7 @@ class NextWordTask(ExportTask):
         super().__init__(process, model)
         self.classes = self.num_ids = process.dataset.classes
         self.segment = self.segment_of(process.dataset.train.x)
-        self.special: tuple[str, ...] = (END,) if END in (process.dataset.vocabulary or ()) else ()
+        self.special: tuple[str, ...] = (END,) if END in (self.codec.vocabulary or ()) else ()
 
     @property
     def portable_signature(self) -> str:
@@ -50,11 +47,11 @@ class NextWordTask(ExportTask):
     def endpoints(self, scratch: Path) -> tuple[dict, tuple]:
         specs = [tf.TensorSpec((None, None), tf.int32, name="token_ids")]
         signatures: dict = {name: (getattr(self, name), specs) for name in self.ID_SIGNATURES}
-        vocabulary = self.process.dataset.vocabulary
+        vocabulary = self.codec.vocabulary
         if vocabulary is None:
             return signatures, ()
         numbers, names = vocabulary_tables(vocabulary, scratch)
-        tokenizer = GraphTokenizer(self.process.dataset.tokenizer, numbers, vocabulary, 0, self.special)
+        tokenizer = GraphTokenizer(self.codec.tokenizer, numbers, vocabulary, 0, self.special)
 
         def serve_text(text):
             return self.serve_texts(tf.ensure_shape(text, (None,)), tokenizer, names)
@@ -140,7 +137,7 @@ class NextWordTask(ExportTask):
 
     @property
     def input_spec(self) -> dict:
-        tokens = {"words": self.classes, "segment": self.segment, "tokenizer": self.process.dataset.tokenizer}
+        tokens = {"words": self.classes, "segment": self.segment, "tokenizer": self.codec.tokenizer}
         return {**super().input_spec, "kind": self.KIND, **tokens}
 
     def notes(self, signatures: Collection[str]) -> list[str]:
@@ -153,13 +150,13 @@ class NextWordTask(ExportTask):
 
     def text_notes(self, signatures: Collection[str], texts: str, special: str) -> list[str]:
         """Return the sentences on the signature for texts, if there is one."""
-        nouns = f"{NOUNS[self.process.dataset.tokenizer]}; those outside the vocabulary become `<ukn>`"
+        nouns = f"{NOUNS[self.codec.tokenizer]}; those outside the vocabulary become `<ukn>`"
         sentence = f"`serve_text` takes {texts} and splits them into {nouns}.{special} A text without a word gets NaN."
         return [sentence] if "serve_text" in signatures else []
 
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
-        if "serve_text" in signatures and self.process.dataset.vocabulary:
-            return "serve_text", f"text=tf.constant([{self.process.dataset.vocabulary[-1]!r}])", "next_words"
+        if "serve_text" in signatures and self.codec.vocabulary:
+            return "serve_text", f"text=tf.constant([{self.codec.vocabulary[-1]!r}])", "next_words"
         return "serving_default", "token_ids=[[0, 1]]", "logits"
 
 
@@ -238,8 +235,8 @@ class MaskedTextTask(NextWordTask):
         ]
 
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
-        if "serve_text" in signatures and self.process.dataset.vocabulary:
-            word = self.process.dataset.vocabulary[-1]
+        if "serve_text" in signatures and self.codec.vocabulary:
+            word = self.codec.vocabulary[-1]
             return "serve_text", f"text=tf.constant([{f'{word} {MASK} {word}'!r}])", "topk_tokens"
         return "serving_default", f"token_ids=[[0, 1, {self.classes}]]", "logits"
 

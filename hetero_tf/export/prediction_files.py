@@ -16,7 +16,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import check_write_target, disk_errors, replace_file, write_atomic
 from hetero_tf.data.masks import encode_mask
 from hetero_tf.data.targets import LABEL_MAP
-from hetero_tf.export.prediction_fields import MAP
+from hetero_tf.data.targets.label_map import MAP
 from hetero_tf.export.prediction_items import ItemForm
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -119,7 +119,7 @@ class MapFolder:
     """
 
     def __init__(self, folder: Path, form: ItemForm):
-        if form.kind != "images" or form.targets != LABEL_MAP or form.classes > MAX_CLASSES:
+        if form.targets != LABEL_MAP or form.classes > MAX_CLASSES:
             raise InputError(
                 f"--maps needs a model of the task segmentation with at most {MAX_CLASSES} classes. "
                 f"Received: --maps={folder}"

@@ -19,9 +19,9 @@ from hetero_tf.base.files import open_file, read_bytes, read_errors
 from hetero_tf.data.codecs import Field, series, words
 from hetero_tf.data.columns import parse_number
 from hetero_tf.data.folder import iterate_files
-from hetero_tf.data.picture_files import LARGEST_FILE, picture_header
+from hetero_tf.data.picture_files import LARGEST_FILE
 from hetero_tf.data.table_files import DELIMITERS, JSON_LINES, TAB_ENDINGS, TABLE_ENDINGS
-from hetero_tf.data.targets import LABEL
+from hetero_tf.data.targets import LABEL, find
 
 # A missing file with one of these endings is never a sentence.
 ROW_FILES = (*TABLE_ENDINGS, *JSON_LINES, ".txt")
@@ -36,8 +36,6 @@ class ItemForm:
     """Form of the items that a model predicts.
 
     Attributes:
-        kind: Kind of the model's input: "audio", "images", "series", "table", "sequences", "text" (words for `<mask>`)
-            or "next_word".
         targets: Form of the targets, see `data.targets`.
         classes: Number of classes, targets or words.
         class_names: Names of the classes or targets; empty for words.
@@ -46,7 +44,6 @@ class ItemForm:
         header: Whether the first line of a table contains the column names.
     """
 
-    kind: str
     targets: str
     classes: int
     class_names: tuple[str, ...]
@@ -67,6 +64,10 @@ class ItemForm:
     def to_label(self, name: str) -> str | None:
         """Return a name if it is the label of an example with one label, else None."""
         return name if self.targets == LABEL and name in self.class_names else None
+
+    def names(self, top: int) -> tuple[str, ...]:
+        """Return the names of the fields of a prediction with at most `top` classes or words."""
+        return find(self.targets).names(self.class_names, self.classes, top)
 
     @property
     def required(self) -> list[str]:
@@ -138,10 +139,10 @@ def _label_of(file, form):
 def _read_file(path, label, form):
     try:
         content = read_bytes(path, LARGEST_FILE, follow=True)
-        value, header = form.codec.read(content), picture_header(content) if form.kind == "images" else None
+        value, size = form.codec.read(content), form.codec.size_of(content)
     except UserError as error:
         return Item(path, error=str(error).removeprefix(f"{path}: "), label=label)
-    return Item(path, (value,), label=label, size=header and header[:2])
+    return Item(path, (value,), label=label, size=size)
 
 
 def _read_series(path, form):

@@ -14,9 +14,8 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.exits import temporary_folder
 from hetero_tf.data.codecs import Field, build_fields, words
 from hetero_tf.data.fields import input_names
-from hetero_tf.data.targets import LABEL_MAP
+from hetero_tf.data.targets import LABEL_MAP, POSITIONS, find
 from hetero_tf.export import task_of
-from hetero_tf.export.prediction_fields import WORDS, to_fields
 from hetero_tf.export.prediction_files import ClassMap
 from hetero_tf.export.prediction_items import Item, ItemForm, open_items
 from hetero_tf.export.serve.loading import read_manifest, verify_files
@@ -58,7 +57,7 @@ class Prediction:
 
     Attributes:
         item: The item, without its content.
-        fields: Fields such as "class", see `prediction_fields.to_fields`; their values are None if the item is invalid.
+        fields: Fields such as "class", see `data.targets`; their values are None if the item is invalid.
         error: Reason why the item has no prediction; None if it has one.
         class_map: The class of each pixel of a picture, if the model predicts label maps.
     """
@@ -103,7 +102,7 @@ def predictor_of_process(process: LearningProcess, model: keras.Model) -> Predic
             raise InputError(f"predict needs a data set with {task.codec.ITEM_NEEDS}. Received: {dataset.source}")
         function, specs = endpoints[task.codec.PREDICT]
         serve = tf.function(function, input_signature=specs, autograph=False)
-    form = _build_form(task.input_spec, task.items, dataset.classes, dataset.class_names)
+    form = _build_form(task.fields, task.items, dataset.classes, dataset.class_names)
     names = [spec.name for spec in specs]
     return Predictor(form, specs, lambda **inputs: serve(*(inputs[name] for name in names)), task.limits)
 
@@ -125,7 +124,8 @@ def predictor_of_export(folder: Path) -> Predictor:
     if "items" not in manifest:
         raise InputError(f"{folder}: is an export of an earlier version; export the run again, or use --run_dir")
     signature = manifest["items"]["signature"]
-    form = _build_form(manifest["input"], manifest["items"], manifest["classes"], manifest["class_names"])
+    fields = build_fields(manifest["input"]["fields"], folder)
+    form = _build_form(fields, manifest["items"], manifest["classes"], manifest["class_names"])
     if not {signature, form.codec.ITEMS} <= manifest["signatures"].keys():
         raise InputError(f"{folder}: predict needs a model for {form.codec.ITEM_NEEDS}")
     loaded = tf.saved_model.load(str(folder))
@@ -135,13 +135,11 @@ def predictor_of_export(folder: Path) -> Predictor:
     return Predictor(form, specs, lambda **values: loaded.signatures[signature](**values), manifest["limits"])
 
 
-def _build_form(spec, items, classes, class_names):
-    kind = spec["kind"]
-    names = () if kind in WORDS else tuple(class_names or map(str, range(classes)))
-    fields = build_fields(spec["fields"])
+def _build_form(fields, items, classes, class_names):
+    names = () if items["targets"] == POSITIONS else tuple(class_names or map(str, range(classes)))
     if isinstance(fields[0].codec, words.Codec):
         fields = (Field(items["text"], fields[0].codec),)
-    return ItemForm(kind, items["targets"], classes, names, fields, tuple(items["labels"]), items["header"])
+    return ItemForm(items["targets"], classes, names, fields, tuple(items["labels"]), items["header"])
 
 
 def predict(
@@ -152,7 +150,7 @@ def predict(
     Args:
         predictor: Result of `predictor_of_process` or `predictor_of_export`.
         inputs: Files, folders, rows or texts, see `prediction_items.open_items`.
-        top: Number of classes or words of a prediction, most likely first; at most `text.TOP` words.
+        top: Number of classes or words of a prediction, most likely first; at most `positions.TOP` words.
         on_note: Receives a note about each file with columns that are ignored.
 
     Raises:
@@ -206,12 +204,14 @@ def _compute(predictor, values):
 
 def _read_outputs(form, item, outputs, top):
     """Return the prediction of an item; `outputs` is None if it is invalid."""
-    error = item.error
-    try:
-        fields = to_fields(form, outputs, top)
-    except InputError as problem:
-        fields = to_fields(form, None, top)
-        error = str(problem)
-    has_map = form.kind == "images" and form.targets == LABEL_MAP and error is None
+    error, values, names = item.error, [], form.names(top)
+    if outputs is not None:
+        try:
+            values = find(form.targets).read(outputs, form.class_names, len(names) // 2)
+        except InputError as problem:
+            error = str(problem)
+    # A map may have fewer classes than ranks.
+    fields = {**dict.fromkeys(names), **dict(zip(names, values))}
+    has_map = form.targets == LABEL_MAP and error is None
     class_map = ClassMap(outputs["class"], item.size) if has_map else None
     return Prediction(replace(item, value=None), fields, error, class_map)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.data.codecs import Field
-from hetero_tf.data.fields import fields_of, input_names
+from hetero_tf.data.fields import input_names
 from hetero_tf.run.learning_process import LearningProcess
 
 
@@ -31,7 +31,7 @@ class ExportTask(abc.ABC):
 
     def __init__(self, process: LearningProcess, model: keras.Model):
         self.process, self.model = process, model
-        self.fields: tuple[Field, ...] = fields_of(process.dataset)
+        self.fields: tuple[Field, ...] = process.dataset.fitted_fields
         self.codec = self.fields[0].codec
 
     @property
@@ -83,7 +83,7 @@ class ExportTask(abc.ABC):
         """Description of the model's input for `export.json`: its kind, and the fields with their inputs."""
         fields = zip(self.fields, input_names(self.fields))
         described = [{**field.describe(), "input": name} for field, name in fields]
-        return {"kind": self.process.dataset.kind, "fields": described}
+        return {"kind": self.codec.KIND, "fields": described}
 
     @abc.abstractmethod
     def notes(self, signatures: Collection[str]) -> list[str]:

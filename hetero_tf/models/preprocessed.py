@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.sound_files import FULL_SCALE
+from hetero_tf.data.codecs import Field, raw
 from hetero_tf.data.inputs import Input
 from hetero_tf.data.inputs.spectrogram import Spectrogram
-from hetero_tf.data.named_arrays import NamedArray
 from hetero_tf.models.requirements import check_training
 
 
@@ -91,7 +91,7 @@ class UnpackArrays(keras.layers.Layer):
     """Splits packed examples [n, values] into a dictionary of the inputs of a model; ids become int32.
 
     Args:
-        arrays: (name, shape, dtype) of each array, see `data.named_arrays.NamedArray`.
+        arrays: (name, shape, dtype) of each array, see `codecs.raw`.
     """
 
     def __init__(self, arrays: Sequence[tuple[str, Sequence[int], str]], **options: Any):
@@ -124,9 +124,12 @@ class UnpackArrays(keras.layers.Layer):
         ]
 
 
-def packed_builder(function: Any, arrays: Sequence[NamedArray]) -> Any:
-    """Return a builder of models for packed examples from a builder of models with named inputs."""
-    size, layout = sum(array.size for array in arrays), [(array.name, array.shape, array.dtype) for array in arrays]
+def packed_builder(function: Any, fields: Sequence[Field]) -> Any:
+    """Return a builder of models for packed arrays from a builder of models with named inputs; else the builder."""
+    if not isinstance(fields[0].codec, raw.Codec):
+        return function
+    size = sum(field.codec.size for field in fields)
+    layout = [(field.name, field.codec.shape, field.codec.dtype) for field in fields]
 
     @functools.wraps(function)
     def build(*args, **options):
@@ -164,10 +167,12 @@ def _format(shapes):
     return ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items()))
 
 
-def named_model(model: keras.Model, arrays: Sequence[NamedArray]) -> keras.Model:
-    """Return the model of packed examples as one whose inputs are the arrays as the data set has them."""
-    inputs = {array.name: keras.Input(array.shape, dtype=array.dtype, name=array.name) for array in arrays}
-    return keras.Model(inputs, model(PackArrays([array.name for array in arrays], name="examples")(inputs)))
+def named_model(model: keras.Model, fields: Sequence[Field]) -> keras.Model:
+    """Return the model of packed arrays as one whose inputs are the arrays as the data set has them; else the model."""
+    if not isinstance(fields[0].codec, raw.Codec):
+        return model
+    inputs = {field.name: keras.Input(field.codec.shape, dtype=field.codec.dtype, name=field.name) for field in fields}
+    return keras.Model(inputs, model(PackArrays(list(inputs), name="examples")(inputs)))
 
 
 @keras.saving.register_keras_serializable("hetero_tf")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hetero_tf.base import hardware, registry
+from hetero_tf.data.codecs import picture
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.inputs import Input
 from hetero_tf.data.partitions.partition import Partition
@@ -29,7 +30,7 @@ def build_input(recipe: Recipe, dataset: Dataset) -> Input:
     parameters = inspect.signature(build).parameters
     learned: dict = {"statistics": dataset.feature_statistics} if "statistics" in parameters else {}
     if "rate" in parameters:
-        learned["rate"] = dataset.rate
+        learned["rate"] = dataset.codec.rate
     return build(recipe.float_type, **recipe.input.options, **learned)
 
 
@@ -53,7 +54,7 @@ def check_data(recipe: Recipe, dataset: Dataset) -> None:
 
 
 def _check_data(recipe, dataset):
-    check_kind(recipe, dataset.kind, dataset.targets, dataset.source)
+    check_kind(recipe, dataset.codec.KIND, dataset.targets, dataset.source)
     check_fit(recipe, _facts(dataset, build_input(recipe, dataset)), hardware.memory_limit())
 
 
@@ -107,8 +108,8 @@ def check_cohort(recipe: Recipe, clients: int) -> None:
 
 
 def _facts(dataset, source):
-    x, labels = dataset.train.x, dataset.train.labels
-    pixels = (float(x.min()), float(x.max())) if np.issubdtype(x.dtype, np.floating) else (0.0, 1.0)
+    x, labels, codec = dataset.train.x, dataset.train.labels, dataset.codec
+    pixels = (codec.low, codec.high) if isinstance(codec, picture.Codec) and codec.dtype != "uint8" else (0.0, 1.0)
     return Facts(
         source=dataset.source,
         example=example_shape(source, x),
@@ -117,7 +118,7 @@ def _facts(dataset, source):
         pixels=(min(0.0, pixels[0]), max(0.0, pixels[1])),
         train=len(x),
         test=len(dataset.test.x),
-        words=len(dataset.vocabulary) if dataset.kind == "sequences" else None,
+        words=len(codec.texts) if codec.KIND == "sequences" else None,
         sorted_names=dataset.sorted_class_names,
     )
 

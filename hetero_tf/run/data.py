@@ -50,7 +50,7 @@ def split(recipe: Recipe, dataset: Dataset) -> Partition:
 
 
 def _split(recipe, dataset):
-    check_kind(recipe, dataset.kind, dataset.targets, dataset.source)
+    check_kind(recipe, dataset.codec.KIND, dataset.targets, dataset.source)
     splitter = registry.find("partitions", recipe.partition.name).split
     owners = {"train_owners": dataset.train.owners, "test_owners": dataset.test.owners}
     parameters = inspect.signature(splitter).parameters
@@ -84,7 +84,7 @@ def fit_data(dataset: Dataset, partition: Partition) -> tuple[Dataset, Partition
     if is_fitted or not 0 <= ids.max(initial=-1) < len(dataset.train.x):
         return dataset, partition
     fitted = dataset.without(ids)
-    if fitted.kind == "text":
+    if fitted.targets == POSITIONS:
         mask = label_mask(fitted.train.labels, partition.train, fitted.classes)
         partition = dataclasses.replace(partition, label_mask=mask)
     return fitted, partition

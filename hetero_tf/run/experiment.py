@@ -158,7 +158,7 @@ def _learned_vocabulary(recipe, run):
     if recipe.data.loader.options.get("tokenizer") == "subwords" and run.data.exists():
         # Damaged subwords are learned again, with the same result.
         with contextlib.suppress(InputError):
-            return data.load_description(run.data).vocabulary
+            return data.load_description(run.data).codec.vocabulary
     return None
 
 

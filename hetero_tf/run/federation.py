@@ -245,8 +245,8 @@ def family_of(
     """Build the `ModelFamily` of a recipe for its data; see `models.family.build_family`."""
     x = dataset.train.x
     outputs = recipe.num_outputs(dataset.classes)
-    if function is not None and dataset.arrays is not None:
-        function = packed_builder(function, dataset.arrays)
+    if function is not None:
+        function = packed_builder(function, dataset.fields)
     return build_family(recipe, source.shape(x), example_shape(source, x), outputs, function, device)
 
 

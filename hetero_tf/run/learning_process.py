@@ -154,7 +154,7 @@ class LearningProcess(Federation):
             statistics: Result of `statistics` for this level; None computes them.
         """
         model = add_preprocessing(self.network(state, level, statistics), self.input, self.dataset.train.x, True)
-        return model if self.dataset.arrays is None else named_model(model, self.dataset.arrays)
+        return named_model(model, self.dataset.fields)
 
     def network(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
         """Return the same model without the normalisation, for the inputs of local training; see `Evaluator.model`."""

@@ -10,6 +10,7 @@ from hetero_tf.base.console import Console, ProgressDisplay, format_duration, fo
 from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.base.metrics import displayed_metrics, format_short, is_improvement
 from hetero_tf.base.patience import Patience
+from hetero_tf.data.targets import POSITIONS
 from hetero_tf.models.costs.traffic import TOTALS, accumulate_totals
 from hetero_tf.run.checkpoint import arrays_of
 from hetero_tf.run.learning_process import LearningProcess, State, advance, is_measured, plan_call
@@ -293,7 +294,7 @@ def _detailed_line(process, row, speed, left):
     """The line of a round with all displayed metrics, as the log and --verbose show it."""
     mix = " ".join(f"{name}{count}" for name, count in row["levels"].items())
     diverged = f"  {row['non_finite']} clients diverged" if row["non_finite"] else ""
-    unit = "tokens" if process.dataset.kind == "text" else "examples"
+    unit = "tokens" if process.dataset.targets == POSITIONS else "examples"
     selected = {name: row[name] for name in (process.selection_metric,) if name in row}
     others = {name: value for name, value in displayed_metrics(row).items() if name not in selected}
     return "  ".join(

@@ -1,6 +1,5 @@
 """Lines and notes on the data and the levels of a learning process, for `describe` and the start of a run."""
 
-from hetero_tf.data import data_lines
 from hetero_tf.data.described import DescribedDataset
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.global_layout import shapes
@@ -9,14 +8,14 @@ from hetero_tf.run.federation import Federation
 
 def data_description(process: Federation) -> list[str]:
     """Return lines that show how the data were understood; none if only their description is known."""
-    return [] if isinstance(process.dataset, DescribedDataset) else data_lines.describe_data(process.dataset)
+    return [] if isinstance(process.dataset, DescribedDataset) else process.dataset.describe()
 
 
 def warnings(process: Federation) -> list[str]:
     """Return sentences about data and levels that make a result poor or meaningless."""
     equal, dataset = equal_levels(process.family), process.dataset
     is_described = isinstance(dataset, DescribedDataset)
-    sentences = [] if is_described else data_lines.data_warnings(dataset, len(process.partition.train))
+    sentences = [] if is_described else dataset.warnings(len(process.partition.train))
     if equal:
         sentences.append(
             f"levels {', '.join(equal)} are the same model, since no size of the model depends on the width; write `!w "
@@ -53,7 +52,7 @@ def _device_warnings(levels):
 
 def baseline(process: Federation) -> tuple[str, float, str] | None:
     """Return `(metric, value, prediction)` of a constant prediction on the test examples, or None if undefined."""
-    return None if isinstance(process.dataset, DescribedDataset) else data_lines.baseline(process.dataset)
+    return None if isinstance(process.dataset, DescribedDataset) else process.dataset.baseline
 
 
 def equal_levels(family: ModelFamily) -> tuple[str, ...]:

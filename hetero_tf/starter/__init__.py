@@ -13,7 +13,6 @@ from hetero_tf import data, recipe
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.data_lines import data_warnings
 from hetero_tf.run.data import split
 from hetero_tf.starter.choices import Choice, RecipeDraft, Request
 from hetero_tf.starter.models import layers_for
@@ -56,7 +55,7 @@ def draft_recipe(request: Request) -> RecipeDraft:
     # One line for each kind of warning.
     counts = Counter(str(each.message).removeprefix(f"{dataset.source}: ") for each in caught)
     messages = [*draft.notes, *(text + f" ({count} times)" * (count > 1) for text, count in counts.items())]
-    messages += data_warnings(dataset, keys["partition"].value["clients"])
+    messages += dataset.warnings(keys["partition"].value["clients"])
     name, layers = recipe_name(request.path), layers_for(dataset)
     return RecipeDraft(name, draft, dataset, tuple(messages), layers, keys)
 

@@ -2,8 +2,9 @@
 
 import math
 
+from hetero_tf.data.codecs import ColumnCodec, picture, series, sound
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.targets import LABEL_MAP, NUMBERS
+from hetero_tf.data.targets import LABEL, LABEL_MAP, NUMBERS
 
 _HEAD = "- Dense: {kernel_initializer: fan_in_uniform, units: !classes }"
 # Larger pictures get a residual network.
@@ -21,16 +22,17 @@ UNITS = 128
 
 def layers_for(dataset: Dataset) -> tuple[str, ...]:
     """Return the lines of `model.layers` for a data set."""
-    if dataset.kind == "images":
+    codec = dataset.codec
+    if isinstance(codec, picture.Codec):
         if dataset.targets == LABEL_MAP:
             return _map_layers()
         height, width, _ = dataset.train.x.shape[1:]
         return _residual_layers(min(height, width)) if min(height, width) > LARGEST_OF_CNN else _cnn_layers(dataset)
-    if dataset.kind == "audio":
+    if isinstance(codec, sound.Codec):
         return _sound_layers()
-    if dataset.kind == "table":
+    if isinstance(codec, ColumnCodec):
         return _mlp_layers(len(dataset.train.x))
-    if dataset.kind == "series":
+    if isinstance(codec, series.Codec):
         return _forecast_layers() if dataset.targets == NUMBERS else _series_layers()
     return _lstm_layers(dataset)
 
@@ -97,12 +99,12 @@ def _forecast_layers():
 
 
 def _lstm_layers(dataset):
-    width = EMBEDDING[dataset.tokenizer]
-    if dataset.kind == "sequences":
-        embedding = f"- Embedding: {{words: {len(dataset.vocabulary)}, width: !w {width}, padding: 0}}"
-        lstm, comment = f"LSTM: {{units: !w {UNITS}}}", f"# an LSTM over the {dataset.tokenizer} of a text"
+    width = EMBEDDING[dataset.codec.tokenizer]
+    if dataset.targets == LABEL:
+        embedding = f"- Embedding: {{words: {len(dataset.codec.texts)}, width: !w {width}, padding: 0}}"
+        lstm, comment = f"LSTM: {{units: !w {UNITS}}}", f"# an LSTM over the {dataset.codec.tokenizer} of a text"
     else:
         embedding = f"- Embedding: {{words: !classes , width: !w {width}}}"
         lstm = f"LSTM: {{units: !w {UNITS}, return_sequences: true}}"
-        comment = f"# an LSTM that predicts each of the {dataset.tokenizer} from those before it"
+        comment = f"# an LSTM that predicts each of the {dataset.codec.tokenizer} from those before it"
     return (comment, embedding, f"- [{lstm}, Scaler, Dropout: {{rate: 0.2}}]", _HEAD)

@@ -5,7 +5,6 @@ import textwrap
 from pathlib import Path
 
 from hetero_tf.base.escaping import escape_line
-from hetero_tf.data.data_lines import baseline, describe_data
 from hetero_tf.recipe.write import flow
 from hetero_tf.starter.choices import Choice, RecipeDraft
 
@@ -27,11 +26,10 @@ def render(draft: RecipeDraft, commands: tuple[str, ...]) -> str:
         draft: The recipe.
         commands: Next commands of the user.
     """
-    facts = [f"data: {draft.dataset.source}", *describe_data(draft.dataset)]
+    facts = [f"data: {draft.dataset.source}", *draft.dataset.describe()]
     facts += [f"check: {warning}" for warning in draft.warnings]
-    if constant := baseline(draft.dataset):
-        metric, value, prediction = constant
-        facts.append(f"to beat: {metric} {value:.4g} of always predicting {prediction}")
+    metric, value, prediction = draft.dataset.baseline
+    facts.append(f"to beat: {metric} {value:.4g} of always predicting {prediction}")
     facts += ["", *(f"{'     ' if index else 'run: '}{command}" for index, command in enumerate(commands))]
     lines = ["# A starter recipe. Comments give the reason of a value; `check:` marks a doubtful one.", "#"]
     lines += [line for fact in facts for line in _comment(fact)]

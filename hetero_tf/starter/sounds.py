@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.audio import SOUNDS, inspect_sounds
+from hetero_tf.data.audio import inspect_sounds
+from hetero_tf.data.codecs.sound import SOUNDS
 from hetero_tf.data.folder import CLASS_LEVELS, iterate_files
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 

@@ -5,9 +5,10 @@ import math
 import numpy as np
 
 from hetero_tf.base.sound_files import FULL_SCALE
+from hetero_tf.data.codecs import picture, sound, words
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.inspection import sample
-from hetero_tf.data.targets import LABEL
+from hetero_tf.data.targets import LABEL, POSITIONS
 from hetero_tf.starter.choices import Choice
 
 # Training examples of a client without owners in the data, and limits of the number of clients.
@@ -25,17 +26,6 @@ ROWS_PER_CLIENT, SEGMENT = 4, 64
 FEW_EXAMPLES, FEW_ROUNDS = 100, 10
 
 
-# Optimizer, learning rate and rounds that suit a kind of data.
-_STEPS = {
-    "audio": ("adam", 0.002, 40),
-    "table": ("adam", 0.002, 30),
-    "images": ("sgd", 0.05, 40),
-    "series": ("adam", 0.002, 30),
-    "sequences": ("adam", 0.002, 20),
-    "text": ("adam", 0.003, 40),
-}
-
-
 def keys_for(dataset: Dataset, task: Choice) -> dict[str, Choice]:
     """Return all keys of a recipe except `name`, `data` and `model`, in order.
 
@@ -45,10 +35,11 @@ def keys_for(dataset: Dataset, task: Choice) -> dict[str, Choice]:
     """
     clients, partition = _partition(dataset)
     examples, active = len(dataset.train.x) / clients, min(CLIENTS_PER_ROUND, clients)
-    (optimizer, learning_rate, rounds), is_sequence = _STEPS[dataset.kind], dataset.kind == "sequences"
-    epochs = 1 if dataset.kind == "text" or examples > 1000 else 2 if examples > 100 or is_sequence else 5
-    batch = ROWS_PER_CLIENT if dataset.kind == "text" else _batch_size(examples)
-    segments = dataset.train.x.shape[1] / SEGMENT if dataset.kind == "text" else 1
+    (optimizer, learning_rate, rounds), has_texts = dataset.codec.STEPS, isinstance(dataset.codec, words.Codec)
+    is_running = dataset.targets == POSITIONS
+    epochs = 1 if is_running or examples > 1000 else 2 if examples > 100 or has_texts else 5
+    batch = ROWS_PER_CLIENT if is_running else _batch_size(examples)
+    segments = dataset.train.x.shape[1] / SEGMENT if is_running else 1
     per_round = round(active * epochs * segments * examples / batch)
     return {
         "task": task,
@@ -61,7 +52,7 @@ def keys_for(dataset: Dataset, task: Choice) -> dict[str, Choice]:
         "round": Choice({"clients": active}, f"about {per_round:,} local steps in a round"),
         "client": Choice(
             {"epochs": epochs, "batch_size": batch},
-            f"about {examples:,.0f} {'rows' if dataset.kind == 'text' else 'examples'} of a client",
+            f"about {examples:,.0f} {'rows' if is_running else 'examples'} of a client",
         ),
         "optimizer": Choice({"name": optimizer, "learning_rate": learning_rate}),
         "rounds": _rounds(dataset, rounds),
@@ -70,16 +61,16 @@ def keys_for(dataset: Dataset, task: Choice) -> dict[str, Choice]:
 
 
 def _input(dataset):
-    if dataset.kind == "images":
+    if isinstance(dataset.codec, picture.Codec):
         means, stds = picture_statistics(dataset)
         return Choice({"name": "images", "mean": means, "std": stds}, "mean and deviation of the training pictures")
-    if dataset.kind == "audio":
+    if isinstance(dataset.codec, sound.Codec):
         mean, std = spectrogram_statistics(dataset)
         return Choice({"name": "audio", "mean": mean, "std": std}, "mean and deviation of the training spectrograms")
-    if dataset.kind == "text":
+    if dataset.targets == POSITIONS:
         segment = min(SEGMENT, dataset.train.x.shape[1] - 1)
         return Choice({"name": "next_word", "segment": segment}, "each word is predicted from those before it")
-    return Choice(dataset.kind)
+    return Choice(dataset.codec.KIND)
 
 
 def picture_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:
@@ -99,7 +90,7 @@ def spectrogram_statistics(dataset: Dataset) -> tuple[float, float]:
     from hetero_tf.data.inputs import audio
 
     clips = dataset.train.x[np.array(sample(range(len(dataset.train.x)), SAMPLED_CLIPS))]
-    spectrogram = audio.build("float32", rate=dataset.rate).spectrogram
+    spectrogram = audio.build("float32", rate=dataset.codec.rate).spectrogram
     values = spectrogram(tf.constant(clips / FULL_SCALE, tf.float32)).numpy()
     return round(float(values.mean()), 2), max(round(float(values.std()), 2), 0.01)
 
@@ -110,7 +101,7 @@ def _partition(dataset):
         clients = len(np.unique(owners))
         reason = "each owner is a client"
         return clients, Choice({"name": "natural", "clients": clients}, reason)
-    if dataset.kind == "text":
+    if dataset.targets == POSITIONS:
         clients = examples // ROWS_PER_CLIENT
         return clients, Choice(
             {"name": "iid", "clients": clients}, f"each client has {ROWS_PER_CLIENT} rows of the text"
@@ -129,7 +120,7 @@ def _batch_size(examples):
 
 
 def _rounds(dataset, rounds):
-    if dataset.kind == "text" or len(dataset.train.x) >= FEW_EXAMPLES:
+    if dataset.targets == POSITIONS or len(dataset.train.x) >= FEW_EXAMPLES:
         return Choice(rounds)
     return Choice(
         FEW_ROUNDS, f"{len(dataset.train.x)} training examples are few: more rounds may only memorise them", True
@@ -138,7 +129,7 @@ def _rounds(dataset, rounds):
 
 def _evaluation(dataset):
     evaluate: dict[str, int | list[str]] = {"batch_size": min(max(len(dataset.test.x), 1), 500)}
-    if dataset.kind == "text":
+    if dataset.targets == POSITIONS:
         return Choice({"batch_size": min(len(dataset.test.x), 10)})
     share = majority_share(dataset)
     if share is not None and share > LARGE_SHARE:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Plugin
+from hetero_tf.data.codecs import picture
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.targets import form_of
 from hetero_tf.methods.losses import cross_entropy
@@ -237,7 +238,7 @@ def task_of(subject: Subject) -> Any:
     """Return the task on its example targets."""
     split = Split(X, example_targets(subject))
     recipe: Any = SimpleNamespace(task=Plugin(subject.name, dict(subject.options)))
-    return build_task(recipe, Dataset(split, split, class_count(subject), "test"))
+    return build_task(recipe, Dataset(split, split, (picture.field(split.x),), class_count(subject), "test"))
 
 
 def check_task_constants(subject: Subject) -> None:

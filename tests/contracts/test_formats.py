@@ -47,10 +47,10 @@ def of(exported, name):
 
 def requests(process):
     """Requests of other sizes than those of the conversion."""
-    if process.dataset.kind == "images":
+    if process.dataset.codec.KIND == "images":
         pixels = exports.pixels(process.dataset.test.x)
         return [{"image": pixels[:count]} for count in (1, 3, 7)]
-    if process.dataset.kind == "table":
+    if process.dataset.codec.KIND == "table":
         return [{"features": process.dataset.test.x[:count]} for count in (1, 3, 7)]
     words = process.dataset.test.x
     return [{"token_ids": words[:rows, :length]} for rows, length in ((1, 1), (3, 5), (2, 4), (1, 5))]
@@ -81,7 +81,7 @@ def test_an_empty_batch_gives_empty_logits(exported, name):
     """Kernels give wrong shapes for an empty batch. A Keras file contains only the model and does not handle it."""
     process, folder, about = exported
     if name == "savedmodel":
-        signature = "serve_numbers" if process.dataset.kind == "table" else "serving_default"
+        signature = "serve_numbers" if process.dataset.codec.KIND == "table" else "serving_default"
         predict = saved_model.load_runtime(folder, signature)
     else:
         predict = formats.find(name).load_runtime(folder / of(exported, name)["file"])

@@ -6,10 +6,8 @@ import tensorflow as tf
 
 from hetero_tf.base import registry
 from hetero_tf.data.partitions.partition import ClientExamples, label_mask
-from hetero_tf.data.targets import form_of, strata
+from hetero_tf.data.targets import find, form_of, strata
 from hetero_tf.devices import on_device
-from hetero_tf.export.prediction_fields import to_fields
-from hetero_tf.export.prediction_items import ItemForm
 from hetero_tf.testing.loss_checks import TARGETS, class_count, example_targets, output_count, task_of, task_predictions
 from hetero_tf.testing.subject import Subject
 
@@ -18,9 +16,9 @@ from hetero_tf.testing.subject import Subject
 def test_predictions_become_fields(name):
     subject = Subject("tasks", name)
     names = ("x", "y", "z")[: class_count(subject)]
-    form = ItemForm("table", form_of(example_targets(subject)), len(names), names, (), (), True)
-    fields = to_fields(form, {key: values[0] for key, values in task_predictions(subject).items()}, 3)
-    assert "x" in fields or fields.get("class", fields.get("labels")) in ("x", ["x"])
+    form = find(form_of(example_targets(subject)))
+    values = form.read({key: values[0] for key, values in task_predictions(subject).items()}, names, 3)
+    assert "x" in form.names(names, len(names), 3) or values[0] in ("x", ["x"])
 
 
 @pytest.mark.parametrize("name", registry.names("tasks"))
@@ -71,12 +69,8 @@ def test_thresholds_predict_a_median_and_differences_of_probabilities():
     np.testing.assert_allclose(tf.nn.softmax(ordinal.decode(outputs)), expected, atol=1e-12)
     scores = ordinal.prediction_scores(outputs).numpy()
     assert scores.argmax(1).tolist() == [1, 0, 2] and scores.min() > 0
-    fields = to_fields(
-        ItemForm("table", "label", 3, ("x", "y", "z"), (), (), True),
-        {key: value.numpy()[0] for key, value in predictions.items()},
-        2,
-    )
-    assert (fields["class"], fields["class_2"]) == ("y", "z")
+    values = find("label").read({key: value.numpy()[0] for key, value in predictions.items()}, ("x", "y", "z"), 2)
+    assert values[::2] == ["y", "z"]
 
 
 def test_thresholds_that_do_not_separate_the_classes_of_a_client_are_masked():

@@ -9,8 +9,6 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.data import audio
-from hetero_tf.data.data_lines import describe_data
-from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.described import describe, from_description
 from hetero_tf.data.in_memory import from_arrays
 
@@ -28,19 +26,19 @@ def load(root, **options):
 
 def test_folders_are_classes_and_a_share_of_each_is_the_test_split(root):
     dataset = load(root)
-    assert (dataset.kind, dataset.class_names, dataset.rate) == ("audio", ("high", "low"), 8000)
+    assert (dataset.codec.KIND, dataset.class_names, dataset.codec.rate) == ("audio", ("high", "low"), 8000)
     assert dataset.train.x.shape == (8, 2000) and dataset.test.x.shape == (2, 2000)
     for split in (dataset.train, dataset.test):
         for clip, label in zip(split.x, split.y):
             np.testing.assert_allclose(clip / 2**15, folders.tone((600, 300)[label], 8000, 2000), atol=2**-14)
     assert dataset.source == f"audio ({root})"
-    assert describe_data(dataset) == [
+    assert dataset.describe() == [
         "audio: 8 training clips of 0.25 s at 8,000 Hz",
         "  files: 0.25 to 0.3 s, 0.275 in the median; 8,000 Hz",
         "classes: high 50.0 %, low 50.0 % of 8 examples",
     ]
     (root / "low" / "5.wav").write_bytes(folders.wav(folders.tone(300, 16_000), 16_000))
-    assert describe_data(load(root))[1].endswith("; 8,000 Hz 91 %, 16,000 Hz 9 %")
+    assert load(root).describe()[1].endswith("; 8,000 Hz 91 %, 16,000 Hz 9 %")
 
 
 def test_train_and_test_folders_are_the_splits(root):
@@ -72,12 +70,12 @@ def test_a_folder_without_clips_is_rejected(root, tmp_path):
 
 
 def test_audio_needs_a_rate_and_others_have_none():
-    clips, rows = (Split(np.ones((2, 9), dtype), np.arange(2, dtype=np.int32)) for dtype in (np.int16, np.float32))
-    assert refusal(Dataset, clips, clips, 2, "s") == (
-        "s: `rate` must be the samples per second of audio, and None for other data. Received: rate=None, audio"
+    (clips, rows), y = (np.ones((2, 9), dtype) for dtype in (np.int16, np.float32)), np.arange(2)
+    assert refusal(functools.partial(from_arrays, kind="audio"), clips, y, clips, y) == (
+        "arrays: `rate` must be the samples per second of audio, and None for other data. Received: rate=None, audio"
     )
-    assert "Received: rate=8000, table" in refusal(Dataset, rows, rows, 2, "s", rate=8000)
-    digests = {Dataset(clips, clips, 2, "s", rate=rate).sha256 for rate in (8000, 8000, 16_000)}
+    assert "Received: rate=8000, table" in refusal(from_arrays, rows, y, rows, y, rate=8000)
+    digests = {from_arrays(clips, y, clips, y, kind="audio", rate=rate).sha256 for rate in (8000, 8000, 16_000)}
     assert len(digests) == 2
 
 
@@ -85,7 +83,7 @@ def test_arrays_of_clips_in_memory():
     floats = np.array([[0, 0.5, -1, 1]], np.float32)
     y = np.zeros(1, np.int32)
     dataset = from_arrays(floats, y, (floats * 2**14).astype(np.int16), y, kind="audio", rate=8000)
-    assert dataset.train.x.tolist() == [[0, 2**14, -(2**15), 2**15 - 1]] and dataset.rate == 8000
+    assert dataset.train.x.tolist() == [[0, 2**14, -(2**15), 2**15 - 1]] and dataset.codec.rate == 8000
     assert dataset.test.x.tolist() == [[0, 2**13, -(2**14), 2**14]]
     read = functools.partial(from_arrays, kind="audio", rate=8000)
     for x in (2 * floats, floats[0], floats > 0):
@@ -96,7 +94,7 @@ def test_arrays_of_clips_in_memory():
 def test_a_description_has_the_rate_and_the_range_of_samples(root):
     dataset = load(root)
     described = from_description(json.loads(json.dumps(describe(dataset))), "data")
-    assert (described.kind, described.rate, described.sha256) == ("audio", 8000, dataset.sha256)
+    assert (described.fields, described.sha256) == (dataset.fields, dataset.sha256)
     assert (
         described.train.x.dtype == np.int16 and described.train.x.min() < -9000 and described.train.x.shape[1] == 2000
     )

@@ -7,7 +7,7 @@ import pytest
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import csv
-from hetero_tf.data.columns import Column
+from hetero_tf.data.codecs import Field, category, number
 from hetero_tf.data.dataset import NotAvailable
 
 LINES = ["height,colour,zip,farm,kind"]
@@ -28,8 +28,9 @@ def load(folder, **options):
 
 def test_numbers_are_features_and_texts_are_categories(tmp_path):
     dataset = load(write(tmp_path), categorical=("zip",), ignore=("farm",), test_share=0.25)
-    assert (dataset.kind, dataset.classes, dataset.class_names) == ("table", 2, ("cow", "ox"))
-    assert dataset.columns == (Column("height"), Column("colour", ("blue", "red")), Column("zip", ("107", "117")))
+    assert (dataset.codec.KIND, dataset.classes, dataset.class_names) == ("table", 2, ("cow", "ox"))
+    colour, zips = category.Codec(("blue", "red")), category.Codec(("107", "117"))
+    assert dataset.fields == (Field("height", number.Codec()), Field("colour", colour), Field("zip", zips))
     assert dataset.source == f"table ({tmp_path}/own.csv)"
     assert dataset.train.x.dtype == np.float32 and dataset.train.x.shape == (16, 5) and len(dataset.test.x) == 4
     assert dataset.train.owners is None
@@ -46,7 +47,8 @@ def test_numbers_are_features_and_texts_are_categories(tmp_path):
 
 def test_categories_as_numbers_are_one_feature(tmp_path):
     dataset = load(write(tmp_path), categories="numbers", ignore=("farm", "zip"))
-    assert dataset.columns == (Column("height"), Column("colour", ("blue", "red"), one_hot=False))
+    colour = Field("colour", category.Codec(("blue", "red"), one_hot=False))
+    assert dataset.fields == (Field("height", number.Codec()), colour)
     assert dataset.train.x[:, 1].tolist() == ((dataset.train.x[:, 0] - 0.5) % 3 > 0).tolist()
 
 
@@ -65,7 +67,7 @@ def test_column_names_the_owners(tmp_path):
 def test_other_signs_and_no_header(tmp_path):
     (tmp_path / "own.csv").write_bytes(b"\xef\xbb\xbf1;a;2\r\n\r\n3;b;4\r\n5;a;6\r\n7;b;8\r\n")
     dataset = load(tmp_path, label="column_1", header=False, delimiter="semicolon", test_share=0.5)
-    assert dataset.class_names == ("a", "b") and [column.name for column in dataset.columns] == ["column_0", "column_2"]
+    assert dataset.class_names == ("a", "b") and [field.name for field in dataset.fields] == ["column_0", "column_2"]
     assert sorted(np.concatenate([dataset.train.x, dataset.test.x]).tolist()) == [[1, 2], [3, 4], [5, 6], [7, 8]]
 
 
@@ -193,9 +195,7 @@ def column(folder, values, **options):
     """The values of a column of a file with semicolons, or its categories."""
     lines = ["sep=;", "a;kind", *(f"{value};{'uv'[index % 2]}" for index, value in enumerate(2 * values))]
     dataset = load(write(folder, lines), delimiter="semicolon", test_share=0.5, **options)
-    return dataset.columns[0].categories or sorted(
-        set(np.concatenate([dataset.train.x, dataset.test.x])[:, 0].tolist())
-    )
+    return dataset.codec.texts or sorted(set(np.concatenate([dataset.train.x, dataset.test.x])[:, 0].tolist()))
 
 
 @pytest.mark.parametrize("value", ["1,5", "1.234,56", "1,234.5", "12 %"])
@@ -237,9 +237,9 @@ def test_types_and_scales_are_set_by_column(tmp_path):
     lines += [f"{7000 + n % 3},2024-0{1 + n % 9}-15,{n},{n % 2:03},{'uv'[n % 2]}" for n in range(20)]
     types = {"zip": "category", "joined": "date", "code": "number", "age": "ignore"}
     dataset = load(write(tmp_path, lines), columns=types, scale={"code": "minmax", "joined": "none"})
-    zips, joined, code = dataset.columns
-    assert (zips.categories, joined.date, code.categories) == (("7000", "7001", "7002"), "ymd", ())
-    assert joined.features[:4] == ("joined.year", "joined.month", "joined.day", "joined.weekday")
+    zips, joined, code = (field.codec for field in dataset.fields)
+    assert (zips.categories, joined.order, code.texts) == (("7000", "7001", "7002"), "ymd", ())
+    assert joined.features("joined")[:4] == ("joined.year", "joined.month", "joined.day", "joined.weekday")
     assert set(dataset.train.x[:, 3]) == {2024} and set(dataset.train.x[:, -1]) == {0, 1}
     offset, divisor = dataset.feature_statistics
     assert (offset[3:11] == 0).all() and (divisor[3:11] == 1).all() and (offset[-1], divisor[-1]) == (0, 1)
@@ -263,8 +263,8 @@ def test_types_and_scales_are_set_by_column(tmp_path):
 )
 def test_order_of_dates_follows_from_the_values(tmp_path, days, order):
     lines = ["day,n,kind", *(f"{days[n % len(days)]},{n},{'uv'[n % 2]}" for n in range(8))]
-    (day, _) = load(write(tmp_path, lines), columns={"day": "date"}, test_share=0.5).columns
-    assert day.date == order
+    (day, _) = load(write(tmp_path, lines), columns={"day": "date"}, test_share=0.5).fields
+    assert day.codec.order == order
 
 
 def test_dates_without_a_known_order_are_rejected(tmp_path):
@@ -284,19 +284,19 @@ def test_missing_values_are_replaced_by_values_of_the_training_rows(tmp_path, mi
     dataset = load(write(tmp_path, SPARSE), test="test.csv", missing=missing)
     with pytest.raises(InputError, match="own.csv:2: column 'colour' must be a number. Received: 'blue'"):
         load(tmp_path, test="test.csv", missing=missing, columns={"colour": "number"})
-    size, colour = dataset.columns
+    size, colour = (field.codec for field in dataset.fields)
     numbers = np.array([n for n in range(20) if n != 3])
     expected = {"mean": numbers.mean(), "category": numbers.mean(), "median": np.median(numbers), "most_frequent": 0}
     if missing == "drop":
         assert (len(dataset.train.x), len(dataset.test.x), size.fill, colour.fill) == (18, 1, None, None)
-        assert [summary.missing for summary in dataset.inspection] == [1, 1, 0]
+        assert [column.missing for column in dataset.summary.columns] == [1, 1, 0]
         return
-    np.testing.assert_allclose([float(size.fill), dataset.train.x[3, 0], dataset.test.x[0, 0]], expected[missing], 1e-6)
+    np.testing.assert_allclose([size.fill, dataset.train.x[3, 0], dataset.test.x[0, 0]], expected[missing], 1e-6)
     assert colour.fill == ("missing" if missing == "category" else "red")
-    position = colour.categories.index(colour.fill) - colour.width
-    assert dataset.test.x[0, position] == 1 and dataset.test.x[0, -colour.width :].sum() == 1
+    position = colour.categories.index(colour.fill) - colour.size
+    assert dataset.test.x[0, position] == 1 and dataset.test.x[0, -colour.size :].sum() == 1
     if missing == "category":
-        assert dataset.columns[0].features == ("size", "size.missing")
+        assert size.features("size") == ("size", "size.missing")
         assert dataset.train.x[:, 1].tolist() == [n == 3 for n in range(20)]
 
 
@@ -304,7 +304,7 @@ def test_fill_values_do_not_read_the_test_rows(tmp_path):
     lines = ["size,kind", *(f"{'' if n == 3 else n * n},{'uv'[n % 2]}" for n in range(20))]
     dataset = load(write(tmp_path, lines), missing="mean")
     rows = dataset.train.x[:, 0]
-    fill = float(dataset.columns[0].fill)
+    fill = dataset.codec.fill
     assert fill == pytest.approx(float(rows[np.abs(rows - fill) > 1e-3].mean()), rel=1e-6)
 
 

@@ -4,16 +4,18 @@ import numpy as np
 import pytest
 
 from hetero_tf.data import csv
-from hetero_tf.data.columns import Column, feature_names
-from hetero_tf.data.data_lines import LINE, baseline, data_warnings, describe_data
+from hetero_tf.data.codecs import Field, date, number, running_text, words
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.inspection import PictureSummary, inspect_column
+from hetero_tf.data.fields import array_fields
+from hetero_tf.data.inspection import LINE, PictureSummary, TableSummary, inspect_column
 from hetero_tf.data.raw_table import TextColumn
 
 
-def dataset(x, y=None, **named):
-    split = Split(x, None if y is None else np.asarray(y, np.int32))
-    return Dataset(split, split, named.pop("classes", 2), "s", **named)
+def dataset(x, y=None, codec=None, **named):
+    y = np.asarray(y, np.int32) if isinstance(y, list) else y
+    fields = array_fields("table" if x.ndim == 2 else "images", x) if codec is None else (Field("text", codec),)
+    split = Split(x, y)
+    return Dataset(split, split, named.pop("fields", fields), named.pop("classes", 2), "s", **named)
 
 
 def test_each_column_of_a_table_has_a_line(tmp_path):
@@ -25,7 +27,7 @@ def test_each_column_of_a_table_has_a_line(tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(lines))
     options = {"columns": {"joined": "date", "name": "ignore"}, "owner": "farm", "missing": "mean", "label": "kind"}
     table = csv.load(tmp_path, path="t.csv", **options)
-    assert describe_data(table) == [
+    assert table.describe() == [
         "columns: 7 of 24 rows",
         "  id      number    0 to 23, 24 distinct",
         "  price   number    1 missing, 0.5 to 23.5, 23 distinct",
@@ -36,13 +38,13 @@ def test_each_column_of_a_table_has_a_line(tmp_path):
         "  kind    label     2 distinct",
         "classes: u 50.0 %, v 50.0 % of 20 examples",
     ]
-    assert data_warnings(table, 3) == ["column 'id' numbers the rows; add it to `ignore`"]
+    assert table.warnings(3) == ["column 'id' numbers the rows; add it to `ignore`"]
 
 
 def test_wide_tables_and_long_names_keep_to_the_page():
     names = tuple(f"a very long name of a class, number {number}" for number in range(6))
-    wide = dataset(np.random.rand(12, 300).astype(np.float32), np.arange(12) % 6, classes=6, class_names=names)
-    lines = describe_data(wide)
+    wide = dataset(np.random.rand(12, 300).astype(np.float32), [*range(6)] * 2, classes=6, class_names=names)
+    lines = wide.describe()
     assert lines[0] == "columns: 300 of 12 rows" and lines[21] == "  and 280 more" and len(lines) == 23
     assert max(map(len, lines)) <= LINE
     assert lines[-1] == "classes: a very long name of a... 16.7 %, and 5 more of 12 examples"
@@ -56,27 +58,27 @@ def test_wide_tables_and_long_names_keep_to_the_page():
             dataset(
                 np.zeros((4, 6, 5, 1), np.uint8),
                 [0, 1, 1, 1],
-                pictures=PictureSummary(100, (20, 30), (480, 640), (("color", 90), ("grey", 10))),
+                summary=PictureSummary(100, (20, 30), (480, 640), (("color", 90), ("grey", 10))),
             ),
             "pictures: 6 x 5 pixels, grey; files 20 x 30 to 480 x 640 (90 color, 10 grey)",
         ),
         (
-            dataset(np.array([[2, 3, 0], [2, 0, 0]], np.int32), [0, 1], vocabulary=("<pad>", "<ukn>", "a", "b")),
+            dataset(np.array([[2, 3, 0], [2, 0, 0]], np.int32), [0, 1], words.Codec(3, ("<pad>", "<ukn>", "a", "b"))),
             "texts: 1 to 2 words, 1.5 in the median; 4 words in the vocabulary",
         ),
         (
-            dataset(np.ones((3, 5), np.int32), None, vocabulary=("a", "b"), tokenizer="characters"),
+            dataset(np.ones((3, 5), np.int32), None, running_text.Codec(5, ("a", "b"), "characters")),
             "text: 3 training rows of 5 characters, 2 characters in the vocabulary",
         ),
     ],
 )
 def test_pictures_and_texts_have_one_line(data, expected):
-    assert describe_data(data)[0] == expected
+    assert data.describe()[0] == expected
 
 
 def test_many_classes_are_a_range():
     y = np.repeat(np.arange(10), np.arange(1, 11))
-    lines = describe_data(dataset(np.zeros((55, 2, 2, 3), np.float32), y, classes=10))
+    lines = dataset(np.zeros((55, 2, 2, 3), np.float32), y.tolist(), classes=10).describe()
     assert lines == [
         "pictures: 2 x 2 pixels, color, float32",
         "classes: 10, from 1.8 % (0) to 18.2 % (9) of 55 examples",
@@ -86,9 +88,9 @@ def test_many_classes_are_a_range():
 def test_rare_classes_and_a_majority_are_warnings():
     data = dataset(np.zeros((10, 2), np.float32), [0] * 9 + [1], class_names=("ox", "cow"))
     majority = "always predicting ox has an accuracy of 90.0 % on the test examples"
-    assert data_warnings(data, 1) == [majority]
-    assert data_warnings(data, 4) == ["class cow has only 1 training example for 4 clients", majority]
-    assert data_warnings(data, 12) == [
+    assert data.warnings(1) == [majority]
+    assert data.warnings(4) == ["class cow has only 1 training example for 4 clients", majority]
+    assert data.warnings(12) == [
         "2 classes have fewer training examples than there are clients, such as ox with 9 for 12",
         majority,
     ]
@@ -96,57 +98,53 @@ def test_rare_classes_and_a_majority_are_warnings():
 
 def test_numbers_and_sets_of_labels_have_their_lines():
     x, numbers = np.zeros((4, 2, 2, 1), np.uint8), np.array([[1, 0], [2, 0], [3, 0], [6, 8]], np.float32)
-    split = Split(x, numbers)
-    data = Dataset(split, split, 2, "s", class_names=("price", "size"))
-    assert describe_data(data)[1:] == [
+    data = dataset(x, numbers, class_names=("price", "size"))
+    assert data.describe()[1:] == [
         "target: price, 1 to 6, mean 3, standard deviation 1.871",
         "target: size, 0 to 8, mean 2, standard deviation 3.464",
     ]
-    assert data_warnings(data, 9) == []
-    metric, value, prediction = baseline(data)
+    assert data.warnings(9) == []
+    metric, value, prediction = data.baseline
     assert (metric, prediction) == ("rmse", "the mean of the training examples")
     assert value == pytest.approx(np.sqrt((3.5 + 12) / 2))
-    split = Split(x, numbers > 2)
-    data = Dataset(split, split, 2, "s", class_names=("red", "large"))
-    assert describe_data(data)[1:] == ["labels: red 50.0 %, large 25.0 % of 4 examples"]
-    assert baseline(data) == ("micro_f1", pytest.approx(100 * 2 * 2 / (4 + 3)), "red")
+    data = dataset(x, numbers > 2, class_names=("red", "large"))
+    assert data.describe()[1:] == ["labels: red 50.0 %, large 25.0 % of 4 examples"]
+    assert data.baseline == ("micro_f1", pytest.approx(100 * 2 * 2 / (4 + 3)), "red")
 
 
 def test_outliers_that_hide_all_other_values_are_worth_a_warning():
     rng = np.random.default_rng(0)
     x, y = (np.exp(3 * rng.standard_normal((200, 2))).astype(np.float32) for _ in range(2))
-    columns = (Column("size"), Column("weight"))
 
     def warnings():
-        split = Split(x, y)
-        return data_warnings(Dataset(split, split, 2, "s", class_names=("price", "age"), columns=columns), 4)
+        fields = array_fields("table", x, ("size", "weight"))
+        return dataset(x, y, fields=fields, class_names=("price", "age")).warnings(4)
 
     assert warnings() == []
     y[:50, 0], x[3, 1] = 1e30, -1e12
     end = ", beside which its other values are equal after scaling; correct or remove them"
     assert warnings() == [
-        f"target 'price' has outliers such as 1e+30{end}",
         f"column 'weight' has outliers such as -1e+12{end}",
+        f"target 'price' has outliers such as 1e+30{end}",
     ]
 
 
 def test_times_of_day_are_worth_a_warning():
-    columns = (Column("when", date="ymd"), Column("size"))
-    x = np.zeros((2, len(feature_names(columns))), np.float32)
-    split, days = Split(x, np.array([0, 1], np.int32)), ["2024-01-02 00:00", "2024-01-03 00:00"]
+    fields, days = (Field("when", date.Codec("ymd")), Field("size", number.Codec())), ["2024-01-02", "2024-01-03"]
+    x = np.zeros((2, 9), np.float32)
     for texts, is_warned in ((days, False), ([days[0], "2024-01-03 07:30"], True)):
-        summaries = inspect_column("when", TextColumn.from_values(texts)), inspect_column("size", x[:, -1])
-        warnings = data_warnings(Dataset(split, split, 2, "s", columns=columns, inspection=summaries), 1)
+        columns = inspect_column("when", TextColumn.from_values(texts)), inspect_column("size", x[:, -1])
+        warnings = dataset(x, [0, 1], fields=fields, summary=TableSummary(columns)).warnings(1)
         assert ("column 'when' has times of day, which the features of a date leave out" in str(warnings)) == is_warned
 
 
 def test_baselines_of_label_maps_and_words():
-    maps = Split(np.zeros((2, 2, 2, 1), np.uint8), np.array([[[0, 0], [0, 1]], [[0, 0], [2, 1]]], np.int32))
-    assert baseline(Dataset(maps, maps, 3, "s")) == (
+    maps = np.array([[[0, 0], [0, 1]], [[0, 0], [2, 1]]], np.int32)
+    assert dataset(np.zeros((2, 2, 2, 1), np.uint8), maps, classes=3).baseline == (
         "mean_iou",
         pytest.approx(100 * 5 / 8 / 3),
         "0, the most frequent class",
     )
-    words = Split(np.array([[0, 1, 1, 1]], np.int32))
-    metric, perplexity, _ = baseline(Dataset(words, words, 2, "s", vocabulary=("a", "b")))
+    text = dataset(np.array([[0, 1, 1, 1]], np.int32), None, running_text.Codec(4, ("a", "b")))
+    metric, perplexity, _ = text.baseline
     assert (metric, perplexity) == ("global_perplexity", pytest.approx((1 / 3) ** -0.25 * (2 / 3) ** -0.75))

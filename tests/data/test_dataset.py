@@ -7,7 +7,7 @@ import pytest
 
 from hetero_tf import data
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.columns import Column
+from hetero_tf.data.codecs import Field, number, picture, running_text
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.recipe.schema import Plugin
 
@@ -20,9 +20,11 @@ def text(rows=2, top=4):
     return Split(np.full((rows, 5), top, np.int32))
 
 
-def test_kind_follows_the_labels():
-    assert Dataset(images(), images(2), 2, "s").kind == "images"
-    assert Dataset(text(), text(1), 5, "s").kind == "text"
+def build(train, test=None, classes=2, fields=None, source="s", **named):
+    codec = running_text.Codec(5, count=5) if train.x.ndim < 3 else None
+    shape = train.x.shape if train.x.ndim == 4 else (0, 3, 3, 1)
+    fields = fields or (Field("x", codec or picture.Codec(tuple(shape[1:]))),)
+    return Dataset(train, train if test is None else test, fields, classes, source, **named)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,9 @@ def test_kind_follows_the_labels():
         (text(), text(top=7), 5, r"every word id must be in 0..4. Received: 7 at position 0"),
         (images(size=3), images(size=4), 2, r"must have the same shape. Received: \(3, 3, 1\) and \(4, 4, 1\)"),
         (images(), text(), 5, r"test split: expected images .* Received: int32 \(2, 5\)"),
-        (text(), images(), 5, r"test split: text has no labels `y`. Received: int32 \(4,\)"),
+        (text(), images(), 5, r"test split: expected words int32 \[rows, length\].* Received: uint8 \(4, 3, 3, 1\)"),
+        (text(), Split(text().x, images(2).y), 5, r"test split: expected no labels, one per row. Received: int32 \(2,"),
+        (Split(images().x), images(), 2, r"expected labels int32 \[n\], one per image. Received: none"),
         (images(count=0), images(), 2, r"all dimensions above 0. Received: uint8 \(0, 3, 3, 1\)"),
         (Split(images().x[..., 0], images().y), images(), 2, r"Received: uint8 \(4, 3, 3\)"),
         (Split(images().x.astype(int), images().y), images(), 2, r"Received: int64 \(4, 3, 3, 1\)"),
@@ -56,7 +60,7 @@ def test_kind_follows_the_labels():
 )
 def test_invalid_arrays_are_rejected(train, test, classes, message):
     with pytest.raises(InputError, match=message):
-        Dataset(train, test, classes, "s")
+        build(train, test, classes)
 
 
 @pytest.mark.parametrize(
@@ -69,18 +73,18 @@ def test_invalid_arrays_are_rejected(train, test, classes, message):
 )
 def test_owners_that_do_not_fit_are_rejected(owners, message):
     with pytest.raises(InputError, match=message):
-        Dataset(Split(images().x, images().y, owners), images(2), 2, "s")
+        build(Split(images().x, images().y, owners), images(2))
     with pytest.raises(InputError, match=message.replace("train", "test")):
-        Dataset(images(), Split(images().x, images().y, owners), 2, "s")
+        build(images(), Split(images().x, images().y, owners))
 
 
 def test_owners_belong_to_the_digest():
     def digest(train=None, test=None, top=1):
         arrays = [None if owners is None else np.array(owners, np.int32) for owners in (train, test)]
         splits = [dataclasses.replace(images(top=top), owners=owners) for owners in arrays]
-        return Dataset(*splits, 2, "s").sha256
+        return build(*splits).sha256
 
-    assert digest() == Dataset(images(), images(), 2, "s").sha256
+    assert digest() == build(images()).sha256
     assert digest([5, 5, 0, 7]) == digest([5, 5, 0, 7])
     one, other = [5, 5, 0, 7], [5, 0, 5, 7]
     assert len({digest(), digest(one), digest(other), digest(None, one), digest(one, one)}) == 5
@@ -91,14 +95,20 @@ def test_labels_are_the_prediction_targets():
     assert text().labels.tolist() == [[4] * 5] * 2
 
 
-@pytest.mark.parametrize("name", ["vocabulary", "class_names"])
-def test_names_must_be_as_many_as_the_classes(name):
-    with pytest.raises(InputError, match=f"`{name}` must have one entry per class. Received: 2 entries, classes=5"):
-        Dataset(text(), text(), 5, "s", **{name: ("a", "b")})
+def test_names_must_be_as_many_as_the_classes():
+    end = "must have one entry per class. Received: 2 entries, classes=5"
+    with pytest.raises(InputError, match=f"`class_names` {end}"):
+        build(text(), classes=5, class_names=("a", "b"))
+    with pytest.raises(InputError, match=f"`vocabulary` {end}"):
+        build(text(), classes=5, fields=(Field("text", running_text.Codec(5, ("a", "b"))),))
+    with pytest.raises(
+        InputError, match=r"`fields` must describe the examples, of shape \(3, 3, 1\). Received: 1 field"
+    ):
+        build(images(), fields=(Field("x", picture.Codec((3, 4, 1))),))
 
 
 def test_classes_are_numbered_in_the_order_of_their_names():
-    grades = Dataset(images(top=2), images(top=2), 3, "s", class_names=("high", "low", "medium"))
+    grades = build(images(top=2), classes=3, class_names=("high", "low", "medium"))
     ordered = grades.in_class_order(("low", "medium", "high"))
     assert ordered.class_names == ("low", "medium", "high") and grades.train.y.tolist() == [0, 1, 2, 0]
     assert ordered.train.y.tolist() == ordered.test.y.tolist() == [2, 0, 1, 2]
@@ -107,23 +117,24 @@ def test_classes_are_numbered_in_the_order_of_their_names():
     ):
         grades.in_class_order(("low",))
     with pytest.raises(InputError, match="those of s: none"):
-        Dataset(images(), images(), 2, "s").in_class_order(("a", "b"))
+        build(images()).in_class_order(("a", "b"))
 
 
 def test_digest_is_of_the_content_only():
-    one = Dataset(images(), images(2), 2, "here")
-    assert one.sha256 == Dataset(images(), images(2), 2, "there", stand_in_for="x").sha256
+    one = build(images(), images(2), source="here")
+    assert one.sha256 == build(images(), images(2), source="there", stand_in_for="x").sha256
     changed = images()
     changed.x[3, 2, 2, 0] = 1
     others = [
-        Dataset(changed, images(2), 2, "s"),
-        Dataset(images(), changed, 2, "s"),
-        Dataset(images(), images(2), 3, "s"),
-        Dataset(Split(images().x, images().y[::-1].copy()), images(2), 2, "s"),
-        Dataset(text(), text(), 5, "s"),
-        Dataset(text(), text(), 5, "s", vocabulary=tuple("abcde")),
+        build(changed, images(2)),
+        build(images(), changed),
+        build(images(), images(2), 3),
+        build(Split(images().x, images().y[::-1].copy()), images(2)),
+        build(images(), images(2), fields=(Field("photo", picture.Codec((3, 3, 1))),)),
+        build(text(), classes=5),
+        build(text(), classes=5, fields=(Field("text", running_text.Codec(5, tuple("abcde"))),)),
     ]
-    assert len({one.sha256, *(other.sha256 for other in others)}) == 7
+    assert len({one.sha256, *(other.sha256 for other in others)}) == 8
 
 
 def test_unknown_loaders_and_fallbacks_are_named():
@@ -180,7 +191,7 @@ def test_damaged_data_are_never_replaced(tmp_path):
 
 def test_datasets_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Dataset(images(), images(), 2, "s").classes = 3
+        build(images()).classes = 3
 
 
 def test_images_with_the_channels_first_are_rejected():
@@ -190,15 +201,15 @@ def test_images_with_the_channels_first_are_rejected():
         with pytest.raises(
             InputError, match=r"the second axis seems to be the channels; convert them with np.moveaxis"
         ):
-            Dataset(split, split, 1, "s")
+            build(split, classes=1)
     for shape in ((2, 16, 16, 3), (2, 3, 16, 3), (2, 7, 7, 512)):
         split = Split(np.zeros(shape, np.uint8), labels)
-        assert Dataset(split, split, 1, "s").kind == "images"
+        assert build(split, classes=1).codec.KIND == "images"
 
 
 def test_names_that_are_not_unicode_are_rejected():
     """JSON, and arrays of NumPy, may hold half of a surrogate pair, which no file can be written with."""
     split = Split(np.zeros((2, 1), np.float32), np.array([0, 1], np.int32))
-    for names, columns in ((("a", "\ud800"), (Column("c"),)), (None, (Column("\ud800"),))):
+    for names, column in ((("a", "\ud800"), "c"), (None, "\ud800")):
         with pytest.raises(InputError, match=r"must be valid Unicode text. Received: '\\ud800'"):
-            Dataset(split, split, 2, "s", class_names=names, columns=columns)
+            build(split, fields=(Field(column, number.Codec()),), class_names=names)

@@ -61,8 +61,8 @@ def test_pydoc_is_the_pinned_text():
     assert hashlib.sha256(unpacked).hexdigest() == "683b7fb52c66aba7ba5e1de294f79b5d98fc0855ea48e11834bd324cda09fd69"
     dataset = pydoc.load(None)
     assert (dataset.train.x.shape, dataset.test.x.shape) == ((100, 1068), (10, 1187))
-    assert dataset.classes == len(dataset.vocabulary) == 2000
-    assert dataset.vocabulary[:6] == ("<ukn>", "<eos>", "The", '"', "assert", "statement")
+    assert dataset.classes == len(dataset.codec.vocabulary) == 2000
+    assert dataset.codec.vocabulary[:6] == ("<ukn>", "<eos>", "The", '"', "assert", "statement")
     assert (dataset.train.x == 0).mean() < 0.03
     assert (dataset.test.x == 0).mean() < 0.03
 
@@ -92,7 +92,7 @@ def test_synthetic_images_have_cyclic_owners_on_request():
 def test_synthetic_text_can_be_learnt_from_the_word_before():
     dataset = synthetic.load(None, kind="text", length=500)
     assert dataset.train.x.shape == (10, 500)
-    assert dataset.vocabulary[:3] == ("<ukn>", "<eos>", "word2")
+    assert dataset.codec.vocabulary[:3] == ("<ukn>", "<eos>", "word2")
     pairs = np.zeros((50, 50))
     np.add.at(pairs, (dataset.train.x[:, :-1], dataset.train.x[:, 1:]), 1)
     guessed = pairs.argmax(1)[dataset.test.x[:, :-1]] == dataset.test.x[:, 1:]

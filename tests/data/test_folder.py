@@ -50,7 +50,7 @@ def check(split, names=tuple(SHADES)):
 
 def test_folders_are_classes_and_a_share_of_each_is_the_test_split(root):
     dataset = load(root)
-    assert (dataset.kind, dataset.class_names, dataset.classes) == ("images", ("bat", "cat", "dog"), 3)
+    assert (dataset.codec.KIND, dataset.class_names, dataset.classes) == ("images", ("bat", "cat", "dog"), 3)
     assert dataset.source == f"pictures ({root})"
     assert dataset.train.x.shape == (12, 4, 4, 1) and dataset.test.x.shape == (3, 4, 4, 1)
     assert np.bincount(dataset.test.y).tolist() == [1, 1, 1]

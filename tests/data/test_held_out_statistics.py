@@ -33,10 +33,10 @@ def test_fills_and_categories_of_a_table(tmp_path):
     fitted = table.without(validation)
     is_filled = ~np.isin(sizes, np.arange(N) ** 2)
     rest = np.delete(sizes, [*validation, *np.flatnonzero(is_filled)])
-    assert float(fitted.columns[0].fill) == pytest.approx(rest.mean())
-    assert float(table.columns[0].fill) > 2 * float(fitted.columns[0].fill)
+    assert fitted.codec.fill == pytest.approx(rest.mean())
+    assert table.codec.fill > 2 * fitted.codec.fill
     np.testing.assert_array_equal(fitted.train.y, table.train.y)
-    (rare,) = np.flatnonzero(table.train.x[:, 1 + table.columns[1].categories.index("rare")])
+    (rare,) = np.flatnonzero(table.train.x[:, 1 + table.fields[1].codec.categories.index("rare")])
     message = "t.csv:32: column 'kind' has the value 'rare', which is not a category of the training rows; clients hold"
     with pytest.raises(InputError, match=message):
         table.without(np.array([rare]))
@@ -47,16 +47,19 @@ def test_words_of_texts(tokenizer, tmp_path):
     lines = [f"common {'zebra' if n == 3 else 'horse'} {n % 5},{'uv'[n % 2]}" for n in range(N)]
     (tmp_path / "t.csv").write_text("\n".join(["text,label", *lines]) + "\n")
     texts = load("labelled_text", path=str(tmp_path / "t.csv"), tokenizer=tokenizer)
-    token = texts.vocabulary.index({"words": "zebra", "characters": "z"}[tokenizer])
+    token = texts.codec.vocabulary.index({"words": "zebra", "characters": "z"}[tokenizer])
     row = np.flatnonzero((texts.train.x == token).any(1))
     fitted = texts.without(row)
-    assert set(texts.vocabulary) > set(fitted.vocabulary) and texts.vocabulary[token] not in fitted.vocabulary
+    assert (
+        set(texts.codec.vocabulary) > set(fitted.codec.vocabulary)
+        and texts.codec.vocabulary[token] not in fitted.codec.vocabulary
+    )
     # The unknown token has id 1.
     assert 1 in fitted.train.x[row] and not (np.delete(fitted.train.x, row, 0) == 1).any()
     (tmp_path / "t.txt").write_text("\n".join(f"one two {'zebra' if n == 30 else 'horse'}" for n in range(100)))
     text = load("text", train=str(tmp_path / "t.txt"), rows=10, tokenizer=tokenizer)
     fitted = text.without(np.array([3]))
-    lost = set(text.vocabulary) - set(fitted.vocabulary)
+    lost = set(text.codec.vocabulary) - set(fitted.codec.vocabulary)
     assert lost == ({"zebra"} if tokenizer == "words" else set("zba")) and fitted.classes == text.classes - len(lost)
 
 
@@ -66,7 +69,7 @@ def test_held_out_clients_determine_the_validation_examples(tmp_path):
     partition = split(loaded, table)
     fitted, same = fit_data(table, partition)
     np.testing.assert_array_equal(fitted.validation, partition.held_out.ids)
-    assert same is partition and fitted.columns[0].fill != table.columns[0].fill
+    assert same is partition and fitted.codec.fill != table.codec.fill
     (tmp_path / "t.txt").write_text("\n".join(f"w{n} w{n % 7}" for n in range(300)))
     text = load("text", train=str(tmp_path / "t.txt"), rows=30)
     rows = text.train.x, text.test.x

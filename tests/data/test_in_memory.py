@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import from_arrays, from_tf_data, npz
-from hetero_tf.data.columns import Column
+from hetero_tf.data.fields import array_fields
 
 RNG = np.random.default_rng(0)
 IMAGES, LABELS = RNG.integers(0, 256, (6, 4, 5, 3), np.uint8), np.arange(6) % 3
@@ -15,10 +15,10 @@ ROWS = RNG.normal(size=(6, 2))
 
 def test_images_and_rows_become_data_sets():
     dataset = from_arrays(IMAGES, LABELS, IMAGES[:2], LABELS[:2], class_names=["a", "b", "c"], train_owners=LABELS)
-    assert (dataset.kind, dataset.classes, dataset.class_names) == ("images", 3, ("a", "b", "c"))
+    assert (dataset.codec.KIND, dataset.classes, dataset.class_names) == ("images", 3, ("a", "b", "c"))
     assert dataset.train.owners.tolist() == LABELS.tolist() and dataset.source == "arrays"
     dataset = from_arrays(ROWS, LABELS, ROWS[:2], LABELS[:2], feature_names=("x", "y"), source="mine")
-    assert (dataset.kind, dataset.columns, dataset.class_names) == ("table", (Column("x"), Column("y")), None)
+    assert dataset.fields == array_fields("table", ROWS, ("x", "y")) and dataset.class_names is None
     np.testing.assert_array_equal(dataset.train.x, ROWS.astype(np.float32))
     assert from_arrays((ROWS > 0), LABELS, ROWS[:2], LABELS[:2]).train.x.max() == 1
 
@@ -34,7 +34,7 @@ def test_images_and_rows_become_data_sets():
         ({"x_test": np.zeros((0, 2))}, r"x_test must be numbers .* Received: float64 \(0, 2\)"),
         ({"x_test": IMAGES[:2]}, r"mine, test split: expected table rows float32 \[n, features\]"),
         ({"class_names": ["a", "b"]}, r"every label must be in 0..1. Received: 2 at position 2"),
-        ({"feature_names": ["a"]}, r"`columns` must describe a table .* Received: 1 features of 1 columns"),
+        ({"feature_names": ["a"]}, r"`feature_names` must name the features of a table .* Received: 1 names"),
         (
             {"y_train": LABELS[:5]},
             r"mine: x_train and y_train must have one entry per example. Received: 6 examples, 5",
@@ -90,7 +90,7 @@ def test_names_are_read_from_the_file(tmp_path):
     np.savez(tmp_path / "own.npz", **arrays, class_names=["a", "b", "c", "d"], feature_names=["x", "y"])
     dataset = npz.load(tmp_path, path="own.npz")
     assert (dataset.classes, dataset.class_names, dataset.source) == (4, tuple("abcd"), f"table ({tmp_path}/own.npz)")
-    assert dataset.columns == (Column("x"), Column("y"))
+    assert [field.name for field in dataset.fields] == ["x", "y"]
     np.savez(tmp_path / "own.npz", **arrays, class_names=[1, 2, 3])
     with pytest.raises(InputError, match=r"class_names must be texts of shape \[n\]. Received: int64 \(3,\)"):
         npz.load(tmp_path, path="own.npz")

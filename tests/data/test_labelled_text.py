@@ -64,7 +64,7 @@ def test_folders_of_text_files_are_classes(tmp_path):
     dataset, table = load(None, path=str(tmp_path)), load(None, path=str(tmp_path / "train"), test_share=0.5)
     assert dataset.class_names == ("bad", "good") and len(dataset.train.x) == len(dataset.test.x) == 4
     np.testing.assert_array_equal(dataset.train.y, [0, 0, 1, 1])
-    words = [[dataset.vocabulary[word] for word in row if word] for row in dataset.train.x]
+    words = [[dataset.codec.vocabulary[word] for word in row if word] for row in dataset.train.x]
     assert words[0] == ["bad", "film"] and len(table.test.x) == 2
     (tmp_path / "train" / "odd").mkdir()
     assert refusal(load, None, path=str(tmp_path)).endswith("odd: expected .txt, .text files. Received: none")
@@ -76,9 +76,9 @@ def test_folders_of_text_files_are_classes(tmp_path):
 def test_every_format_gives_the_same(tmp_path, name):
     tests = write(tmp_path / f"test{name}", [("good morning", "bad", "bob")])
     dataset = load(None, path=str(write(tmp_path / name)), test=str(tests), owner="who", length=4)
-    assert (dataset.kind, dataset.classes, dataset.class_names) == ("sequences", 2, ("bad", "good"))
-    assert dataset.vocabulary[:6] == ("<pad>", "<ukn>", "the", "film", "is", "good")
-    number = dataset.vocabulary.index
+    assert (dataset.codec.KIND, dataset.classes, dataset.class_names) == ("sequences", 2, ("bad", "good"))
+    assert dataset.codec.vocabulary[:6] == ("<pad>", "<ukn>", "the", "film", "is", "good")
+    number = dataset.codec.vocabulary.index
     np.testing.assert_array_equal(dataset.train.x[2], [number("bad"), number("film"), 0, 0])
     # A word of the tests only is unknown.
     np.testing.assert_array_equal(dataset.test.x, [[number("good"), 1, 0, 0]])
@@ -104,7 +104,7 @@ def test_vocabulary_is_that_of_the_training_rows(tmp_path):
     rows = [(f"word{index} common", ("x", "y")[index % 2], "ann") for index in range(20)]
     dataset = load(None, path=str(write(tmp_path / "texts.csv", rows)), test_share=0.2)
     assert (len(dataset.train.x), len(dataset.test.x)) == (16, 4)
-    assert len(dataset.vocabulary) == 2 + 1 + 16
+    assert len(dataset.codec.vocabulary) == 2 + 1 + 16
     assert (dataset.test.x[:, 0] == 1).all() and (dataset.train.x[:, 0] > 1).all()
 
 

@@ -8,9 +8,8 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import from_arrays, from_tf_data, npz
-from hetero_tf.data.data_lines import describe_data
+from hetero_tf.data.codecs import split_stored
 from hetero_tf.data.described import describe, from_description
-from hetero_tf.data.named_arrays import unpack
 
 RNG = np.random.default_rng(0)
 X = {
@@ -28,13 +27,17 @@ def build(x=X, y=Y, x_test=FIRST, y_test=Y[:4]):
     return from_arrays(x, y, x_test, y_test, source="mine")
 
 
+def unpack(fields, x):
+    return {field.name: part for field, part in zip(fields, split_stored(fields, x), strict=True)}
+
+
 def test_arrays_are_packed_and_unpacked_without_loss():
     dataset = build()
-    assert (dataset.kind, dataset.train.x.dtype, dataset.train.x.shape) == ("arrays", np.float32, (6, 32))
-    assert [array.dtype for array in dataset.arrays] == ["uint8", "float32", "float32", "float32", "int32"]
+    assert (dataset.train.x.dtype, dataset.train.x.shape) == (np.float32, (6, 32))
+    assert [field.codec.dtype for field in dataset.fields] == ["uint8", "float32", "float32", "float32", "int32"]
     for split, expected in ((dataset.train, X), (dataset.test, FIRST)):
-        for name, values in unpack(dataset.arrays, split.x).items():
-            np.testing.assert_array_equal(values, expected[name].astype(values.dtype))
+        for name, values in unpack(dataset.fields, split.x).items():
+            np.testing.assert_array_equal(values, expected[name].astype(np.float32).reshape(values.shape))
     assert build({**X, "words": X["words"] * 1.0}, x_test={**FIRST, "words": 1.0 * FIRST["words"]}).sha256 != (
         dataset.sha256
     )
@@ -52,7 +55,7 @@ def test_an_npz_file_has_the_arrays_by_name(tmp_path):
 def test_pixels_and_floats_are_normalised_and_ids_are_not():
     dataset = build()
     offset, divisor = dataset.feature_statistics
-    values = unpack(dataset.arrays, (dataset.train.x - offset) / divisor)
+    values = unpack(dataset.fields, (dataset.train.x - offset) / divisor)
     scaled = ((dataset.train.x - offset) / divisor).astype(np.float32)
     np.testing.assert_allclose(scaled[:, :20].reshape(X["picture"].shape), X["picture"] / 255, rtol=1e-6)
     np.testing.assert_array_equal(values["words"], X["words"])
@@ -67,13 +70,13 @@ def test_tf_data_and_descriptions_have_the_same_arrays():
     assert from_tf_data(pairs, pairs.take(4)).sha256 == dataset.sha256
     description = json.loads(json.dumps(describe(dataset)))
     described = from_description(description, "data")
-    assert (described.arrays, described.sha256) == (dataset.arrays, dataset.sha256)
-    words = unpack(described.arrays, described.train.x)["words"]
+    assert (described.fields, described.sha256) == (dataset.fitted_fields, dataset.sha256)
+    words = unpack(described.fields, described.train.x)["words"]
     assert words.min() >= 0 and words.max() <= X["words"].max()
-    description["arrays"][0]["shape"] = [4, 5, 2]
-    with pytest.raises(InputError, match="data: arrays must fit the other values"):
+    description["fields"][0]["shape"] = [4, 5, 2]
+    with pytest.raises(InputError, match="data: field 'picture': the limits and statistics must fit the shape"):
         from_description(description, "data")
-    assert describe_data(dataset)[:2] == ["inputs: 5 arrays of 6 training examples", "input: picture, uint8 [4, 5, 1]"]
+    assert dataset.describe()[:2] == ["inputs: 5 arrays of 6 training examples", "input: picture, uint8 [4, 5, 1]"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from splits import TEST, TRAIN, rng
 
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
+from hetero_tf.data.codecs import picture
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.partitions import natural
 from hetero_tf.data.partitions.partition import label_mask
@@ -41,7 +42,9 @@ def test_natural_clients_of_text_have_no_test_rows():
 
 def test_recipe_passes_owners_to_the_partition():
     images = np.zeros((8, 4, 4, 1), np.uint8)
-    data = Dataset(Split(images, TRAIN[:8], OWNERS), Split(images[:5], TEST[:5], TEST_OWNERS), 10, "s")
+    data = Dataset(
+        Split(images, TRAIN[:8], OWNERS), Split(images[:5], TEST[:5], TEST_OWNERS), (picture.field(images),), 10, "s"
+    )
     for overrides, sizes in (["partition.name=natural"], [2, 3, 2, 1]), ([], [2, 2, 2, 2]):
         partition = split(recipe.load("digits", ["partition.clients=4", "round.clients=2", *overrides]), data)
         assert partition.train.sizes.tolist() == sizes

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import parquet
-from hetero_tf.data.columns import Column
+from hetero_tf.data.codecs import Field, category, number
 
 KINDS = ("cow", "ox")
 
@@ -58,9 +58,9 @@ def load(folder, **options):
 def test_file_is_a_table(tmp_path):
     pq.write_table(rows(), tmp_path / "own.parquet", row_group_size=7)
     dataset = load(tmp_path, owner="farm", categorical=("number",))
-    assert (dataset.kind, dataset.class_names) == ("table", KINDS)
-    colour, number = Column("colour", ("blue", "red")), Column("number", tuple("01234"))
-    assert dataset.columns == (Column("height"), number, colour, Column("wild"))
+    assert (dataset.codec.KIND, dataset.class_names) == ("table", KINDS)
+    codecs = number.Codec(), category.Codec(tuple("01234")), category.Codec(("blue", "red")), number.Codec()
+    assert dataset.fields == tuple(map(Field, ("height", "number", "colour", "wild"), codecs))
     assert (len(dataset.train.x), len(dataset.test.x)) == (16, 4)
     for split in (dataset.train, dataset.test):
         index = (split.x[:, 0] - 0.5).astype(int)
@@ -108,7 +108,7 @@ def test_column_of_pictures_becomes_images(tmp_path, hugging_face):
     table = pa.table({"image": column, "label": [index % 2 for index in range(12)], "writer": [7, 7, 9, 9] * 3})
     pq.write_table(table, tmp_path / "own.parquet")
     dataset = load(tmp_path, image="image", size=6, channels=1, owner="writer", test_share=0.5)
-    assert (dataset.kind, dataset.class_names) == ("images", ("0", "1")) and dataset.columns is None
+    assert (dataset.codec.KIND, dataset.class_names) == ("images", ("0", "1")) and len(dataset.fields) == 1
     assert dataset.train.x.shape == (6, 6, 6, 1) and dataset.source == f"pictures ({tmp_path}/own.parquet)"
     for split in (dataset.train, dataset.test):
         assert (split.x[:, 0, 0, 0] == np.array([10, 200])[split.y]).all() and set(split.owners.tolist()) <= {0, 1}
@@ -152,12 +152,9 @@ def test_nulls_are_filled_and_dates_become_features(tmp_path):
     table = rows(4).append_column("day", [days]).append_column("odd", [[1, None, 3, 8]])
     pq.write_table(table, tmp_path / "own.parquet")
     dataset = load(tmp_path, test_share=0.5, columns={"day": "date"}, missing="median", scale={"odd": "none"})
-    day, odd = dataset.columns[-2:]
-    assert (day.date, odd.scale, {summary.name: summary.missing for summary in dataset.inspection}["day"]) == (
-        "ymd",
-        "none",
-        1,
-    )
+    day, odd = (field.codec for field in dataset.fields[-2:])
+    missing = {column.name: column.missing for column in dataset.summary.columns}
+    assert (day.order, odd.scale, missing["day"]) == ("ymd", "none", 1)
     values = np.concatenate([dataset.train.x, dataset.test.x])
     drawn = values[:, 1].astype(int).tolist()
     assert (
@@ -258,6 +255,6 @@ def test_options_that_do_not_fit_are_rejected(tmp_path):
 def test_texts_of_each_encoding_are_read_and_nested_columns_may_be_ignored(tmp_path, options):
     table = pa.table({"kind": ["a", "b"] * 10, "deep": [[0]] * 20, "label": np.arange(20) % 2})
     pq.write_table(table, tmp_path / "own.parquet", **options)
-    assert load(tmp_path, ignore=("deep",)).columns[0].categories == ("a", "b")
+    assert load(tmp_path, ignore=("deep",)).codec.categories == ("a", "b")
     with pytest.raises(InputError, match="column 'deep' must contain numbers, texts or dates; add it to `ignore`"):
         load(tmp_path)

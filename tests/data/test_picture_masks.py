@@ -61,7 +61,7 @@ def load(root, **options):
 def test_pixel_values_are_classes(tmp_path, factor, options):
     values = None if factor == 1 else (0, 85, 170, 255)
     dataset = load(write(tmp_path / "own", factor=factor, **options), values=values)
-    assert (dataset.kind, dataset.targets, dataset.classes) == ("images", "label_map", 4)
+    assert (dataset.codec.KIND, dataset.targets, dataset.classes) == ("images", "label_map", 4)
     assert dataset.train.x.shape == (5, 12, 12, 3) and dataset.test.y.shape == (1, 12, 12)
     assert dataset.train.y.dtype == np.int32
     for split in (dataset.train, dataset.test):

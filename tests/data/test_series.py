@@ -5,7 +5,6 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.data import from_arrays
-from hetero_tf.data.data_lines import baseline, data_warnings, describe_data
 from hetero_tf.data.series import load
 
 STATIONS, MONTHS = ("north", "east", "south", "west"), 12
@@ -29,7 +28,7 @@ def forecasts(path, **options):
 
 def test_windows_are_in_the_order_of_time_and_predict_the_next_values(tmp_path):
     dataset = forecasts(write(tmp_path / "rain.csv"), horizon=2)
-    assert dataset.kind == "series" and dataset.class_names == ("rain +1", "rain +2")
+    assert dataset.codec.KIND == "series" and dataset.class_names == ("rain +1", "rain +2")
     for split in (dataset.train, dataset.test):
         month = split.x[:, 0, 0] % 100
         station = np.array([1, 0, 2, 3])[split.owners]
@@ -41,7 +40,7 @@ def test_windows_are_in_the_order_of_time_and_predict_the_next_values(tmp_path):
 
 def test_lines_show_roles_and_the_baseline_is_the_last_value(tmp_path):
     dataset = forecasts(write(tmp_path / "rain.csv", month="{}"))
-    assert describe_data(dataset)[:6] == [
+    assert dataset.describe()[:6] == [
         "series: 24 training windows of 3 positions, channels: 1",
         "columns: 4 of 48 rows",
         "  month    time     1 to 12, 12 distinct",
@@ -49,8 +48,8 @@ def test_lines_show_roles_and_the_baseline_is_the_last_value(tmp_path):
         "  rain     number   0 to 311, 48 distinct",
         "  climate  ignored  2 distinct",
     ]
-    assert data_warnings(dataset, 4) == []
-    assert baseline(dataset) == ("rmse", 1.0, "the last value of the window")
+    assert dataset.warnings(4) == []
+    assert dataset.baseline == ("rmse", 1.0, "the last value of the window")
 
 
 def test_relative_windows_end_with_0_and_have_the_changes_as_targets(tmp_path):
@@ -58,8 +57,8 @@ def test_relative_windows_end_with_0_and_have_the_changes_as_targets(tmp_path):
     dataset = forecasts(path, relative=True, horizon=2)
     for split in (dataset.train, dataset.test):
         assert (split.x[:, :, 0] == [-2, -1, 0]).all() and (split.y == [1, 2]).all()
-    assert baseline(dataset) == ("rmse", 0.0, "the last value of the window and the mean change")
-    assert describe_data(dataset)[0].startswith("series: 20 training windows of 3 positions, relative to the last one")
+    assert dataset.baseline == ("rmse", 0.0, "the last value of the window and the mean change")
+    assert dataset.describe()[0].startswith("series: 20 training windows of 3 positions, relative to the last one")
     message = refusal(forecasts, path, relative=True, label="climate")
     assert "needs the columns to forecast among `channels`. Received: label='climate', channels=rain" in message
 
@@ -130,7 +129,7 @@ def test_a_series_with_two_classes_is_rejected(tmp_path):
 def test_arrays_are_series_if_the_user_says_so():
     x, y = np.arange(48.0).reshape(4, 6, 2), [0, 1, 0, 1]
     dataset = from_arrays(x, y, x, y, kind="series", feature_names=["wind", "rain"])
-    assert dataset.kind == "series" and dataset.train.x.dtype == np.float32
+    assert dataset.codec.KIND == "series" and dataset.train.x.dtype == np.float32
     mean, std = dataset.feature_statistics
     np.testing.assert_allclose(mean, x.mean((0, 1)))
     np.testing.assert_allclose(std, x.std((0, 1)))

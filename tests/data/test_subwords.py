@@ -56,8 +56,8 @@ def test_loaders_learn_subwords_of_the_training_text(tmp_path):
     (tmp_path / "b.txt").write_text("slow\n")
     options = {"train": "a.txt", "test": "b.txt", "rows": 1, "test_rows": 1, "tokenizer": "subwords"}
     dataset = text.load(tmp_path, **options, vocabulary=10)
-    assert dataset.vocabulary == ("<ukn>", "<eos>", *"▁lowerr"[:6], "lo", "low")
-    assert [dataset.vocabulary[token] for token in dataset.test.x[0]] == ["▁", "<ukn>", "low", "<eos>"]
+    assert dataset.codec.vocabulary == ("<ukn>", "<eos>", *"▁lowerr"[:6], "lo", "low")
+    assert [dataset.codec.vocabulary[token] for token in dataset.test.x[0]] == ["▁", "<ukn>", "low", "<eos>"]
     assert refusal(text.load, tmp_path, **options) == (
         "`tokenizer: subwords` needs a size of the vocabulary, such as `vocabulary: 8000`, or a `vocabulary_file`. "
         "Received: vocabulary=None"
@@ -69,7 +69,7 @@ def test_labelled_texts_become_subwords_of_a_word_piece_file(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[unused1]\nun\n##done\n?\n-\n")
     options = {"path": "a.csv", "test": "a.csv", "tokenizer": "subwords", "length": 5}
     dataset = labelled_text.load(tmp_path, **options, vocabulary_file="vocab.txt")
-    assert dataset.vocabulary == ("<pad>", "<ukn>", "▁un", "done", "▁?", "▁-")
+    assert dataset.codec.vocabulary == ("<pad>", "<ukn>", "▁un", "done", "▁?", "▁-")
     assert dataset.train.x.tolist() == [[2, 3, 4, 0, 0], [2, 5, 1, 3, 0]]
     assert refusal(labelled_text.load, tmp_path, **options, vocabulary_file="vocab.txt", vocabulary=5) == (
         "`vocabulary` must be at least 6, the size of `vocabulary_file` with two special tokens. Received: vocabulary=5"

@@ -15,11 +15,12 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export, recipe
+from hetero_tf.data.codecs import Field, category, split_stored
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.dates import date_features, parse_date
 from hetero_tf.data.described import describe, from_description
-from hetero_tf.data.fields import column_fields, fields_of, repair_rows, split_stored
+from hetero_tf.data.fields import array_fields, column_fields
 from hetero_tf.devices.on_device import LiteRTTrainer
 from hetero_tf.export import saved_model
 from hetero_tf.export.serve import rest
@@ -29,11 +30,10 @@ def table(x, y=None, **named):
     x = np.asarray(x, np.float32)
     y = np.arange(len(x)) % 2 if y is None else np.asarray(y)
     split = Split(x, y.astype(np.int32))
-    return Dataset(split, split, 2, "s", **named)
+    return Dataset(split, split, named.pop("fields", None) or array_fields("table", x), 2, "s", **named)
 
 
 def test_rows_of_numbers_are_a_table_and_odd_ones_are_rejected():
-    assert table([[1, 2], [3, 4]]).kind == "table"
     for x, message in (
         ([[1, np.nan], [0, 0]], "s, train split: expected finite numbers. Received: nan in row 0, feature 1"),
         (
@@ -43,19 +43,19 @@ def test_rows_of_numbers_are_a_table_and_odd_ones_are_rejected():
     ):
         assert refusal(table, x).startswith(message)
     good = table([[1, 2], [3, 4]]).train
-    narrow = Split(good.x[:, :1], good.y)
-    assert refusal(Dataset, good, narrow, 2, "s") == (
+    narrow, fields = Split(good.x[:, :1], good.y), array_fields("table", good.x)
+    assert refusal(Dataset, good, narrow, fields, 2, "s") == (
         "s: train and test rows must have the same shape. Received: (2,) and (1,)"
     )
-    assert "one per row. Received: int32 (1,)" in refusal(Dataset, good, Split(good.x, good.y[:1]), 2, "s")
-    assert "float32 [n, features]" in refusal(Dataset, Split(good.x.astype(np.float64), good.y), good, 2, "s")
+    assert "one per row. Received: int32 (1,)" in refusal(Dataset, good, Split(good.x, good.y[:1]), fields, 2, "s")
+    assert "float32 [n, features]" in refusal(Dataset, Split(good.x.astype(np.float64), good.y), good, fields, 2, "s")
 
 
 def test_columns_and_class_names_fit_the_table():
-    columns = (Column("a", ("x", "y")),)
-    assert table([[1, 0], [0, 1]], columns=columns, class_names=("no", "yes")).columns == columns
-    assert refusal(table, [[1, 2, 3], [4, 5, 6]], columns=columns) == (
-        "s: `columns` must describe a table with (3,) features, or as many channels of series. Received: 2 features of 1 columns"
+    fields = (Field("a", category.Codec(("x", "y"))),)
+    assert table([[1, 0], [0, 1]], fields=fields, class_names=("no", "yes")).fields == fields
+    assert refusal(table, [[1, 2, 3], [4, 5, 6]], fields=fields) == (
+        "s: `fields` must describe the examples, of shape (3,). Received: 1 fields of shape (2,)"
     )
     for names in (("a", "a"), ("a", "b\nc"), ("", "a")):
         assert "class names must be unique single lines of text. Received: " in refusal(
@@ -138,7 +138,7 @@ def exported():
 def test_export_accepts_raw_table_rows(exported):
     process, model, folder, about = exported
     serve, test = saved_model.load_runtime(folder), process.dataset.test
-    size, weight, colour, coat = split_stored(fields_of(process.dataset), test.x)
+    size, weight, colour, coat = split_stored(process.dataset.fields, test.x)
     texts = {"colour": np.where(colour[:, 0] == 1, b"blue", b"red"), "coat": np.where(coat[:, 0] == 1, b"yes", b"no")}
     outputs = serve(size__cm_=size[:, 0].astype(float), weight=weight[:, 0].astype(float), **texts)
     mean, std = process.dataset.feature_statistics
@@ -154,7 +154,7 @@ def test_export_accepts_raw_table_rows(exported):
 
 def test_server_returns_class_names(exported):
     process, _, folder, _ = exported
-    signatures, columns = tf.saved_model.load(str(folder)).signatures, fields_of(process.dataset)
+    signatures, columns = tf.saved_model.load(str(folder)).signatures, process.dataset.fields
     row = {"size (cm)": 1e4, "weight": 0.001, "colour": "red", "coat": "no"}
 
     def respond(*instances):
@@ -252,10 +252,11 @@ def filled(tmp_path_factory):
     rng, y = np.random.default_rng(0), np.arange(40, dtype=np.int32) % 2
     # Years and days need their means, or the outputs saturate.
     means = [30, 0, 7, 2024, 6, 15, *np.zeros(7)]
-    x = repair_rows(column_fields(columns, means), rng.normal(means, size=(40, 13)))
+    fields, noise = column_fields(columns), rng.normal(means, size=(40, 13))
+    x = np.concatenate([field.codec.repair(part) for field, part in zip(fields, split_stored(fields, noise))], 1)
     split = Split(x.astype(np.float32), y)
     recipe_text = tables.RECIPE.replace("name: natural", "name: iid")
-    dataset = Dataset(split, split, 2, "t", columns=columns)
+    dataset = Dataset(split, split, fields, 2, "t")
     process = hetero_tf.learning_process(recipe.loads(recipe_text, "tiny"), dataset=dataset, parallel=2)
     folder, _ = export.export(process, process.initialize(), {}, tmp_path_factory.mktemp("filled"), {})
     return process, saved_model.load_runtime(folder), folder
@@ -293,7 +294,7 @@ def test_card_and_description_state_fill_values_and_dates(filled):
     date = {"codec": "date", "order": "ymd", "fill": "2024-01-31", "missing_values": []}
     assert specs[2] == {"name": "day", **date, "input": "day"} and specs[0]["missing_values"] == ["-999"]
     described = from_description(json.loads(json.dumps(describe(process.dataset))), "data")
-    assert fields_of(described) == fields_of(process.dataset)
+    assert described.fields == process.dataset.fitted_fields
     np.testing.assert_array_equal(described.feature_statistics, process.dataset.feature_statistics)
     x = process.dataset.train.x
     assert process.input.normalised_by["std"][2] == pytest.approx(float(x[:, 2].max() - x[:, 2].min()))

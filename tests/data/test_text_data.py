@@ -93,7 +93,7 @@ def test_test_text_uses_the_training_vocabulary(tmp_path):
     write(tmp_path / "a.txt", b"a b\nc d\n")
     write(tmp_path / "b.txt", b"b z\n")
     dataset = text.load(tmp_path, train="a.txt", test="b.txt", rows=2, test_rows=1)
-    assert dataset.vocabulary == ("<ukn>", "<eos>", "a", "b", "c", "d")
+    assert dataset.codec.vocabulary == ("<ukn>", "<eos>", "a", "b", "c", "d")
     assert dataset.train.x.tolist() == [[2, 3, 1], [4, 5, 1]]
     assert dataset.test.x.tolist() == [[3, 0, 1]]
     assert dataset.classes == 6
@@ -114,7 +114,7 @@ def test_column_of_texts_is_read_as_lines(tmp_path):
         (tmp_path / split).mkdir()
         pq.write_table(pa.table({"line": texts}), tmp_path / split / "0.parquet")
     dataset = text.load(None, train=str(tmp_path), column="line", rows=1, test_rows=1)
-    assert dataset.vocabulary == ("<ukn>", "<eos>", "a", "b", "c", "d")
+    assert dataset.codec.vocabulary == ("<ukn>", "<eos>", "a", "b", "c", "d")
     assert dataset.train.x.tolist() == [[2, 3, 1, 1, 4, 1, 5, 1]] and dataset.test.x.tolist() == [[5, 0, 1]]
     pq.write_table(pa.table({"line": ["", " "]}), tmp_path / "test" / "0.parquet")
     sentence = refusal(text.load, None, train=str(tmp_path), column="line", rows=1, test_rows=1)
@@ -137,7 +137,7 @@ def test_wikitext2_files_have_known_names(tmp_path, names):
         content = b"a <unk> b\n\n" if "train" in name else b"b q\n"
         write(folder / name, gzip.compress(content) if name.endswith("gz") else content)
     dataset = wikitext2.load(tmp_path, rows=1, test_rows=1, verify=False)
-    assert dataset.vocabulary == ("<ukn>", "<eos>", "a", "<unk>", "b")
+    assert dataset.codec.vocabulary == ("<ukn>", "<eos>", "a", "<unk>", "b")
     assert dataset.test.x.tolist() == [[4, 0, 1]]
     with pytest.raises(
         InputError,
@@ -165,7 +165,7 @@ def test_real_corpus_in_numbers():
     assert dataset.classes == 33279
     assert dataset.train.x.shape == (100, 20886)
     assert dataset.test.x.shape == (10, 24556)
-    assert dataset.vocabulary[:5] == ("<ukn>", "<eos>", "=", "Valkyria", "Chronicles")
+    assert dataset.codec.vocabulary[:5] == ("<ukn>", "<eos>", "=", "Valkyria", "Chronicles")
     vocabulary_sizes = [len(np.unique(row)) for row in dataset.train.x]
     assert (min(vocabulary_sizes), max(vocabulary_sizes)) == (2826, 4160)
     assert not (dataset.train.x == 0).any()

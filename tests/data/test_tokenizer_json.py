@@ -64,5 +64,5 @@ def test_labelled_texts_become_its_subwords(tmp_path):
     read(tmp_path, document("WordPiece", ids("[X]", "un", "##done", "?", "-"), "##"))
     options = {"path": "a.csv", "test": "a.csv", "tokenizer": "subwords", "length": 5}
     dataset = labelled_text.load(tmp_path, **options, vocabulary_file="tokenizer.json")
-    assert dataset.vocabulary == ("<pad>", "<ukn>", "▁un", "done", "▁?", "▁-")
+    assert dataset.codec.vocabulary == ("<pad>", "<ukn>", "▁un", "done", "▁?", "▁-")
     assert dataset.train.x.tolist() == [[2, 3, 4, 0, 0], [2, 5, 1, 3, 0]]

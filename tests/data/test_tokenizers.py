@@ -47,16 +47,16 @@ def test_loaders_of_text_take_characters(tmp_path):
     (tmp_path / "a.txt").write_text(CHINESE, "utf-8")
     assert "a.txt): the text has no spaces" in refusal(text.load, tmp_path, train="a.txt", rows=1, test_rows=1)
     dataset = text.load(tmp_path, train="a.txt", test="a.txt", rows=1, test_rows=2, tokenizer="characters")
-    assert dataset.vocabulary[:4] == ("<ukn>", "<eos>", "显", "示") and dataset.train.x.shape == (1, 26)
+    assert dataset.codec.vocabulary[:4] == ("<ukn>", "<eos>", "显", "示") and dataset.train.x.shape == (1, 26)
     assert dataset.train.x[0, 9:13].tolist() == [11, 1, 12, 13]
-    assert len(pydoc.load(None, tokenizer="characters").vocabulary) == 104
+    assert len(pydoc.load(None, tokenizer="characters").codec.vocabulary) == 104
 
 
 def test_labelled_texts_become_lower_case_characters(tmp_path):
     (tmp_path / "a.csv").write_text("text,label\n时 A,x\n间b间间,y\n", "utf-8")
     options = {"path": "a.csv", "test": "a.csv", "length": 4}
     dataset = labelled_text.load(tmp_path, **options, tokenizer="characters")
-    assert dataset.vocabulary == ("<pad>", "<ukn>", "时", "▁", "a", "间", "b")
+    assert dataset.codec.vocabulary == ("<pad>", "<ukn>", "时", "▁", "a", "间", "b")
     assert dataset.train.x.tolist() == [[2, 3, 4, 0], [5, 6, 5, 5]]
     (tmp_path / "a.csv").write_text("text,label\n显示或设置系统时间,x\n列出目录的内容,y\n", "utf-8")
     assert "such as '显示或设置系统时间'. Set `tokenizer: characters` or" in refusal(
@@ -66,4 +66,4 @@ def test_labelled_texts_become_lower_case_characters(tmp_path):
 
 def test_description_has_the_tokenizer():
     dataset = pydoc.load(None, tokenizer="characters", rows=2, test_rows=1)
-    assert from_description(json.loads(json.dumps(describe(dataset))), "data").tokenizer == "characters"
+    assert from_description(json.loads(json.dumps(describe(dataset))), "data").codec.tokenizer == "characters"

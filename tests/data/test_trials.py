@@ -13,7 +13,6 @@ from hetero_tf import data
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.data_lines import data_warnings
 
 N = 40
 RNG = np.random.default_rng(0)
@@ -222,7 +221,7 @@ def test_data_are_correct_or_rejected_with_the_fix(loader, content, options, tar
         assert isinstance(expected, str) and expected in str(error), error
         return
     if isinstance(expected, str):
-        assert any(expected in warning for warning in data_warnings(loaded, 1))
+        assert any(expected in warning for warning in loaded.warnings(1))
         return
     features, classes, names = expected
     assert (loaded.train.x.shape[1], loaded.classes, loaded.class_names or ()) == (features, classes, names)

@@ -42,4 +42,4 @@ def test_file_of_another_language_is_rejected(tmp_path):
         "lower case for labelled_text) and for `tokenizer: words`. Received: a file with 25%"
     )
     (tmp_path / "v").write_text("das\nder\n")
-    assert text.load(tmp_path, **options).vocabulary == ("<ukn>", "<eos>", "das", "der")
+    assert text.load(tmp_path, **options).codec.vocabulary == ("<ukn>", "<eos>", "das", "der")

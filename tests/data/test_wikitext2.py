@@ -102,7 +102,9 @@ def load(folder, **options):
 def test_wikitext2_is_downloaded_once(server, tmp_path, monkeypatch):
     with corpus(server, monkeypatch, archive(**TEXTS)):
         dataset = load(tmp_path)
-        assert dataset.vocabulary == ("<ukn>", "<eos>", "a", "<unk>", "b") and dataset.test.x.tolist() == [[4, 0, 1]]
+        assert dataset.codec.vocabulary == ("<ukn>", "<eos>", "a", "<unk>", "b") and dataset.test.x.tolist() == [
+            [4, 0, 1]
+        ]
         assert sorted(entry.name for entry in (tmp_path / "wikitext-2").iterdir()) == [
             "wiki.test.tokens",
             "wiki.train.tokens",

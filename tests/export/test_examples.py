@@ -23,7 +23,7 @@ def instance(signature, *fields, kind="", inputs=None):
 
 def test_a_row_has_the_means_of_its_columns_a_category_and_a_date():
     fields = (
-        Field("power (kW)", number.Codec(mean=1234.5)),
+        Field("power (kW)", number.Codec(mean=(1234.5,), std=(1.0,))),
         Field("fuel", category.Codec(("diesel", "petrol"))),
         Field("sold", date.Codec("dmy")),
     )
@@ -43,10 +43,7 @@ def test_without_a_signature_for_items_the_example_consists_of_numbers():
     spec = {"kind": "arrays", "fields": [field.describe() for field in fields]}
     about = {"signatures": {"serving_default": {"inputs": inputs}}, "input": spec, "items": {"signature": ""}}
     assert example_request(about)["instances"] == [{"row": [0, 0, 0], "picture": [[[0]], [[0]]]}]
-    about["items"]["signature"], spec["fields"] = (
-        "serve_text",
-        [Field("text", words.Codec(None, "words", 5)).describe()],
-    )
+    about["items"]["signature"], spec["fields"] = "serve_text", [Field("text", words.Codec(5)).describe()]
     about["signatures"]["serving_default"]["inputs"] = {"token_ids": {"shape": [None, None]}}
     assert example_request(about)["instances"] == [[0]]
 
@@ -62,7 +59,7 @@ def test_files_have_the_size_of_the_input():
 
 @pytest.mark.parametrize(("kind", "text"), [("text", "<mask>"), ("next_word", "the end"), ("sequences", "sentence")])
 def test_a_sentence_suits_the_kind_of_text(kind, text):
-    assert text in instance("serve_text", Field("text", words.Codec(None, "words", 5)), kind=kind)
+    assert text in instance("serve_text", Field("text", words.Codec(5)), kind=kind)
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"fields": [{"name": "a", "codec": "os"}]}, {"fields": []}])

@@ -179,7 +179,7 @@ def test_token_ids_are_computed_segment_by_segment(stranger_outputs, text_proces
 
 
 def test_padding_does_not_affect_sentences(stranger_outputs, text_process):
-    words = text_process.dataset.vocabulary
+    words = text_process.dataset.codec.vocabulary
     assert list(stranger_outputs["text/lengths"]) == [3, 6, 0]
     assert stranger_outputs["text/token_ids"].tolist() == [[3, 50, 4, -1, -1, -1], [7, 0, 50, 2, 1, 9], [-1] * 6]
     assert np.argwhere(stranger_outputs["text/is_mask"]).tolist() == [[0, 1], [1, 2]]

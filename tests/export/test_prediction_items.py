@@ -13,11 +13,9 @@ from hetero_tf.data.codecs import Field, category, number, picture, series, soun
 from hetero_tf.export.prediction_items import ItemForm, open_items, parse_row
 
 COLUMNS = Field("size", number.Codec()), Field("colour", category.Codec(("blue", "red")))
-TABLE = ItemForm("table", "label", 2, ("cow", "ox"), COLUMNS, ("kind",), True)
-TEXT = ItemForm(
-    "sequences", "label", 2, ("bad", "good"), (Field("text", words.Codec(None, "words", 9)),), ("label",), True
-)
-IMAGES = ItemForm("images", "label", 2, ("cat", "dog"), (Field("image", picture.Codec((1, 1, 1))),), (), True)
+TABLE = ItemForm("label", 2, ("cow", "ox"), COLUMNS, ("kind",), True)
+TEXT = ItemForm("label", 2, ("bad", "good"), (Field("text", words.Codec(9)),), ("label",), True)
+IMAGES = ItemForm("label", 2, ("cat", "dog"), (Field("image", picture.Codec((1, 1, 1))),), (), True)
 
 
 def items(form, *inputs):
@@ -110,7 +108,7 @@ COLUMN_0_2 = Field("column_0", number.Codec()), Field("column_2", number.Codec()
 
 
 def test_rows_without_a_header(tmp_path):
-    form = ItemForm("table", "label", 2, ("cow", "ox"), COLUMN_0_2, ("column_1",), False)
+    form = ItemForm("label", 2, ("cow", "ox"), COLUMN_0_2, ("column_1",), False)
     read, _ = items(form, write(tmp_path, "a.csv", "1,ox,2\n3,cow,4\n"), write(tmp_path, "b.csv", "5,6\n"))
     assert [(value, label) for _, value, _, label in read] == [((1, 2), "ox"), ((3, 4), "cow"), ((5, 6), None)]
 
@@ -191,7 +189,7 @@ def test_files_are_read_when_their_items_are(tmp_path):
 
 
 def test_series_are_the_last_rows_of_files(tmp_path):
-    form = ItemForm("series", "numbers", 1, ("next",), (Field("series", series.Codec((2, 2), ("b", "a"))),), (), True)
+    form = ItemForm("numbers", 1, ("next",), (Field("series", series.Codec((2, 2), ("b", "a"))),), (), True)
     long = write(tmp_path, "a.csv", "a,x,b\n1,?,2\n3,?,4\n5,?,6\n")
     short = write(tmp_path, "b.csv", "a,b\n1,2\n")
     (_, value, error, _), *others = items(form, long, short, tmp_path / "c.csv")[0]
@@ -205,7 +203,7 @@ def test_series_are_the_last_rows_of_files(tmp_path):
 def test_clips_of_folders_have_labels_and_a_bad_file_does_not_hide_the_others(tmp_path):
     folders.write_sounds(tmp_path / "own", clips=2)
     bad = write(tmp_path / "own" / "low", "1.wav", b"RIFF")
-    form = ItemForm("audio", "label", 2, ("high", "low"), (Field("audio", sound.Codec(500, 4000)),), (), True)
+    form = ItemForm("label", 2, ("high", "low"), (Field("audio", sound.Codec(500, 4000)),), (), True)
     read, _ = items(form, tmp_path / "own", tmp_path / "own" / "high" / "0.wav")
     assert [label for *_, label in read] == ["high", "high", "low", "low", None]
     assert [error and error[:17] for _, _, error, _ in read] == [None, None, None, "is not a readable", None]

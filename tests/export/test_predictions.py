@@ -73,7 +73,7 @@ def test_each_mask_gets_likely_words(sentences):
     (prediction,) = predicted.run(sentences, ["word3 <mask> word4<MASK>"], top=9)
     words, shares = list(prediction.fields.values())[::2], np.array(list(prediction.fields.values())[1::2])
     assert [len(pair) for pair in words] == [2] * 5 and {word for pair in words for word in pair} <= {
-        *exports.process(*exports.TEXT).dataset.vocabulary
+        *exports.process(*exports.TEXT).dataset.codec.vocabulary
     }
     assert (np.diff(shares, axis=0) <= 0).all() and (shares > 0).all() and (shares.sum(0) <= 1).all()
 

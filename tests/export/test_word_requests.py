@@ -52,8 +52,8 @@ def test_sentences_give_the_outputs_of_their_ids(trained, exported):
     predict_text = saved_model.load_runtime(exported[0], "serve_text")
     sentences = ["word3 word4  unheard\tword7", "word9"]
     outputs = predict_text(text=np.array(sentences, object))
-    if process.dataset.kind == "sequences":
-        ids = encode_sentences(list(map(split_words, sentences)), process.dataset.vocabulary, 12)
+    if process.dataset.codec.KIND == "sequences":
+        ids = encode_sentences(list(map(split_words, sentences)), process.dataset.codec.vocabulary, 12)
         assert list(ids[0, :5]) == [3, 4, 1, 7, 0]
         np.testing.assert_allclose(outputs["logits"], logits_of(trained, ids), atol=1e-5)
         empty = predict_text(text=np.array(["", "word9", " \n"], object))
@@ -65,7 +65,7 @@ def test_sentences_give_the_outputs_of_their_ids(trained, exported):
         best = np.argsort(-probabilities)[:5]
         np.testing.assert_allclose(outputs["next_probabilities"][row], probabilities[best], rtol=1e-4)
         assert [word.decode() for word in outputs["next_words"][row]] == [
-            process.dataset.vocabulary[one] for one in best
+            process.dataset.codec.vocabulary[one] for one in best
         ]
     empty = predict_text(text=np.array(["", "word9"], object))
     assert list(empty["lengths"]) == [0, 1] and np.isnan(empty["next_probabilities"][0]).all()
@@ -78,7 +78,7 @@ def test_files_are_measured_on_the_whole_test_set(trained, exported, eager):
     for name, value in exported[1]["measured"].items():
         assert name == "on" or value == pytest.approx(float(metrics[f"global_{name}"]), rel=1e-4)
     about = json.loads((exported[0] / "export.json").read_text())
-    assert about["input"]["kind"] == ("sequences" if process.dataset.kind == "sequences" else "next_word")
+    assert about["input"]["kind"] == ("sequences" if process.dataset.codec.KIND == "sequences" else "next_word")
     card = (exported[0] / "MODEL_CARD.md").read_text()
     assert "`serve_text`: text string [any]" in card and "Token ids are 0..49" in card
 
@@ -94,7 +94,7 @@ def test_predict_accepts_a_sentence(trained):
     process, state = trained
     prediction, blank = predicted.of_process(process, process.network(state), ["word3 word4", " "], top=9)
     shares = list(prediction.fields.values())[1::2]
-    assert len(shares) == (min(9, process.dataset.classes) if process.dataset.kind == "sequences" else 5)
+    assert len(shares) == (min(9, process.dataset.classes) if process.dataset.codec.KIND == "sequences" else 5)
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1 + 1e-6
     assert blank.error.endswith("must contain a word")
 
@@ -170,7 +170,7 @@ def test_characters_of_a_request_are_limited(tmp_path, monkeypatch):
 @pytest.mark.parametrize("tokenizer", [pytest.param("characters", marks=pytest.mark.long), "subwords"])
 def test_prediction_for_a_text_is_that_of_its_tokens(tokenizer):
     process = hetero_tf.learning_process(load("tiny/pydoc", [f"data.tokenizer={tokenizer}", "model.settings.blocks=1"]))
-    state, vocabulary = process.initialize(), process.dataset.vocabulary
+    state, vocabulary = process.initialize(), process.dataset.codec.vocabulary
     model = process.network(state)
     (prediction,) = predicted.of_process(process, model, ["in <mask>"], top=5)
     tokens = build_tokenizer(tokenizer, vocabulary)(["in"]) + ["▁"] * (tokenizer == "characters")

@@ -11,6 +11,7 @@ import recorded_rounds as common
 from recorded_file import File, Gaps
 
 from hetero_tf.base import registry
+from hetero_tf.data.codecs import picture
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.planning.asynchronous import ClientStart, EventQueue
 
@@ -88,7 +89,7 @@ class Replay:
         hidden = "w1" in meta["parameters"]
         classes = len(arrays["init/b2" if hidden else "init/b"])
         layers, self.paths = LAYERS[hidden]
-        dataset = Dataset(Split(x, y), Split(x[:1], y[:1]), classes, "recorded")
+        dataset = Dataset(Split(x, y), Split(x[:1], y[:1]), (picture.field(x),), classes, "recorded")
         self.process = common.build_process(self._recipe(layers), dataset, self.sizes)
         self.policy = registry.find("policies", self.policy_name).policy(**self.policy_options)
         self.trainer = common.Trainer(self.process)

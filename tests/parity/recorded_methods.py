@@ -12,6 +12,7 @@ from recorded_rounds import Entry, Replay, Run, build_process, mean_loss, named_
 
 from hetero_tf.base import registry
 from hetero_tf.base.replicas import Replicas
+from hetero_tf.data.codecs import Field, running_text
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.inputs import masked_text
 from hetero_tf.evaluation import predictor
@@ -181,9 +182,9 @@ class HeteroFL(Replay):
             return super().dataset()
         longest = max(map(len, self.rows))
         padded = np.stack([np.pad(row, (0, longest - len(row))) for row in self.rows])
-        return Dataset(
-            Split(padded, None), Split(self.file.input("eval/tokens"), None), self.meta["num_tokens"], self.file.name
-        )
+        tokens, test = self.meta["num_tokens"], Split(self.file.input("eval/tokens"), None)
+        fields = (Field("text", running_text.Codec(longest, count=tokens)),)
+        return Dataset(Split(padded, None), test, fields, tokens, self.file.name)
 
     def build(self, text):
         return build_process(text, self.dataset(), self.sizes(), self.meta["label_split"])

@@ -13,6 +13,7 @@ import tensorflow as tf
 from recorded_file import File, Gaps, variable_paths
 
 from hetero_tf import recipe
+from hetero_tf.data.codecs import picture
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.data.partitions.shares import ClientExamples
@@ -304,7 +305,7 @@ class Replay:
         test = Split(train.x[:1], train.y[:1])
         if "eval/img" in self.file:
             test = Split(self.file.input("eval/img"), self.file.input("eval/label"))
-        return Dataset(train, test, classes=self.classes, source=self.file.name)
+        return Dataset(train, test, (picture.field(train.x),), self.classes, self.file.name)
 
     def build(self, text):
         """Build the process of a recipe."""

@@ -6,15 +6,15 @@ import numpy as np
 
 import hetero_tf
 from hetero_tf import recipe
-from hetero_tf.data.columns import Column
+from hetero_tf.data.codecs import Field, category, number
 from hetero_tf.data.dataset import Dataset, Split
 
 NAMES = ("cow", "ox", "pig")
-COLUMNS = (
-    Column("size (cm)"),
-    Column("weight"),
-    Column("colour", ("blue", "red")),
-    Column("coat", ("no", "yes"), False),
+FIELDS = (
+    Field("size (cm)", number.Codec()),
+    Field("weight", number.Codec()),
+    Field("colour", category.Codec(("blue", "red"))),
+    Field("coat", category.Codec(("no", "yes"), False)),
 )
 RECIPE = """
 name: tiny_table
@@ -50,7 +50,7 @@ def dataset(train=60, test=21):
         ]
         return Split(np.stack(x, 1).astype(np.float32), y, np.arange(count, dtype=np.int32) % 4)
 
-    return Dataset(split(train), split(test), 3, "a table", class_names=NAMES, columns=COLUMNS)
+    return Dataset(split(train), split(test), FIELDS, 3, "a table", class_names=NAMES)
 
 
 @functools.cache

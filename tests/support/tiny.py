@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf import recipe
+from hetero_tf.data.codecs import Field, picture, running_text
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.partitions.partition import Partition, label_mask
 from hetero_tf.data.partitions.shares import ClientExamples
@@ -94,12 +95,13 @@ def images(sizes=(7, 5, 9, 4), test=11, kind=np.uint8, labels=((0, 1, 5), (1, 2)
         return Split(x if kind == np.uint8 else x / kind(255), y)
 
     tested = np.arange(test) % len(sizes)
-    dataset = Dataset(split(owners), split(tested), CLASSES, "noise")
-    train, test = (
+    train = split(owners)
+    dataset = Dataset(train, split(tested), (picture.field(train.x),), CLASSES, "noise")
+    shares, tests = (
         ClientExamples.from_lists(np.flatnonzero(which == client).astype(np.int32) for client in range(len(sizes)))
         for which in (owners, tested)
     )
-    return dataset, Partition(train, test, label_mask(dataset.train.y, train, CLASSES))
+    return dataset, Partition(shares, tests, label_mask(dataset.train.y, shares, CLASSES))
 
 
 def text(rows=(1, 3, 2, 1), length=10):
@@ -110,7 +112,8 @@ def text(rows=(1, 3, 2, 1), length=10):
         np.int32
     )
     shares = ClientExamples.from_sizes(np.arange(len(x), dtype=np.int32), rows)
-    dataset = Dataset(Split(x), Split(rng.integers(0, WORDS, (3, length)).astype(np.int32)), WORDS, "noise")
+    test = Split(rng.integers(0, WORDS, (3, length)).astype(np.int32))
+    dataset = Dataset(Split(x), test, (Field("text", running_text.Codec(length, count=WORDS)),), WORDS, "noise")
     return dataset, Partition(shares, ClientExamples.empty(len(rows)), label_mask(x, shares, WORDS))
 
 

@@ -127,14 +127,14 @@ def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) ->
 
 def _print(predictions, form, notes, quiet):
     """Print a line for each prediction, and report the items that cannot be read."""
-    from hetero_tf.export.prediction_fields import format_fields
+    from hetero_tf.data.targets import find
 
     for prediction in predictions:
         if prediction.error:
             notes.say(f"{prediction.item.source}: {prediction.error}")
         elif not quiet:
             # A full disk or a closed pipe ends the command.
-            text = f"{prediction.item.source}: {format_fields(form, prediction.fields)}"
+            text = f"{prediction.item.source}: {find(form.targets).format(prediction.fields)}"
             print(escape_line(text), flush=True)
 
 

@@ -7,25 +7,35 @@ values].
 
 Modules:
 
-    category  One of the texts of a column, stored as its index or one feature for each category
-    date      A day of the calendar, stored as features such as the month and the weekday
-    number    A number of a column, stored as a feature
-    picture   Pictures, stored as pixels
-    raw       Numbers without a codec of their own, such as an array of a model with several inputs
-    series    Numbers over time
-    sound     Sound clips, stored as samples of one channel
-    words     Texts, stored as ids of their tokens
+    category      One of the texts of a column, stored as its index or one feature for each category
+    date          A day of the calendar, stored as features such as the month and the weekday
+    number        A number of a column, stored as a feature
+    picture       Pictures, stored as pixels
+    raw           Numbers without a codec of their own, such as an array of a model with several inputs
+    running_text  Rows of running text, stored as ids of their tokens
+    series        Numbers over time
+    sound         Sound clips, stored as samples of one channel
+    words         Sentences, stored as ids of their tokens
 """
 
 import dataclasses
 import importlib
+import itertools
 import pkgutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
+
+from hetero_tf.base.constraints import Range
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.typed_json import from_json
+from hetero_tf.data.columns import Scale
+from hetero_tf.data.inspection import TableSummary
+
+Positive = Annotated[int, Range(low=1)]
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -73,24 +83,79 @@ class BaseCodec:
     """Defaults of a codec.
 
     Attributes:
+        KIND: Name of the data in recipes, which inputs list, see `data.inputs`.
         NOUN: Plural noun for examples in messages and limits.
+        EXAMPLE: Noun for one example.
+        STORED: Stored examples, for messages.
+        DTYPES: Types of stored examples.
+        IS_PACKED: Whether the values of several fields are side by side, float32 [n, values].
         PORTABLE: Signature without texts and files, which other formats convert.
         ITEMS: Signature for values as users have them.
         PREDICT: Signature for values that `predict` has read.
         ITEM_NEEDS: Property of the data that `ITEMS` requires.
         UNNAMED: Signatures without names of classes in their outputs.
+        HAS_ONE_SCALE: Whether one 8-bit scale suits all values of an example.
+        LOCAL: Attributes that a run folder stores, but not an export.
+        PIPELINES: Pipeline of the Hub by the task, or by the kind of the input in `export.json`.
+        STEPS: Optimizer, learning rate and rounds that suit the data.
+        TEXT: Name of `texts` in messages.
+        texts: Texts that files store, such as categories.
+        shape: Shape of a stored value.
     """
 
+    KIND: ClassVar[str]
     NOUN: ClassVar[str] = "rows"
+    EXAMPLE: ClassVar[str] = "row"
+    STORED: ClassVar[str] = ""
+    DTYPES: ClassVar[tuple[type, ...]] = (np.float32,)
+    IS_PACKED: ClassVar[bool] = False
     PORTABLE: ClassVar[str] = "serve_numbers"
     ITEMS: ClassVar[str] = "serving_default"
     PREDICT: ClassVar[str] = "serving_default"
     ITEM_NEEDS: ClassVar[str] = ""
     UNNAMED: ClassVar[tuple[str, ...]] = ("serve_numbers",)
+    HAS_ONE_SCALE: ClassVar[bool] = False
+    LOCAL: ClassVar[tuple[str, ...]] = ()
+    PIPELINES: ClassVar[Mapping[str, str]] = {}
+    STEPS: ClassVar[tuple[str, float, int]] = ("adam", 0.002, 30)
+    TEXT: ClassVar[str] = "name and category of a column"
+    texts: tuple[str, ...] = ()
+    shape: Any
 
-    def options(self) -> dict[str, Any]:
-        """Return the attributes that an export stores."""
-        return dataclasses.asdict(self)  # type: ignore[call-overload]
+    @property
+    def size(self) -> int:
+        """Number of values of a stored value."""
+        return int(np.prod(self.shape))
+
+    @property
+    def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        """Number to subtract from each stored value of the last axis, and its divisor; None before `fit`."""
+        return ((), ())
+
+    def features(self, name: str) -> tuple[str, ...]:
+        """Return the names of the stored values of the last axis; empty if they are unknown."""
+        return ()
+
+    def fit(self, stored: np.ndarray) -> Self:
+        """Return the codec with the statistics of training examples [n, ...]."""
+        return self
+
+    def check(self, location: str, stored: np.ndarray) -> None:
+        """Raise `InputError` for stored values [n, ...] of the right type that are invalid."""
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """Draw random stored values [count, ...]."""
+        raise NotImplementedError
+
+    def describe(self, fields: Sequence["Field"], x: Any, summary: Any) -> list[str]:
+        """Return lines about the training examples.
+
+        Args:
+            fields: The fields of the data set, of which this codec is the first.
+            x: The stored examples.
+            summary: Summary of the files as read, see `inspection`; None if there is none.
+        """
+        raise NotImplementedError
 
     def forms(self, name: str, assets: Assets) -> dict[str, Form]:
         """Return the form of the field in each signature."""
@@ -103,7 +168,7 @@ class BaseCodec:
     @property
     def blank(self) -> np.ndarray:
         """A valid stored value that replaces an invalid one, whose prediction is then discarded."""
-        raise NotImplementedError
+        return np.zeros(self.shape, np.float32)
 
     @property
     def limits(self) -> dict[str, int]:
@@ -122,6 +187,10 @@ class BaseCodec:
         """
         raise NotImplementedError
 
+    def size_of(self, content: bytes) -> tuple[int, int] | None:
+        """Return the width and the height of a file, upright; None if it is no picture."""
+        return None
+
     def example(self) -> Any:
         """Return a valid value in the form of the signature `ITEMS`, which contains no data of clients."""
         raise NotImplementedError
@@ -129,6 +198,73 @@ class BaseCodec:
     def call(self, name: str) -> str:
         """Return Python that makes a batch of one value in the form of the signature `ITEMS`."""
         return f"{name}=tf.constant([{self.example()!r}])"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnCodec(BaseCodec):
+    """A column of a table, stored as one or more features.
+
+    Attributes:
+        scale: Scaling of the features.
+        mean: Number to subtract from each feature: the mean, the minimum for "minmax", and 0 for "none".
+        std: Divisor of each feature: the standard deviation, the range, or 1.
+    """
+
+    scale: Scale = "standard"
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    KIND, STORED = "table", "table rows float32 [n, features]"
+    IS_PACKED = True
+    LOCAL: ClassVar[tuple[str, ...]] = ("scale", "mean", "std")
+    PIPELINES = {
+        "classification": "tabular-classification",
+        "binary": "tabular-classification",
+        "regression": "tabular-regression",
+    }
+
+    def __post_init__(self):
+        if {len(self.mean), len(self.std)} not in ({0}, {self.size}) or not all(self.std):
+            raise ValueError(
+                f"the statistics of a column must fit its {self.size} features. Received: {self.mean!r:.80}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return (len(self.features("")),)
+
+    @property
+    def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        return (self.mean, self.std) if self.mean else None
+
+    def fit_scaled(self, stored: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Self:
+        """Return the codec with the statistics of training examples, of which the mean and the deviation are known."""
+        low, high = stored.min(0).astype(np.float64), stored.max(0).astype(np.float64)
+        scaled = {
+            "standard": (mean, std),
+            "minmax": (low, np.where(high == low, 1.0, high - low)),
+            "none": (np.zeros_like(low), np.ones_like(low)),
+        }
+        offset, divisor = scaled[self.scale]
+        return dataclasses.replace(self, mean=tuple(offset.tolist()), std=tuple(divisor.tolist()))
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        noise = rng.standard_normal((count, self.size))
+        return self.repair(np.array(self.mean or 0.0) + np.array(self.std or 1.0) * noise).astype(np.float32)
+
+    def describe(self, fields: Sequence["Field"], x: Any, summary: Any) -> list[str]:
+        return (summary or _inspect_features(fields, x)).lines()
+
+    def repair(self, stored: np.ndarray) -> np.ndarray:
+        """Return arbitrary numbers [n, features] as valid stored values."""
+        raise NotImplementedError
+
+
+def _inspect_features(fields, x):
+    """Summarize the features of a table whose files were not inspected."""
+    is_plain = len(fields) == x.shape[1]
+    names = [fields[index].name if is_plain else f"feature {index}" for index in range(x.shape[1])]
+    return TableSummary.of_features(names, x)
 
 
 @dataclass(frozen=True)
@@ -143,10 +279,15 @@ class Field:
     name: str
     codec: Any
 
-    def describe(self) -> dict[str, Any]:
-        """Return the field as plain values, ready for JSON."""
+    def describe(self, is_exported: bool = True) -> dict[str, Any]:
+        """Return the field as plain values, ready for JSON; an export has no attributes in `LOCAL`."""
+        local = self.codec.LOCAL if is_exported else ()
+        options = dataclasses.asdict(self.codec).items()
         kind = type(self.codec).__module__.rpartition(".")[2]
-        return {"name": self.name, "codec": kind, **_to_lists(self.codec.options())}
+        plain = {
+            name: list(value) if isinstance(value, tuple) else value for name, value in options if name not in local
+        }
+        return {"name": self.name, "codec": kind, **plain}
 
 
 def names() -> tuple[str, ...]:
@@ -154,34 +295,65 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
-def build_fields(descriptions: Iterable[Mapping[str, Any]]) -> tuple[Field, ...]:
+def build_fields(descriptions: Iterable[Any], source: object = "fields", advice: str = "") -> tuple[Field, ...]:
     """Return fields from the result of `Field.describe`.
 
+    Args:
+        descriptions: The descriptions.
+        source, advice: See `typed_json.from_json`.
+
     Raises:
-        KeyError, TypeError, ValueError: A description was not written by `Field.describe`.
-        InputError: A value of a codec is invalid.
+        InputError: A description was not written by `Field.describe`.
     """
     fields = []
-    for description in descriptions:
-        options = {
-            name: _to_tuples(value) for name, value in description.items() if name not in ("name", "codec", "input")
-        }
-        if not isinstance(description["name"], str) or description["codec"] not in names():
-            raise ValueError(f"field {description['name']!r:.80} has an unknown codec")
-        codec = importlib.import_module(f"{__name__}.{description['codec']}").Codec(**options)
-        fields.append(Field(description["name"], codec))
+    for index, value in enumerate(descriptions):
+        name, codec = (value.get(key) if isinstance(value, Mapping) else None for key in ("name", "codec"))
+        if not isinstance(name, str) or codec not in names():
+            raise InputError(f"{source}: fields[{index}] has an unknown name or codec{advice}")
+        kind = importlib.import_module(f"{__name__}.{codec}").Codec
+        fields.append(Field(name, from_json(kind, value, f"{source}: field {name!r:.80}", advice)))
     return tuple(fields)
 
 
-def _to_lists(value):
-    """Return JSON's form of nested tuples."""
-    if isinstance(value, dict):
-        return {name: _to_lists(each) for name, each in value.items()}
-    return [_to_lists(each) for each in value] if isinstance(value, list | tuple) else value
+def stored_shape(fields: Sequence[Field]) -> tuple[int, ...]:
+    """Return the shape of a stored example."""
+    codec = fields[0].codec
+    return (sum(field.codec.size for field in fields),) if codec.IS_PACKED else tuple(codec.shape)
 
 
-def _to_tuples(value):
-    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value
+def split_stored(fields: Sequence[Field], x: np.ndarray) -> list[np.ndarray]:
+    """Return the stored values [n, ...] of each field."""
+    if not fields[0].codec.IS_PACKED:
+        return [x]
+    ends = itertools.accumulate(field.codec.size for field in fields)
+    return np.split(x, list(ends)[:-1], 1)
+
+
+def is_column(field: Field) -> bool:
+    """Return True for a column of a table."""
+    return isinstance(field.codec, ColumnCodec)
+
+
+def fit(fields: Sequence[Field], x: Any) -> tuple[Field, ...]:
+    """Return the fields with the statistics of training examples."""
+    if all(field.codec.statistics is not None for field in fields):
+        return tuple(fields)
+    parts = split_stored(fields, x)
+    if not is_column(fields[0]):
+        return tuple(Field(field.name, field.codec.fit(part)) for field, part in zip(fields, parts, strict=True))
+    # NumPy rounds the sums of a single column differently.
+    means, stds = (split_stored(fields, values[None]) for values in mean_and_std(x))
+    codecs = (
+        field.codec.fit_scaled(part, mean[0], std[0]) for field, part, mean, std in zip(fields, parts, means, stds)
+    )
+    return tuple(Field(field.name, codec) for field, codec in zip(fields, codecs, strict=True))
+
+
+def mean_and_std(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and the standard deviation of each column [n, values]; a constant one has its value and 1."""
+    mean, std = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
+    constant = (x == x[0]).all(0)
+    return np.where(constant, x[0], mean), np.where(constant | (std == 0), 1.0, std)
 
 
 def decode_files(data: "tf.Tensor", decode: Callable, shape: Sequence[int]) -> "tf.Tensor":

@@ -7,14 +7,14 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError, find_nearest
 from hetero_tf.base.escaping import escape_markdown, quote_markdown
-from hetero_tf.data.codecs import Assets, BaseCodec, Form, lookup_table
+from hetero_tf.data.codecs import Assets, ColumnCodec, Form, lookup_table
 from hetero_tf.data.columns import MISSING, Notation, is_listed, is_missing, normalize, to_plain_number
 
 MAX_LISTED = 50
 
 
 @dataclass(frozen=True)
-class Codec(BaseCodec):
+class Codec(ColumnCodec):
     """Categories; other texts are invalid.
 
     Attributes:
@@ -32,8 +32,9 @@ class Codec(BaseCodec):
     missing_values: tuple[str, ...] = ()
 
     def __post_init__(self):
+        super().__post_init__()
         if not self.categories or self.fill not in (None, *self.categories):
-            raise InputError(f"`fill` must be one of the categories. Received: fill={self.fill!r:.80}")
+            raise ValueError(f"`fill` must be one of the categories. Received: fill={self.fill!r:.80}")
 
     def forms(self, name: str, assets: Assets) -> dict[str, Form]:
         """Return the form: a text; an empty one or NA is missing."""
@@ -60,17 +61,16 @@ class Codec(BaseCodec):
         return {name: np.array([text.encode() for text in self.categories], object)[indices]}
 
     @property
-    def blank(self) -> np.ndarray:
-        return np.zeros(len(self.categories) if self.one_hot else 1, np.float32)
+    def texts(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.categories
 
     def repair(self, stored: np.ndarray) -> np.ndarray:
-        """Return arbitrary numbers [n, features] as valid stored values: the category of the largest one."""
+        # The category of the largest number.
         if self.one_hot:
             return np.eye(len(self.categories))[stored.argmax(1)]
         return np.clip(np.round(stored), 0, len(self.categories) - 1)
 
     def features(self, name: str) -> tuple[str, ...]:
-        """Return the names of the stored values."""
         return tuple(f"{name}={category}" for category in self.categories) if self.one_hot else (name,)
 
     def notes(self, name: str, invalid: str) -> list[str]:

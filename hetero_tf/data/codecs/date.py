@@ -9,7 +9,7 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.escaping import quote_markdown
-from hetero_tf.data.codecs import Assets, BaseCodec, Form
+from hetero_tf.data.codecs import Assets, ColumnCodec, Form
 from hetero_tf.data.columns import is_missing
 from hetero_tf.data.dates import DATE_EXAMPLES, PARTS, DateOrder, date_features, parse_date
 
@@ -17,7 +17,7 @@ PATTERN = r"(\d{4})-(\d\d)-(\d\d)(?:[T ].*)?"
 
 
 @dataclass(frozen=True)
-class Codec(BaseCodec):
+class Codec(ColumnCodec):
     """Dates.
 
     Attributes:
@@ -31,8 +31,9 @@ class Codec(BaseCodec):
     missing_values: tuple[str, ...] = ()
 
     def __post_init__(self):
+        super().__post_init__()
         if self.order not in DATE_EXAMPLES or self.fill is not None and parse_date(self.fill, self.order) is None:
-            raise InputError(f"a date has invalid options. Received: {self!r:.80}")
+            raise ValueError(f"a date has invalid options. Received: {self!r:.80}")
 
     def forms(self, name: str, assets: Assets) -> dict[str, Form]:
         """Return the form: a date in the notation of ISO 8601, such as 2024-12-31; an empty text is missing."""
@@ -51,17 +52,12 @@ class Codec(BaseCodec):
         days = stored[:, :3].astype(int).tolist()
         return {name: np.array([b"%04d-%02d-%02d" % (year, month, day) for year, month, day in days], object)}
 
-    @property
-    def blank(self) -> np.ndarray:
-        return np.zeros(len(PARTS), np.float32)
-
     def repair(self, stored: np.ndarray) -> np.ndarray:
-        """Return arbitrary numbers [n, features] as valid stored values: the nearest days."""
+        # The nearest days.
         days = np.clip(np.round(stored[:, :3]), 1, [9999, 12, 28]).astype(int).tolist()
         return np.array([date_features(datetime.date(*day)) for day in days])
 
     def features(self, name: str) -> tuple[str, ...]:
-        """Return the names of the stored values."""
         return tuple(f"{name}.{part}" for part in PARTS)
 
     def notes(self, name: str, invalid: str) -> list[str]:

@@ -7,27 +7,27 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.escaping import escape_markdown, quote_markdown
-from hetero_tf.data.codecs import Assets, BaseCodec, Form
+from hetero_tf.data.codecs import Assets, ColumnCodec, Form
 from hetero_tf.data.columns import Notation, is_listed, is_missing, normalize, parse_number, to_float, to_plain_number
 
 
 @dataclass(frozen=True)
-class Codec(BaseCodec):
+class Codec(ColumnCodec):
     """Numbers, of which missing ones are invalid or have a value that replaces them.
 
     Attributes:
         fill: Number that replaces a missing one; None if it is invalid.
         marks_missing: Whether a further feature is 1 for a missing number, else 0.
         notation: Notation of numbers in files, see `columns.to_plain_number`.
-        mean: Mean of the training examples.
         missing_values: Further texts that denote a missing number, see `columns.is_listed`.
     """
 
     fill: float | None = None
     marks_missing: bool = False
     notation: Notation = "plain"
-    mean: float = 0.0
     missing_values: tuple[str, ...] = ()
+
+    LOCAL = ("scale",)
 
     def forms(self, name: str, assets: Assets) -> dict[str, Form]:
         """Return the form: a number, or NaN for a missing one."""
@@ -49,16 +49,11 @@ class Codec(BaseCodec):
         numbers = stored[:, 0].astype(np.float64)
         return {name: np.where(stored[:, 1] == 1, np.nan, numbers) if self.marks_missing else numbers}
 
-    @property
-    def blank(self) -> np.ndarray:
-        return np.zeros(1 + self.marks_missing, np.float32)
-
     def repair(self, stored: np.ndarray) -> np.ndarray:
-        """Return arbitrary numbers [n, features] as valid stored values: none is missing."""
+        # No number is missing.
         return stored * [1, 0][: 1 + self.marks_missing]
 
     def features(self, name: str) -> tuple[str, ...]:
-        """Return the names of the stored values."""
         return (name, f"{name}.missing") if self.marks_missing else (name,)
 
     def notes(self, name: str, invalid: str) -> list[str]:
@@ -79,7 +74,7 @@ class Codec(BaseCodec):
         return parse_number(text if self.notation == "plain" else to_plain_number(text, self.notation), name)
 
     def example(self) -> Any:
-        return float(f"{self.mean:.3g}")
+        return float(f"{self.mean[0] if self.mean else 0.0:.3g}")
 
     def call(self, name: str) -> str:
         return f"{name}=tf.constant([{self.example()}], tf.float64)"

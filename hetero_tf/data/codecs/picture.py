@@ -1,15 +1,25 @@
 """Pictures, stored as pixels."""
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from hetero_tf.data.codecs import Assets, BaseCodec, Form, decode_files
-from hetero_tf.data.folder import PICTURES
-from hetero_tf.data.picture_files import decode_picture
+from hetero_tf.base.errors import InputError
+from hetero_tf.data.codecs import Assets, BaseCodec, Field, Form, Positive, decode_files
+from hetero_tf.data.data_files import FileKind
+from hetero_tf.data.inspection import LINE, PictureSummary, shorten
+from hetero_tf.data.picture_files import ENDINGS, FORMATS, decode_picture, picture_header
 
+PICTURES = FileKind(
+    "folder",
+    "pictures",
+    FORMATS,
+    ENDINGS,
+    (".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".jxl", ".ico"),
+)
 # Shortest side of an example in pixels, so that it is recognizable on a screen.
 MIN_SIDE = 64
 
@@ -20,14 +30,44 @@ class Codec(BaseCodec):
 
     Attributes:
         shape: Height, width and channels.
+        dtype: "uint8" for pixels in 0..255, or a type of unscaled floats.
+        low, high: Smallest and largest pixel.
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[Positive, Positive, Positive]
+    dtype: Literal["uint8", "float32", "float64"] = "uint8"
+    low: float = 0.0
+    high: float = 255.0
 
+    KIND, EXAMPLE, STORED = "images", "image", "images uint8 or float [n, height, width, channels]"
+    DTYPES = (np.uint8, np.float32, np.float64)
+    HAS_ONE_SCALE, STEPS = True, ("sgd", 0.05, 40)
+    LOCAL = ("dtype", "low", "high")
+    PIPELINES = {
+        "segmentation": "image-segmentation",
+        "classification": "image-classification",
+        "binary": "image-classification",
+    }
     NOUN, PORTABLE, ITEMS = "images", "serving_default", "serve_bytes"
     PREDICT, UNNAMED = "serving_default", ("serving_default", "serve_uint8")
     ITEM_NEEDS = "pictures of 1 or 3 channels"
     FILES = PICTURES
+
+    def check(self, location: str, stored: np.ndarray) -> None:
+        check_channels_last(location, stored.shape)
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        shape = (count, *self.shape)
+        if self.dtype == "uint8":
+            return rng.integers(0, 256, shape).astype(np.uint8)
+        x = np.clip(self.low + (self.high - self.low) * rng.random(shape), self.low, self.high)
+        return x.astype(self.dtype)
+
+    def describe(self, fields: Sequence[Field], x: Any, summary: PictureSummary | None) -> list[str]:
+        height, width, channels = self.shape
+        color = {1: "grey", 3: "color"}.get(channels, f"{channels} channels")
+        files = f", {self.dtype}" if summary is None else f"; {summary.text}"
+        return [shorten(f"pictures: {height} x {width} pixels, {color}{files}", LINE)]
 
     def forms(self, name: str, assets: Assets) -> dict[str, Form]:
         """Return the forms: pixels in 0..1, pixels in 0..255, and files of any size."""
@@ -50,10 +90,6 @@ class Codec(BaseCodec):
 
     def send(self, name: str, stored: np.ndarray) -> dict[str, np.ndarray]:
         return {"image": stored.astype(np.float32) / (255 if stored.dtype == np.uint8 else 1)}
-
-    @property
-    def blank(self) -> np.ndarray:
-        return np.zeros(self.shape, np.float32)
 
     @property
     def limits(self) -> dict[str, int]:
@@ -83,6 +119,10 @@ class Codec(BaseCodec):
         """Return the pixels of a file in 0..1; `InputError` states the reason if it is not a picture."""
         return decode_picture(content, self.shape)
 
+    def size_of(self, content: bytes) -> tuple[int, int] | None:
+        header = picture_header(content)
+        return header and header[:2]
+
     def example(self) -> Any:
         """Return a PNG file of a light ring."""
         import tensorflow as tf
@@ -101,3 +141,23 @@ class Codec(BaseCodec):
         if self.shape[-1] in (1, 3):
             return 'image_bytes=tf.constant([open("picture.png", "rb").read()])'
         return f"image=tf.zeros({[1, *self.shape]})"
+
+
+def field(x: Any) -> Field:
+    """Return the field of stored images, an array or `DiskArray` [n, height, width, channels]."""
+    low, high = (float(x.min()), float(x.max())) if x.dtype != np.uint8 and x.size else (0.0, 255.0)
+    return Field("image", Codec(tuple(x.shape[1:]), x.dtype.name, low, high))  # type: ignore[arg-type]
+
+
+def check_channels_last(location: str, shape: tuple[int, ...]) -> None:
+    """Raise `InputError` for images [n, channels, height, width], the layout of PyTorch.
+
+    The check fires if the last axis exceeds 4 and the second one does not, or if the second axis is shorter than two
+    equal last axes above 4.
+    """
+    _, first, second, last = shape
+    if last > 4 and (first <= 4 or first < second == last):
+        raise InputError(
+            f"{location}: expected images [n, height, width, channels], but the second axis seems to be the channels; "
+            f"convert them with np.moveaxis(x, 1, -1). Received: {tuple(shape)}"
+        )

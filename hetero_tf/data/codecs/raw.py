@@ -1,12 +1,14 @@
 """Numbers without a codec of their own, such as an array of a model with several inputs."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from hetero_tf.base.escaping import quote_markdown
-from hetero_tf.data.codecs import Assets, BaseCodec, Form, typical
+from hetero_tf.data.codecs import Assets, BaseCodec, Field, Form, Positive, mean_and_std
+from hetero_tf.data.inspection import LINE, shorten
 
 
 @dataclass(frozen=True)
@@ -17,17 +19,48 @@ class Codec(BaseCodec):
         shape: Shape of one value.
         dtype: "uint8" for pixels, "int32" for other whole numbers, such as ids of words, or "float32".
         low, high: Smallest and largest valid whole number.
-        mean, std: Mean and standard deviation of each number, or one for all.
+        mean: Number to subtract from each value of the last axis: the mean of floats, else 0.
+        std: Divisor of each value of the last axis: the standard deviation of floats, 255 for pixels, else 1.
     """
 
-    shape: tuple[int, ...]
-    dtype: str = "float32"
+    shape: tuple[Positive, ...]
+    dtype: Literal["uint8", "int32", "float32"] = "float32"
     low: float = 0.0
     high: float = 0.0
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (0.0,)
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
-    ITEM_NEEDS = "one array"
+    KIND, EXAMPLE, STORED = "arrays", "example", "packed arrays float32 [n, values]"
+    IS_PACKED, ITEM_NEEDS = True, "one array"
+    LOCAL = ("mean", "std")
+
+    def __post_init__(self):
+        channels = self.shape[-1] if self.shape else 1
+        if self.low > self.high or {len(self.mean), len(self.std)} not in ({0}, {channels}):
+            raise ValueError("the limits and statistics must fit the shape")
+
+    @property
+    def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        times = self.size // max(len(self.mean), 1)
+        return (self.mean * times, self.std * times) if self.mean else None
+
+    def fit(self, stored: np.ndarray) -> Self:
+        channels = self.shape[-1] if self.shape else 1
+        mean, std = np.zeros(channels), np.full(channels, 255.0 if self.dtype == "uint8" else 1.0)
+        if self.dtype == "float32":
+            mean, std = mean_and_std(np.ascontiguousarray(stored).reshape(-1, channels))
+        return replace(self, mean=tuple(mean.tolist()), std=tuple(std.tolist()))
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        values = rng.uniform(self.low, self.high, (count, self.size))
+        return (values if self.dtype == "float32" else np.round(values)).astype(np.float32)
+
+    def describe(self, fields: Sequence[Field], x: Any, summary: Any) -> list[str]:
+        arrays = [f"input: {field.name}, {field.codec.dtype} {list(field.codec.shape)}" for field in fields]
+        return [
+            f"inputs: {len(fields):,} arrays of {len(x):,} training examples",
+            *(shorten(line, LINE) for line in arrays),
+        ]
 
     def forms(self, name: str, assets: Assets) -> dict[str, Form]:
         """Return the form: the numbers as the data set has them."""
@@ -56,9 +89,7 @@ class Codec(BaseCodec):
         ]
 
     def example(self) -> Any:
-        if self.dtype != "float32" or not self.shape or len(self.mean) not in (1, self.shape[-1]):
-            return np.full(self.shape, self.low, self.dtype).tolist()
-        return typical(self.mean, self.std, self.shape)
+        return np.full(self.shape, self.low if self.dtype == "int32" else 0, self.dtype).tolist()
 
     def call(self, name: str) -> str:
         return f'{name}=tf.zeros({[1, *self.shape]}, "{self.dtype}")'

@@ -1,12 +1,14 @@
 """Numbers over time."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
 from hetero_tf.base.escaping import quote_markdown
-from hetero_tf.data.codecs import Assets, BaseCodec, Form, typical
+from hetero_tf.data.codecs import Assets, BaseCodec, Field, Form, Positive, mean_and_std, typical
+from hetero_tf.data.inspection import LINE, TableSummary, shorten
 
 
 @dataclass(frozen=True)
@@ -16,18 +18,55 @@ class Codec(BaseCodec):
     Attributes:
         shape: Positions and channels.
         channels: Names of the channels; None if they are unknown.
-        base_channels: Channel whose last value was subtracted from each target, see `Dataset`; None for other targets.
+        base_channels: Channel whose last value was subtracted from each target, after the last values of a
+            series were subtracted from it; None for unchanged values.
         mean: Mean of each channel.
         std: Standard deviation of each channel.
     """
 
-    shape: tuple[int, int]
+    shape: tuple[Positive, Positive]
     channels: tuple[str, ...] | None = None
     base_channels: tuple[int, ...] | None = None
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (0.0,)
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
-    NOUN = "series"
+    KIND, NOUN, EXAMPLE, STORED = "series", "series", "series", "series float32 [n, time, channels]"
+    PIPELINES = {"regression": "time-series-forecasting"}
+
+    def __post_init__(self):
+        channels = self.shape[1]
+        if {len(self.mean), len(self.std)} not in ({0}, {channels}) or len(
+            self.channels or range(channels)
+        ) != channels:
+            raise ValueError(f"the names and statistics must be those of {channels} channels")
+        if any(channel not in range(channels) for channel in self.base_channels or ()):
+            raise ValueError(f"base_channels must be below {channels}")
+
+    @property
+    def texts(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.channels or ()
+
+    @property
+    def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        return (self.mean, self.std) if self.mean else None
+
+    def features(self, name: str) -> tuple[str, ...]:
+        return self.channels or ()
+
+    def fit(self, stored: np.ndarray) -> Self:
+        mean, std = mean_and_std(stored.reshape(-1, stored.shape[-1]))
+        return replace(self, mean=tuple(mean.tolist()), std=tuple(std.tolist()))
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        noise = rng.standard_normal((count, *self.shape))
+        x = np.array(self.mean or 0.0) + np.array(self.std or 1.0) * noise
+        return self.subtract_base(x).astype(np.float32)
+
+    def describe(self, fields: Sequence[Field], x: Any, summary: TableSummary | None) -> list[str]:
+        time, channels = self.shape
+        relative = "" if self.base_channels is None else ", relative to the last one"
+        line = f"series: {len(x):,} training windows of {time:,} positions{relative}, channels: {channels:,}"
+        return [shorten(line, LINE), *(summary.lines() if summary else [])]
 
     def forms(self, name: str, assets: Assets) -> dict[str, Form]:
         """Return the form: numbers in the units of the data."""
@@ -38,10 +77,6 @@ class Codec(BaseCodec):
 
     def send(self, name: str, stored: np.ndarray) -> dict[str, np.ndarray]:
         return {"series": stored}
-
-    @property
-    def blank(self) -> np.ndarray:
-        return np.zeros(self.shape, np.float32)
 
     def subtract_base(self, x: Any) -> Any:
         """Return series relative to their last position, if the targets are; NumPy arrays or tensors."""
@@ -65,7 +100,7 @@ class Codec(BaseCodec):
         return sentences
 
     def example(self) -> Any:
-        return typical(self.mean, self.std, self.shape)
+        return typical(self.mean or 0.0, self.std or 0.0, self.shape)
 
     def call(self, name: str) -> str:
         return f"series=tf.zeros({[1, *self.shape]})"

@@ -1,14 +1,20 @@
 """Sound clips, stored as samples of one channel."""
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hetero_tf.base.sound_files import FULL_SCALE, read_clip
-from hetero_tf.data.audio import SOUNDS
-from hetero_tf.data.codecs import Assets, BaseCodec, Form, decode_files
+from hetero_tf.base.sound_files import ENDINGS, FULL_SCALE, read_clip
+from hetero_tf.data.codecs import Assets, BaseCodec, Field, Form, Positive, decode_files
+from hetero_tf.data.data_files import FileKind
+from hetero_tf.data.inspection import SoundSummary
+
+SOUNDS = FileKind(
+    "audio", "WAV files", "WAV", ENDINGS, (".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".aif", ".aiff")
+)
 
 
 @dataclass(frozen=True)
@@ -20,12 +26,28 @@ class Codec(BaseCodec):
         rate: Samples per second.
     """
 
-    samples: int
-    rate: int
+    samples: Positive
+    rate: Positive
 
+    KIND, EXAMPLE, STORED = "audio", "clip", "audio int16 [n, samples]"
+    DTYPES = (np.int16,)
+    STEPS = ("adam", 0.002, 40)
+    PIPELINES = {"classification": "audio-classification"}
     NOUN, PORTABLE, ITEMS = "clips", "serving_default", "serve_bytes"
     PREDICT, UNNAMED = "serving_default", ("serving_default",)
     FILES = SOUNDS
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.samples,)
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        return rng.integers(-FULL_SCALE, FULL_SCALE, (count, self.samples)).astype(np.int16)
+
+    def describe(self, fields: Sequence[Field], x: Any, summary: SoundSummary | None) -> list[str]:
+        seconds = self.samples / self.rate
+        line = f"audio: {len(x):,} training clips of {seconds:.3g} s at {self.rate:,} Hz"
+        return [line] if summary is None else [line, summary.text]
 
     def forms(self, name: str, assets: Assets) -> dict[str, Form]:
         """Return the forms: samples in -1..1, and WAV files of any rate and number of channels."""
@@ -43,10 +65,6 @@ class Codec(BaseCodec):
 
     def send(self, name: str, stored: np.ndarray) -> dict[str, np.ndarray]:
         return {"samples": stored.astype(np.float32) / FULL_SCALE}
-
-    @property
-    def blank(self) -> np.ndarray:
-        return np.zeros(self.samples, np.float32)
 
     def notes(self, name: str, invalid: str) -> list[str]:
         seconds = self.samples / self.rate

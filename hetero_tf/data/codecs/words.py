@@ -1,12 +1,15 @@
-"""Texts, stored as ids of their tokens."""
+"""Sentences, stored as ids of their tokens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from hetero_tf.base.constraints import Tokenizer
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.codecs import Assets, BaseCodec, Form
+from hetero_tf.data.codecs import Assets, BaseCodec, Field, Form, Positive
+from hetero_tf.data.targets import check_range
 
 # Id of a token outside the vocabulary.
 UNKNOWN_ID = 1
@@ -14,23 +17,44 @@ UNKNOWN_ID = 1
 
 @dataclass(frozen=True)
 class Codec(BaseCodec):
-    """Rows of tokens, padded with 0: the lower-case sentences of `data.sentences`, or running text.
+    """Rows of tokens, padded with 0: the lower-case sentences of `data.sentences`.
 
     Attributes:
-        vocabulary: Tokens in the order of their ids; None if they are unknown.
-        tokenizer: Tokens of the vocabulary, see `words.build_tokenizer`.
         length: Tokens of a row.
+        vocabulary: Tokens in the order of their ids; None if they are unknown, such as in an export, where they are a
+            file.
+        tokenizer: Tokens of the vocabulary, see `words.build_tokenizer`.
     """
 
-    vocabulary: tuple[str, ...] | None
-    tokenizer: str
-    length: int
+    length: Positive
+    vocabulary: tuple[str, ...] | None = None
+    tokenizer: Tokenizer = "words"
 
+    KIND, EXAMPLE, STORED = "sequences", "sequence", "words int32 [n, length]"
+    DTYPES, HAS_ONE_SCALE, STEPS = (np.int32,), True, ("adam", 0.002, 20)
+    LOCAL, TEXT = ("vocabulary",), "word"
+    PIPELINES = {"classification": "text-classification"}
     ITEMS, PREDICT, ITEM_NEEDS = "serve_text", "serve_text", "a vocabulary"
 
-    def options(self) -> dict[str, Any]:
-        # The vocabulary is a file of the export.
-        return {**super().options(), "vocabulary": None}
+    @property
+    def texts(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.vocabulary or ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.length,)
+
+    def check(self, location: str, stored: np.ndarray) -> None:
+        if self.vocabulary is not None:
+            check_range(location, "word id", stored, len(self.vocabulary))
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        return rng.integers(0, len(self.texts), (count, self.length)).astype(np.int32)
+
+    def describe(self, fields: Sequence[Field], x: Any, summary: Any) -> list[str]:
+        lengths, unit = np.count_nonzero(x, 1), self.tokenizer
+        extent = f"{lengths.min()} to {lengths.max()} {unit}, {np.median(lengths):g} in the median"
+        return [f"texts: {extent}; {len(self.texts):,} {unit} in the vocabulary"]
 
     def send(self, name: str, stored: np.ndarray) -> dict[str, np.ndarray]:
         return {"token_ids": stored}
@@ -59,7 +83,7 @@ class Codec(BaseCodec):
 
     @property
     def blank(self) -> np.ndarray:
-        return np.zeros(self.length, np.int32)
+        return np.zeros(self.shape, np.int32)
 
     def notes(self, name: str, invalid: str) -> list[str]:
         from hetero_tf.data.graph_tokenizer import NOUNS

@@ -2,11 +2,11 @@
 
 Raw examples (uint8 pixels, int32 tokens, table features) are stored unchanged in memory, or on disk for images.
 Normalisation, augmentation and masking run in the graph, with stateless random numbers derived from a key. A `build`
-that declares the parameter `statistics` receives `Dataset.feature_statistics`; `rate`, `Dataset.rate`.
+that declares the parameter `statistics` receives `Dataset.feature_statistics`; `rate`, that of the codec.
 
 A module describes its input by constants, plain values that recipe checks read without importing it:
 
-- `DATA`: the supported `Dataset.kind`, such as "images"; absent: any.
+- `DATA`: the `KIND` of the supported codecs, such as "images"; absent: any.
 - `FORM`: the form of a model input: "map" [height, width, channels], "tokens" [positions, channels], "vector"
   [features], "words" [positions] of ids.
 - `TARGETS`: "label", those of the task, one for each example; or "positions", one word at each position. It determines

@@ -36,7 +36,7 @@ def build(
         bands: number of mel bands
         mean: mean of the spectrograms, subtracted from them
         std: standard deviation of the spectrograms; divides the result
-        rate: Samples per second, from `Dataset.rate`.
+        rate: Samples per second, from the codec.
 
     Raises:
         InputError: See `Spectrogram.of_seconds`.

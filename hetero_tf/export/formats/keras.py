@@ -19,7 +19,7 @@ def convert(source: ConversionSource, path: Path) -> dict:
     process = source.task.process
     model = add_preprocessing(source.task.model, process.input, process.dataset.train.x)
     with saved_model.writing(path.parent):
-        (model if process.dataset.arrays is None else named_model(model, process.dataset.arrays)).save(path)
+        named_model(model, process.dataset.fields).save(path)
     return {}
 
 

@@ -24,7 +24,7 @@ def convert(source: ConversionSource, path: Path) -> dict:
         InputError: The model is recurrent, or takes audio, arrays, or rows of a table or series, where one scale for
             all features would erase the small ones.
     """
-    if source.task.process.dataset.kind in ("arrays", "audio", "table", "series"):
+    if not source.task.codec.HAS_ONE_SCALE:
         raise InputError(
             "--format litert_int8: not available for tables, series, audio and arrays, because one 8-bit scale for all "
             "features would erase the small ones; use litert"

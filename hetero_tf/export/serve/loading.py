@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import DiskProblem, InputError, UserError, shorten_repr
-from hetero_tf.data.codecs import Field, build_fields
-from hetero_tf.data.fields import is_column
+from hetero_tf.data.codecs import Field, build_fields, is_column
 from hetero_tf.export.saved_model import blank_requests
 from hetero_tf.runs import plain_json
 from hetero_tf.runs.versions import EXPORTED, numbers
