@@ -127,6 +127,7 @@ setup(
     package_dir={"hetero_tf.recipes": "recipes"},
     package_data={
         "hetero_tf": ["py.typed"],
+        "hetero_tf.base": ["metrics.csv"],
         "hetero_tf.data": ["embedded/*", "embedded/**/*"],
         "hetero_tf.planning.fleets": ["*.yaml", "LICENCES.md"],
         "hetero_tf.reports": ["report.html"],

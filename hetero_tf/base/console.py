@@ -229,11 +229,7 @@ def format_table(rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), wid
 
 
 def format_engine(report: dict) -> str:
-    """Return one line on the execution of clients, and a line for each level that cannot be batched.
-
-    Args:
-        report: Output of `rounds.engine.report`.
-    """
+    """Return one line on the execution of clients, and a line for each level that cannot be batched."""
     levels_by_count: dict[int, list[str]] = {}
     for level, clients in report["clients_at_once"].items():
         levels_by_count.setdefault(clients, []).append(level)
@@ -271,11 +267,7 @@ REFRESH_SECONDS, PIPED_SECONDS = 0.5, 60.0
 
 
 class ProgressDisplay:
-    """Context manager that shows the current activity of a run from a background thread.
-
-    Args:
-        console: Output; its clock measures the time.
-    """
+    """Context manager that shows the current activity of a run from a background thread."""
 
     def __init__(self, console: Console):
         self._console, self._lock, self._stop_event = console, threading.Lock(), threading.Event()

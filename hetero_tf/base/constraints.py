@@ -193,14 +193,7 @@ REQUIRED = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class Option:
-    """A recipe key, an option of a plug-in or an argument of a layer.
-
-    Attributes:
-        name: Its name in a recipe.
-        constraint: Its allowed values.
-        default: Its value if a recipe omits it; `REQUIRED` if a recipe must set it.
-        doc: Its meaning.
-    """
+    """A recipe key, an option of a plug-in or an argument of a layer."""
 
     name: str
     constraint: Constraint

@@ -88,11 +88,7 @@ class TooFewDevices(UserError):
 
 
 def error_from_graph(error: Exception) -> UserError | None:
-    """Recover the `UserError` that Python code called from a graph raised; TensorFlow keeps only its text.
-
-    Args:
-        error: Any error. The result is None if its text contains no `UserError`.
-    """
+    """Recover the `UserError` that Python code called from a graph raised; TensorFlow keeps only its text."""
     classes = {cls.__name__: cls for cls in _subclasses(UserError) if not issubclass(cls, PartialResult)}
     # Compare by name: TensorFlow may not be imported yet.
     if type(error).__name__ != "UnknownError":

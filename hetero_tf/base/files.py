@@ -112,9 +112,9 @@ def open_for_update(path: Path | str, access: int, action: str) -> int:
 
 
 @contextlib.contextmanager
-def create_file(path: Path | str) -> Iterator[BinaryIO]:
+def create_file(path: Path | str, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Create a new file for writing bytes; they are synced to disk at the end of the block."""
-    with open(path, "xb") as file:
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags | SAFE_OPEN_FLAGS, mode)) as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -149,10 +149,6 @@ def lock(descriptor: int, path: Path | str, wait: bool) -> None:
 def hold_lock(path: Path | str, notify: Callable[[str], None]) -> Iterator[None]:
     """Lock a file during the block, creating it if missing; wait for the process that holds the lock.
 
-    Args:
-        path: Path of the file.
-        notify: Called once if another process holds the lock.
-
     Raises:
         InputError, DiskProblem: See `open_for_update` and `lock`.
     """
@@ -184,24 +180,16 @@ def write_private(path: Path | str, data: bytes) -> None:
     Raises:
         DiskProblem: A file or link of that name exists, or the system refused.
     """
-    with disk_errors(path, "write"):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_OPEN_FLAGS, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
+    with disk_errors(path, "write"), create_file(path, 0o600) as file:
+        file.write(data)
 
 
 @contextlib.contextmanager
-def replace_file(path: Path | str, is_one_of_many: bool = False) -> Iterator[BinaryIO]:
+def replace_file(path: Path | str) -> Iterator[BinaryIO]:
     """Open a draft for writing bytes; it replaces `path` at the end of the block.
 
     After a crash, `path` contains either the old or the new bytes, never a mixture. The file keeps its permissions, and
-    its owner as far as the system allows. Drafts of this file that killed programs left are removed.
-
-    Args:
-        path: Path of the file.
-        is_one_of_many: Do not list the folder for such drafts, which takes long if it gets many files.
+    its owner as far as the system allows.
 
     Raises:
         InputError: The path is a link, pipe, device or folder.
@@ -211,13 +199,8 @@ def replace_file(path: Path | str, is_one_of_many: bool = False) -> Iterator[Bin
     check_write_target(path)
     draft = draft_path(path)
     remove(draft)
-    if not is_one_of_many:
-        _remove_dead_drafts(path)
     try:
         with exits.before_exit(lambda: discard(draft)), disk_errors(path, "write"), create_file(draft) as file:
-            with contextlib.suppress(OSError):
-                # The lock tells programs on other machines and in other containers that this one still writes.
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(FileNotFoundError):
                 _copy_owner_and_mode(path, file.fileno())
             yield file
@@ -252,24 +235,6 @@ def check_single_link(path: Path | str) -> None:
             raise InputError(f"{path}: has a second hard link, which would keep the old content; replace it by a copy")
 
 
-def _remove_dead_drafts(path):
-    """Remove drafts of a file whose process has ended and whose lock is free."""
-    pattern = re.compile(rf"{re.escape(TEMPORARY + path.name[:DRAFT_NAME_LENGTH])}\.(?P<process>[0-9]+)")
-    with contextlib.suppress(OSError):
-        for match in filter(None, map(pattern.fullmatch, os.listdir(path.parent))):
-            if is_process_alive(int(match["process"])):
-                continue
-            with contextlib.suppress(OSError):
-                draft = path.with_name(match[0])
-                descriptor = os.open(draft, os.O_RDONLY | SAFE_OPEN_FLAGS)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    # Only files: a folder of this name has another origin.
-                    os.unlink(draft)
-                finally:
-                    os.close(descriptor)
-
-
 def is_process_alive(pid: int) -> bool:
     """Return True if a process with this id runs on this machine."""
     try:
@@ -287,9 +252,9 @@ def draft_path(path: Path) -> Path:
     return path.with_name(f"{TEMPORARY}{path.name[:DRAFT_NAME_LENGTH]}.{os.getpid()}")
 
 
-def write_atomic(path: Path | str, data: bytes | memoryview, is_one_of_many: bool = False) -> None:
+def write_atomic(path: Path | str, data: bytes | memoryview) -> None:
     """Replace the content of a file atomically; see `replace_file`."""
-    with replace_file(path, is_one_of_many) as file:
+    with replace_file(path) as file:
         file.write(data)
 
 
@@ -399,26 +364,6 @@ def decode(content: bytes, path: Path | str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Damaged(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
-
-
-def check_path_length(folder: Path) -> None:
-    """Refuse a path that is too long for the file system.
-
-    Raises:
-        InputError: It is too long.
-        DiskProblem: The system denied access.
-    """
-    with disk_errors(folder, "look at"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        try:
-            os.lstat(folder)
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                text = str(folder)
-                raise InputError(
-                    f"{text[:60] + '...' * (len(text) > 60)}: the path is too long for this system; choose a "
-                    f"shorter one. Received: {len(text)} characters, {len(folder.name)} of them in the last name"
-                ) from error
-            raise
 
 
 def remove_leftovers(folder: Path | str, pattern: re.Pattern) -> None:

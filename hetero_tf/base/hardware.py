@@ -88,12 +88,7 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 def precision_hint(precision: str, device: str) -> str | None:
-    """Return a hint if this processor trains faster in another precision, else None.
-
-    Args:
-        precision: Precision of the recipe.
-        device: Training device, "cpu" or "gpu".
-    """
+    """Return a hint if this processor trains faster in another precision, else None."""
     try:
         has_amx = "amx_bf16" in CPUINFO.read_text(errors="replace").split()
     except OSError:
@@ -155,9 +150,6 @@ def configure_threads(threads: int) -> None:
 
     This is up to three times as fast as the default. GPU memory grows on demand. The call has no effect after
     TensorFlow has run its first operation.
-
-    Args:
-        threads: Operations (clients) that run at the same time.
     """
     import tensorflow as tf
 

@@ -14,10 +14,6 @@ from hetero_tf.base.hardware import check_memory
 def read_arrays(path: Path | str, names: Iterable[str]) -> dict[str, np.ndarray]:
     """Read named arrays of a .npz file.
 
-    Args:
-        path: File to read.
-        names: Array names; other arrays of the file are not read.
-
     Returns:
         Dictionary name -> array.
 

@@ -9,11 +9,6 @@ def decode(data: tf.Tensor, rate: int, count: int) -> tf.Tensor:
     """Return the beginning of a WAV file as one channel, float32 [count] in -1..1; zeros follow its end.
 
     The graph raises an error for a file that is damaged or has not 16 bits, the only ones that TensorFlow decodes.
-
-    Args:
-        data: Scalar string.
-        rate: Samples per second of the result.
-        count: Samples of the result.
     """
     samples, source_rate = tf.audio.decode_wav(data)
     is_valid = (source_rate >= LOWEST_RATE) & (source_rate <= HIGHEST_RATE) & (tf.size(samples) > 0)

@@ -106,11 +106,6 @@ def read_clip(content: bytes, rate: int, count: int) -> np.ndarray:
 
     Channels are averaged. Only the bytes of the clip are converted.
 
-    Args:
-        content: The file.
-        rate: Samples per second of the clip.
-        count: Samples of the clip.
-
     Raises:
         InputError: See `read_header`; also for a sample that is not finite.
     """

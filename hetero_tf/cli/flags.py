@@ -13,24 +13,10 @@ from hetero_tf.base.version import __version__
 from hetero_tf.cli import commands
 from hetero_tf.cli.flag_table import FLAGS
 
-PATHS = (
-    "recipe",
-    "run_dir",
-    "data_dir",
-    "out",
-    "maps",
-    "export_dir",
-    "draw",
-    "certificates",
-    "key",
-    "litert",
-    "append",
-)
 # Flags that absl adds: one reads flags from a file, the other ignores unknown flags.
 _OF_ABSL = re.compile("--?(flagfile|undefok)(=.*)?", re.DOTALL)
 # Beyond this limit, more clients in parallel only cost memory; machines with many cores may use more.
 MOST_THREADS, MOST_THREADS_OF_A_CORE = 256, 4
-LONGEST_NAME = 255
 # Short form of --help.
 SHORT = "h"
 # Maximum number of recipe keys to suggest for an unknown flag.
@@ -113,13 +99,6 @@ def _check(command, values):
             f"--threads must be a whole number from 1 to {max_threads}, which is {MOST_THREADS_OF_A_CORE} per core and "
             f"at least {MOST_THREADS}. Received: --threads={values.threads}"
         )
-    for name in PATHS:
-        longest = max((part.encode(errors="surrogatepass") for part in (values[name].value or "").split("/")), key=len)
-        if len(longest) > LONGEST_NAME:
-            raise InputError(
-                f"--{name}: a name in a path may have at most {LONGEST_NAME} bytes. "
-                f"Received: {longest[:40].decode(errors='replace')}..., {len(longest)} bytes"
-            )
 
 
 def _simplify_message(error):

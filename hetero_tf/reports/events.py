@@ -30,10 +30,6 @@ GROUPS = {
 def write_events(runs: Sequence[Run], folder: Path) -> list[Path]:
     """Write one event file for each run, FOLDER/RUN/..., atomically; earlier files are replaced.
 
-    Args:
-        runs: Output of `runs.gather`.
-        folder: Created if missing; its parent must exist.
-
     Returns:
         The folders of the runs.
 

@@ -36,10 +36,6 @@ class NotComputable(Exception):
 def time_runs(runs: Sequence[Run], fleet: str) -> tuple[list[Run], list[str]]:
     """Return the runs with the times and energy of a fleet, and messages about runs that are left out.
 
-    Args:
-        runs: The runs.
-        fleet: Name of a shipped fleet or path of a YAML file.
-
     Raises:
         InputError: The fleet is invalid or does not fit a recipe, or no run can be timed.
     """

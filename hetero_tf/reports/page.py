@@ -1,4 +1,4 @@
-"""Builds one self-contained HTML page about runs, with embedded figures and no external requests."""
+"""Builds one self-contained HTML page about runs: its sections, and figures without external requests."""
 
 import base64
 import hashlib
@@ -6,22 +6,255 @@ import math
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from hetero_tf.base import files
-from hetero_tf.base.errors import InputError, require_modules
+import numpy as np
+
+from hetero_tf.base import files, metrics
+from hetero_tf.base.errors import InputError, UserError, require_modules
 from hetero_tf.base.escaping import escape_line
+from hetero_tf.base.typed_json import Natural
+from hetero_tf.base.units import MB, MIB
 from hetero_tf.base.version import __version__
-from hetero_tf.reports import style
-from hetero_tf.reports.comparison import compare
-from hetero_tf.reports.sections import Section, all_sections
-from hetero_tf.reports.summaries import direction
-from hetero_tf.runs.history import Run
+from hetero_tf.data.partitions import drawing
+from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.evaluation.class_results import ClassResults
+from hetero_tf.reports import figures, style
+from hetero_tf.reports.breakdowns import breakdowns, round_breakdowns, timeline_pictures
+from hetero_tf.reports.style import Picture
+from hetero_tf.reports.summaries import compare, direction, known_metrics
+from hetero_tf.reports.tables import FIRST, Table, is_cost, is_of_level, to_table
+from hetero_tf.runs import environment, plain_json
+from hetero_tf.runs.history import MIX, Run, differences, shown
 from hetero_tf.runs.published import PublishedValue
+from hetero_tf.runs.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+BAND = "range"
+# Metrics with learning curves, after those of the tasks.
+CURVE_METRICS = ("local_accuracy", "tuned_accuracy", "global_loss", "loss")
+# Maximum figures of classes, and of splits.
+MOST_FIGURES = 6
+AXIS_TITLES = {"round": "rounds", "parameters": "size", "megabytes": "traffic", "device_hours": "device time"}
+# Main recipe keys and their labels in the table of settings.
+SETTING = {
+    "data.dataset": "data set",
+    "data.name": "data",
+    "partition.name": "split",
+    "partition.clients": "clients",
+    "round.clients": "active clients of a round",
+    "round.submodel.name": "sub-models",
+    "client.loss.name": "local loss",
+    "client.epochs": "local epochs",
+    "client.batch_size": "batch size",
+    "optimizer.name": "optimizer",
+    "optimizer.learning_rate": "learning rate",
+    "schedule.name": "schedule",
+    "rounds": "rounds",
+}
+# Key, divisor and format of each column of the table of costs.
+COST_CELLS = {
+    "width": ("width", 1, ".4g"),
+    "parameters": ("parameters", 1, ",.0f"),
+    "FLOPs": ("paper_flops", 1, ",.0f"),
+    "multiply-adds": ("multiply_adds", 1, ",.0f"),
+    "MB down": ("bytes_down", MB, ",.4g"),
+    "MB up": ("bytes_up", MB, ",.4g"),
+    "training MiB": ("training_bytes", MIB, ",.2f"),
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page; empty fields are omitted."""
+
+    name: str
+    title: str
+    about: str = ""
+    facts: dict[str, str] = field(default_factory=dict)
+    tables: list[Table] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _StoredClasses:
+    state: Literal["best", "last"]
+    round: Natural
+    names: tuple[str, ...]
+    confusion_matrix: tuple[tuple[Natural, ...], ...]
+
+    def __post_init__(self):
+        lengths = {len(self.confusion_matrix), *map(len, self.confusion_matrix)}
+        if not self.names or lengths != {len(self.names)}:
+            raise ValueError("confusion_matrix must have a count for each pair of classes")
+
+
+def all_sections(
+    groups: dict[str, list[Run]], rows: Sequence[dict], requested: Sequence[PublishedValue]
+) -> list[Section]:
+    """Return the non-empty sections of a report, in order."""
+    results = to_table(rows, requested, lambda key: not is_cost(key) and not is_of_level(key))
+    levels = [to_table(rows, [], is_of_level)] if any(map(is_of_level, rows[0])) else []
+    about_results = (
+        "Means and standard deviations over seeds. “last” is the last measured round; “best” is picked on "
+        "validation data if there are any; otherwise on the test set, so it is optimistic."
+    )
+    about_cost = "MB are 10⁶ bytes of weights, in both directions unless stated otherwise."
+    class_tables, class_pictures = _classes(groups)
+    sections = (
+        Section("reached", "Results", about_results, tables=[_results_first(results)]),
+        Section("curves", "Learning curves", pictures=_curves(groups)),
+        Section("classes", "Classes", tables=class_tables, pictures=class_pictures),
+        Section("levels", "Levels and clients", tables=levels, pictures=breakdowns(groups)),
+        Section("cost", "Costs", about_cost, tables=_non_empty(to_table(rows, [], is_cost), _cost_table(groups))),
+        Section("rounds", "Rounds", pictures=round_breakdowns(groups) + timeline_pictures(groups)),
+        Section("split", "Data of the clients", pictures=_splits(groups)),
+        Section("setting", "Setting", facts=_settings(groups), tables=_non_empty(_differences(groups))),
+    )
+    return [section for section in sections if section.facts or section.tables or section.pictures]
+
+
+def _results_first(table):
+    """Move the columns that describe the runs, except their names, behind the results."""
+    order = sorted(range(len(table.heads)), key=lambda index: table.heads[index] in FIRST[1:])
+    heads, *rows = ([row[index] for index in order] for row in (table.heads, *table.rows))
+    return Table(heads, rows, table.notes)
+
+
+def _non_empty(*candidates):
+    return [table for table in candidates if table.rows]
+
+
+def _curves(groups):
+    """Return learning curves of each metric; the first one also over device time, traffic and model size."""
+    known = known_metrics(run for runs in groups.values() for run in runs)
+    # Only known metric names become file names.
+    of_tasks = (f"global_{name}" for name in metrics.first_metrics())
+    drawn = [name for name in (*of_tasks, *CURVE_METRICS) if name in known]
+    pictures = [_curve(groups, metric, "round") for metric in drawn]
+    for x in ("parameters", "megabytes", "device_hours") if drawn else ():
+        try:
+            pictures.insert(1, _curve(groups, drawn[0], x))
+        except InputError:
+            # The runs lack data for this figure, or it would be empty.
+            continue
+    return pictures
+
+
+def _curve(groups, metric, x):
+    known = metrics.find_metric(metric)
+    if x in figures.SIZES:
+        series = figures.size_series(groups, metric, x, BAND)
+        drawn: list = [point for entry in series for point in entry.points]
+        if len({point.x[0] for point in drawn}) == 1:
+            raise InputError("all clients have models of the same size, so there is nothing to compare")
+        figure = figures.draw_sizes(series, metric, x, BAND)
+        text = "each point is a mix at its last measured round; lines connect the mixes of two levels, as in HeteroFL"
+    else:
+        drawn = figures.learning_curves(groups, metric, x, BAND)
+        figure = figures.draw_curves(drawn, metric, x, BAND)
+        text = known.meaning if known else metric
+        text += f", {known.better} is better" if known and known.better else ""
+    band = figures.describe_bands(drawn, BAND) or "one seed of each recipe"
+    caption = " ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in (text, band))
+    return Picture(f"{metric}-{x}", f"{metric} over {AXIS_TITLES[x]}", caption, figure)
+
+
+def _classes(groups):
+    """Return the confusion of the classes for the first seed of each recipe, if it was stored: tables and pictures."""
+    class_tables: list[Table] = []
+    pictures: list[Picture] = []
+    for name, runs in groups.items():
+        path = RunFolder(Path(runs[0].folder)).classes
+        if not path.exists() or len(pictures) == MOST_FIGURES:
+            continue
+        stored = plain_json.read(_StoredClasses, path, "; delete the file")
+        results, state = (
+            ClassResults(stored.names, np.array(stored.confusion_matrix)),
+            f"{stored.state} state, round {stored.round}",
+        )
+        figure = style.figure(float(np.clip(0.3 * len(results.names), 3.4, 8)))
+        results.draw_into(figure)
+        caption = f"Shares of the predictions for the test examples of each class. Global model, {state}."
+        pictures.append(Picture(f"classes-{len(pictures) + 1}", f"Classes of {name}", caption, figure))
+        head, *rows = map(list, results.rows())
+        class_tables.append(Table(head, rows, [f"{name}, {state}", *filter(None, [results.omitted])]))
+    return class_tables, pictures
+
+
+def _cost_table(groups):
+    """Return a table with one line for each level; runs with equal costs share a line."""
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for name, runs in groups.items():
+        costs = next((run.costs for run in runs if run.costs), None)
+        for level, cost in costs.levels.items() if costs else ():
+            cells = (level, *(format(getattr(cost, key) / unit, spec) for key, unit, spec in COST_CELLS.values()))
+            lines.setdefault(cells, []).append(name)
+    notes = [
+        "FLOPs: forward pass of one example, counted as in the HeteroFL paper. MB down, MB up: per client and round. "
+        "Training MiB: estimated memory of local training."
+    ]
+    rows = [[", ".join(names), *cells] for cells, names in lines.items()]
+    return Table(["runs", "level", *COST_CELLS], rows, notes)
+
+
+def _splits(groups):
+    """Return figures of the data splits of the first seeds; recipes may share a split."""
+    drawn: dict[str, tuple[Partition, list[str]]] = {}
+    for name, runs in groups.items():
+        try:
+            partition = Partition.load(RunFolder(Path(runs[0].folder)).partition)
+        except UserError:
+            # Only this figure needs the partition, so skip runs that lost it.
+            continue
+        if partition.sha256 in drawn or len(drawn) < MOST_FIGURES:
+            drawn.setdefault(partition.sha256, (partition, []))[1].append(f"{name}, seed {runs[0].seed}")
+    return [_split(number, *group) for number, group in enumerate(drawn.values(), 1)]
+
+
+def _split(number, partition, names):
+    sizes, shares = drawing.presence(partition)
+    is_binary = bool(np.isin(shares, (0, 1)).all())
+    figure = style.figure(3.0)
+    drawing.draw_into(figure, partition, sizes, shares, "share of the clients with the label")
+    caption = "Above: training examples of each client. Below: " + (
+        "labels of each client: 1 is present." if is_binary else "share of neighbouring clients that have a label."
+    )
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return Picture(f"split-{number}", f"Split of {names[0]}{more}", caption, figure)
+
+
+def _settings(groups):
+    """Return `{label: values}` of the main settings: one value if all runs agree, else all values."""
+    facts: dict[str, str] = {}
+    for key, name in SETTING.items():
+        values = dict.fromkeys(shown(runs[0].keys[key]) for runs in groups.values() if key in runs[0].keys)
+        if values:
+            facts[name] = ", ".join(values)
+    machines = dict.fromkeys(filter(None, (_machine(run) for runs in groups.values() for run in runs)))
+    return facts | ({"ran on": "; ".join(machines)} if machines else {})
+
+
+def _machine(run):
+    """Return processor and versions of a run that stored them, else ""."""
+    stored = environment.load(RunFolder(Path(run.folder)).environment)
+    if stored is None:
+        return ""
+    packages = {"TensorFlow": "tensorflow", "Keras": "keras", "hetero_tf": "hetero_tf"}
+    versions = ", ".join(f"{title} {stored.versions.get(name)}" for title, name in packages.items())
+    return f"{stored.cpu.model}, {stored.cores} cores, {versions}"
+
+
+def _differences(groups):
+    """Return a table with the differences of each recipe except its mix; no rows without differences."""
+    texts = differences([runs[0] for runs in groups.values()], without=("name", "seed", MIX))
+    return Table(["run", "differs in"], [[name, text] for name, text in zip(groups, texts) if text], [])
+
 
 TEMPLATE = Path(__file__).with_name("report.html")
 KINDS = ("svg", "png")
@@ -33,14 +266,7 @@ def make_report(
     published: Sequence[PublishedValue],
     requested: Sequence[PublishedValue],
 ) -> "tuple[str, dict[str, Figure]]":
-    """Return the HTML of a page about runs, and `{name: figure}`, inside a `style.figure_style` block.
-
-    Args:
-        groups: `{name: [Run]}`, see `runs.grouped`.
-        warnings: Messages about omitted or unfinished runs.
-        published: Values of papers, shown next to runs of their recipe.
-        requested: Values of papers that get separate rows.
-    """
+    """Return the HTML of a page about runs, and `{name: figure}`, inside a `style.figure_style` block."""
     sections = all_sections(groups, _best_first(compare(groups, published=published)), requested)
     runs = [run for group in groups.values() for run in group]
     names = list(dict.fromkeys(run.name for run in runs))

@@ -68,9 +68,6 @@ class Picture:
 def figure_style(feature: str) -> Iterator[None]:
     """Apply the style to figures that are created and saved in the block.
 
-    Args:
-        feature: Name of the command in the error message, such as "plot".
-
     Raises:
         InputError: matplotlib is not installed.
     """
@@ -97,28 +94,14 @@ def error_bars(
     look: dict[str, Any],
     size: float | None = None,
 ) -> Any:
-    """Draw a marker with a bar at each x; return the legend handle.
-
-    Args:
-        panel: Axes to draw into.
-        xs: Positions.
-        spans: (low, middle, high) of each bar.
-        look: Colour and marker, see `line_style`.
-        size: Size of the markers; None for that of lines.
-    """
+    """Draw a marker with a bar at each x; return the legend handle."""
     ends = [[middle - low for low, middle, _ in spans], [high - middle for _, middle, high in spans]]
     bar_style = {"color": look["color"], "marker": look["marker"], "markersize": size, "ls": "none"}
     return panel.errorbar(xs, [middle for _, middle, _ in spans], ends, **bar_style, capsize=2, elinewidth=1)
 
 
 def figure(height: float, labels: Sequence[str] = (), title: str = "") -> "Figure":
-    """Return an empty figure with room for a legend, which `legend` draws.
-
-    Args:
-        height: Height above the legend in inches.
-        labels: Labels of the legend.
-        title: Title of the legend.
-    """
+    """Return an empty figure with room for a legend, which `legend` draws."""
     from matplotlib.figure import Figure
 
     rows = -(-len(labels) // legend_columns(labels)) + bool(title)

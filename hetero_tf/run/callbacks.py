@@ -15,11 +15,11 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import all_metrics, find_metric
-from hetero_tf.base.patience import Patience
 from hetero_tf.run.checkpoint import arrays_of, open_newest
 from hetero_tf.run.keras_callbacks import KerasCallbacks, advice_for
 from hetero_tf.run.learning_process import LearningProcess, State, advance, is_measured
 from hetero_tf.runs import checkpoints
+from hetero_tf.runs.early_stopping import Patience
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class LoadedState:
 
     state: State
     statistics: dict
-    checkpoint: checkpoints.Checkpoint
+    checkpoint: checkpoints.SavedRound
     skipped: tuple[str, ...]
 
 

@@ -12,7 +12,6 @@ from hetero_tf.base import files, hardware, metrics, registry
 from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
 from hetero_tf.base.errors import InputError, NotBuilt
 from hetero_tf.base.escaping import escape_line, quote_shell
-from hetero_tf.base.patience import Patience
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.data.partitions.shares import ClientExamples
 from hetero_tf.models.costs.memory import describe_fit, over_budget
@@ -25,6 +24,7 @@ from hetero_tf.run.data import load_data, split
 from hetero_tf.run.learning_process import LearningProcess, State, learning_process
 from hetero_tf.run.loop import Progress, TrainingLoop, stopping_rule
 from hetero_tf.runs import environment, facts, metrics_file, plain_json, trackers
+from hetero_tf.runs.early_stopping import Patience
 from hetero_tf.runs.run_folder import RunFolder
 
 

@@ -9,7 +9,6 @@ from hetero_tf.base import exits
 from hetero_tf.base.console import Console, ProgressDisplay, format_duration, format_metrics
 from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.base.metrics import displayed_metrics, format_short, is_improvement
-from hetero_tf.base.patience import Patience
 from hetero_tf.data.targets import POSITIONS
 from hetero_tf.models.costs.traffic import TOTALS, accumulate_totals
 from hetero_tf.run.checkpoint import arrays_of
@@ -17,7 +16,7 @@ from hetero_tf.run.learning_process import LearningProcess, State, advance, is_m
 from hetero_tf.run.resume import repair_metrics
 from hetero_tf.run.round_spans import round_span
 from hetero_tf.runs import checkpoints, facts, metrics_file, plain_json, timeline, timings
-from hetero_tf.runs.early_stopping import StoppingRule
+from hetero_tf.runs.early_stopping import Patience, StoppingRule
 from hetero_tf.runs.run_folder import RunFolder
 
 # Seconds that a signal handler waits for a checkpoint that is being written.
@@ -31,7 +30,7 @@ class Progress:
     Attributes:
         state: The state after the last finished round.
         last, best: The metrics of the last and the best evaluation, with "round".
-        best_digest: Digest of the best state, see `checkpoints.Checkpoint`; None before the first one.
+        best_digest: Digest of the best state, see `checkpoints.SavedRound`; None before the first one.
         totals: Totals of all rounds by name, see `traffic.TOTALS`.
         rows: Content of `metrics.jsonl`.
         patience: Evaluations since the last improvement of the metric of early stopping.

@@ -18,7 +18,7 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import DiskProblem, InputError, MemoryProblem
 from hetero_tf.base.files import Damaged
 from hetero_tf.runs import manifest, plain_json
-from hetero_tf.runs.npz_bytes import decode, encode, no_optional_arrays, require
+from hetero_tf.runs.manifest import decode, encode, no_optional_arrays, require
 
 _ROUND = re.compile(r"round-([0-9]{6,12})(?:\.([0-9]{1,6}))?")
 OLD = ".old-"
@@ -28,16 +28,8 @@ LISTINGS = 20
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """A loaded checkpoint.
-
-    Attributes:
-        round: Round number.
-        arrays: `{name: read-only array}`.
-        info: As saved.
-        digest: Hex digest of the content of the folder.
-        skipped: A message for each damaged folder.
-    """
+class SavedRound:
+    """A loaded checkpoint: its arrays are read-only, and `skipped` has a message for each damaged newer folder."""
 
     round: int
     arrays: dict
@@ -88,17 +80,21 @@ def save(folder: Path | str, round_number: int, arrays: dict[str, np.ndarray], i
 
 
 def load_newest(
-    folder: Path | str, expect: dict[str, tuple] | None = None, optional: Callable = no_optional_arrays
-) -> Checkpoint | None:
+    folder: Path | str,
+    expect: dict[str, tuple] | None = None,
+    optional: Callable = no_optional_arrays,
+    with_arrays: bool = True,
+) -> SavedRound | None:
     """Return the newest valid checkpoint. The function writes nothing, so it can run concurrently with a writer.
 
     Args:
         folder: Folder of the checkpoints; it may be missing.
         expect: `{name: (shape, dtype)}` to compare before memory is allocated, or None.
         optional: `name -> (shape, dtype)` of an array that may also be stored; None for an unknown name.
+        with_arrays: Read and verify the arrays, and not only the size of their file.
 
     Returns:
-        `Checkpoint`, or None if there is none.
+        `SavedRound`, or None if there is none.
 
     Raises:
         InputError: All checkpoints are damaged, or the arrays are not the expected ones.
@@ -108,7 +104,7 @@ def load_newest(
         paths, skipped = rounds(folder), []
         for path in paths:
             try:
-                checkpoint = read(path, expect, optional)
+                checkpoint = read(path, expect, optional, with_arrays)
             except Damaged as damage:
                 skipped.append(f"skipped {damage}")
             else:
@@ -125,9 +121,12 @@ def load_newest(
 
 
 def read(
-    path: Path | str, expect: dict[str, tuple] | None = None, optional: Callable = no_optional_arrays
-) -> Checkpoint:
-    """Read one checkpoint; `expect` and `optional` as in `load_newest`.
+    path: Path | str,
+    expect: dict[str, tuple] | None = None,
+    optional: Callable = no_optional_arrays,
+    with_arrays: bool = True,
+) -> SavedRound:
+    """Read one checkpoint, see `load_newest`.
 
     Raises:
         Damaged: The checkpoint is incomplete or damaged.
@@ -146,37 +145,18 @@ def read(
         info = plain_json.parse(_read_verified(path, manifest.INFO, listed, folder), path / manifest.INFO)
         if not isinstance(info, dict):
             raise Damaged(f"{path / manifest.INFO}: holds no dict")
-        data = _read_verified(path, manifest.ARRAYS, listed, folder)
-        return Checkpoint(listed.round, decode(data, listed.arrays, path / manifest.ARRAYS), info, listed.digest)
+        arrays = {}
+        if with_arrays:
+            data = _read_verified(path, manifest.ARRAYS, listed, folder)
+            arrays = decode(data, listed.arrays, path / manifest.ARRAYS)
+        else:
+            with files.open_file(path / manifest.ARRAYS, folder, follow=False) as file:
+                manifest.verify_size(os.fstat(file.fileno()).st_size, manifest.ARRAYS, listed, path / manifest.ARRAYS)
+        return SavedRound(listed.round, arrays, info, listed.digest)
     except MemoryError as error:
         raise MemoryProblem(f"{path}: its arrays do not fit into memory; use a machine with more of it") from error
     finally:
         os.close(folder)
-
-
-def newest_without_arrays(folder: Path | str) -> Checkpoint | None:
-    """Return the newest checkpoint whose manifest and info are valid; its arrays are not read.
-
-    Raises:
-        InputError: There are checkpoints, but none is valid.
-    """
-    skipped: list[str] = []
-    for path in rounds(folder):
-        try:
-            listed = manifest.parse(files.read_bytes(path / manifest.NAME, plain_json.LIMIT), path / manifest.NAME)
-            info = plain_json.parse(_read_verified(path, manifest.INFO, listed, None), path / manifest.INFO)
-            if (
-                not isinstance(info, dict)
-                or (path / manifest.ARRAYS).stat().st_size != listed.files[manifest.ARRAYS].bytes
-            ):
-                raise Damaged(f"{path}: does not match its manifest")
-        except (Damaged, OSError) as damage:
-            skipped.append(str(damage))
-        else:
-            return Checkpoint(listed.round, {}, info, listed.digest, tuple(skipped))
-    if skipped:
-        raise InputError(f"{folder}: all {len(skipped)} checkpoints are damaged ({'; '.join(skipped)})")
-    return None
 
 
 def rounds(folder: Path | str) -> list[Path]:
@@ -194,7 +174,7 @@ def numbers(folder: Path | str) -> list[int]:
 
 
 def read_digest(path: Path) -> str:
-    """Return the digest of a checkpoint, see `Checkpoint`; raise `Damaged` if its manifest is damaged."""
+    """Return the digest of a checkpoint, see `SavedRound`; raise `Damaged` if its manifest is damaged."""
     return manifest.parse(files.read_bytes(path / manifest.NAME, plain_json.LIMIT), path / manifest.NAME).digest
 
 

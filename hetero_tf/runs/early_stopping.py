@@ -1,12 +1,44 @@
 """Early stopping of a run, from its recipe and its metrics."""
 
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hetero_tf.base import registry
-from hetero_tf.base.metrics import default_selection_metric, is_validated, task_metrics
-from hetero_tf.base.patience import Patience
+from hetero_tf.base.metrics import default_selection_metric, find_metric, is_validated, task_metrics
+
+# Values beyond it, and NaN, are never an improvement.
+LARGEST = 1e100
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Evaluations since the last improvement of a metric.
+
+    Attributes:
+        best: The best value so far; None before the first finite one.
+        waited: Number of evaluations since the best one; -1 before the first, which has no earlier value to improve on.
+    """
+
+    best: float | None = None
+    waited: int = -1
+
+    def after(self, metric: str, value: float | None, min_delta: float) -> "Patience":
+        """Return the count after another evaluation.
+
+        Args:
+            metric: Name of the metric.
+            value: Its value; None, NaN and infinity are no improvement.
+            min_delta: Difference from the best value that an improvement exceeds.
+        """
+        known = find_metric(metric)
+        sign = -1 if known is not None and known.better == "lower" else 1
+        if not isinstance(value, numbers.Real) or not abs(value) < LARGEST:
+            return Patience(self.best, self.waited + 1)
+        if self.best is None or sign * (value - self.best) > min_delta:
+            return Patience(value, 0)
+        return Patience(self.best, self.waited + 1)
 
 
 @dataclass(frozen=True)
@@ -41,12 +73,7 @@ class StoppingRule:
 
 
 def is_stopped_early(keys: Mapping[str, Any], rows: Sequence[dict]) -> bool:
-    """Return True if early stopping ends a run after its last row.
-
-    Args:
-        keys: `{dotted key: value}` of the resolved recipe.
-        rows: Rows of metrics, in order.
-    """
+    """Return True if early stopping ends a run after its last row."""
     patience, every = keys.get("early_stopping.patience"), keys.get("evaluate.every")
     min_delta = keys.get("early_stopping.min_delta")
     metric = keys.get("early_stopping.metric") or selection_metric(keys, rows)
@@ -58,12 +85,7 @@ def is_stopped_early(keys: Mapping[str, Any], rows: Sequence[dict]) -> bool:
 
 
 def selection_metric(keys: Mapping[str, Any], rows: Iterable[dict]) -> str:
-    """Return the metric that selects the best round; "" for the default one of a plug-in that is not registered.
-
-    Args:
-        keys: See `is_stopped_early`.
-        rows: Rows of metrics.
-    """
+    """Return the metric that selects the best round; "" for the default one of a plug-in that is not registered."""
     if keys.get("evaluate.best"):
         return str(keys["evaluate.best"])
     names = {"inputs": keys.get("input.name"), "tasks": keys.get("task.name", "classification")}

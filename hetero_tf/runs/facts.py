@@ -67,10 +67,6 @@ class Facts:
 def load_recipe(run: RunFolder, overrides: Sequence[str] = ()) -> Recipe:
     """Return the recipe of a run folder.
 
-    Args:
-        run: The folder.
-        overrides: Texts `path=value`.
-
     Raises:
         InputError: The folder holds no run, the file is damaged, or another version wrote it.
     """
@@ -88,13 +84,7 @@ def load_recipe(run: RunFolder, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def checkpoint_info(recipe: Recipe, run_environment: dict, rows: bytes) -> dict:
-    """Return the recipe, environment and metrics digest for the info of a checkpoint.
-
-    Args:
-        recipe: The recipe.
-        run_environment: The environment.
-        rows: Content of `metrics.jsonl`.
-    """
+    """Return the recipe, environment and metrics digest for the info of a checkpoint."""
     return {"recipe": recipe.source, "environment": run_environment, "metrics": digest(rows)}
 
 
@@ -119,12 +109,8 @@ def best(run: RunFolder) -> dict | None:
     return None if checkpoint is None else from_checkpoint(checkpoint, run.best)
 
 
-def from_checkpoint(checkpoint: checkpoints.Checkpoint, folder: object) -> dict:
+def from_checkpoint(checkpoint: checkpoints.SavedRound, folder: object) -> dict:
     """Return the facts of a checkpoint after all checks, with its "round" and "seal" (digest).
-
-    Args:
-        checkpoint: The checkpoint.
-        folder: Its folder, for error messages.
 
     Raises:
         InputError: A fact is missing or has a wrong type.

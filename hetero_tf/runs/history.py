@@ -118,13 +118,7 @@ class _DataSource:
 
 @dataclass(frozen=True)
 class RunCosts:
-    """Costs of a run, as `describe` reports them.
-
-    Attributes:
-        levels: Costs of the levels of the mix, by name.
-        mix: Means over the clients.
-        round: Work of a round by level.
-    """
+    """Costs of a run, as `describe` reports them."""
 
     levels: dict[str, LevelCost]
     mix: MixCost
@@ -381,9 +375,6 @@ def differences(runs: Sequence[Run], without: Collection[str]) -> list[str]:
 
 def differing_values(runs: Sequence[Run], without: Collection[str]) -> dict[str, list[str | None]]:
     """Return the keys in which runs differ, without those that the name of a plug-in implies.
-
-    Args:
-        runs, without: See `differences`.
 
     Returns:
         `{key: text of each run}`, None for a run that lacks the key.

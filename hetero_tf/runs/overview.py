@@ -90,7 +90,7 @@ def is_run(path: Path) -> bool:
 
 
 def _read_run(run):
-    checkpoint = checkpoints.newest_without_arrays(run.checkpoints)
+    checkpoint = checkpoints.load_newest(run.checkpoints, with_arrays=False)
     info = {} if checkpoint is None else facts.from_checkpoint(checkpoint, run.checkpoints)
     missing = tuple(name for name in environment.plugins(run.environment) if name not in registry.plugin_modules())
     text = info["recipe"] if info else run.read_recipe()

@@ -1,8 +1,7 @@
-"""Strict JSON: no NaN, no infinity, no duplicate keys, bounded size and depth."""
+"""Strict JSON: no NaN, no infinity, no duplicate keys, bounded size."""
 
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,9 +12,6 @@ from hetero_tf.base.typed_json import from_json
 
 T = TypeVar("T")
 LIMIT = 4 * 2**20
-DEPTH = 32
-# Never backtracks, even in an unterminated string, so crafted text costs one pass and no memory.
-_TOKENS = re.compile(r'"[^"]*(?:"|\Z)|[][{}]')
 
 
 def dump(value: object, subject: str) -> bytes:
@@ -38,21 +34,13 @@ def dump(value: object, subject: str) -> bytes:
 def parse(data: bytes, source: object, limit: int = LIMIT) -> object:
     """Return the value of JSON bytes from an untrusted file.
 
-    Args:
-        data: Bytes.
-        source: File, or file:line, for error messages.
-        limit: Maximum size in bytes.
-
     Raises:
-        Damaged: Too large, too deep, not UTF-8, not JSON, NaN or infinite, or a duplicate key.
+        Damaged: Too large, nested too deeply, not UTF-8, not JSON, NaN or infinite, or a duplicate key.
     """
     if len(data) > limit:
         raise Damaged(f"{source}: has {len(data)} bytes, at most {limit} are allowed")
     try:
         text = data.decode()
-        # The parser recurses, so check the depth of the text first.
-        if depth(text) > DEPTH:
-            raise ValueError(f"nested deeper than {DEPTH}")
         value = json.loads(text, parse_constant=_constant, parse_float=_finite, object_pairs_hook=_unique)
         json.dumps(value, ensure_ascii=False).encode()  # lone surrogates can be parsed, but neither printed nor written
     except (ValueError, RecursionError) as error:
@@ -63,19 +51,6 @@ def parse(data: bytes, source: object, limit: int = LIMIT) -> object:
 def read(kind: type[T], path: Path, advice: str = "") -> T:
     """Return the content of a file as an object of a class, see `typed_json.from_json`."""
     return from_json(kind, parse(files.read_bytes(path, LIMIT), path), path, advice)
-
-
-def depth(text: str) -> int:
-    """Return the maximum nesting depth of brackets outside strings."""
-    level = deepest = 0
-    for match in _TOKENS.finditer(text.replace("\\\\", "").replace('\\"', "")):
-        token = match.group()
-        if token in "[{":
-            level += 1
-            deepest = max(deepest, level)
-        elif token in "]}":
-            level -= 1
-    return deepest
 
 
 def finite(value: Any) -> Any:

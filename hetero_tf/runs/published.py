@@ -181,13 +181,7 @@ def _file_values(names):
 def matching_values(
     values: Iterable[PublishedValue], keys: Mapping[str, object], metrics: Sequence[str] | None = None
 ) -> list[PublishedValue]:
-    """Return the values that match the keys of a run, those of two tables once.
-
-    Args:
-        values: Values to select from.
-        keys: See `Run.keys`.
-        metrics: Metrics to select; None: all.
-    """
+    """Return the values that match the keys of a run, those of two tables once."""
     digest, matches = fingerprint(keys), dict[tuple, PublishedValue]()
     for value in values:
         if (metrics is None or value.metric in metrics) and _is_match(value, keys, digest):
@@ -212,10 +206,6 @@ def in_order_of_table(
 
     A run that this table does not print has its values of other tables, and follows the others. A table of a port is
     selected only if no paper prints one of the runs.
-
-    Args:
-        values: All published values.
-        keys_of_runs: `{name: Run.keys}`.
     """
     digests = {name: fingerprint(keys) for name, keys in keys_of_runs.items()}
     tables = Counter(

@@ -45,11 +45,7 @@ def call_row(last: int, planned: Sequence, examples: int, seconds: float, parts:
 
 
 def shares(calls: Sequence[Mapping[str, float | None]]) -> str:
-    """Format the share of each part of the time, largest first: "training 82 %, measuring 17 %, sealing 1 %".
-
-    Args:
-        calls: Seconds of the parts of each call, as in `call_row`. Planning runs concurrently and is omitted.
-    """
+    """Format the share of each part of the time, largest first: "training 82 %, measuring 17 %, sealing 1 %"."""
     spent = {name: sum(parts[name] or 0.0 for parts in calls) for name in PARTS[1:]}
     ordered, total = sorted(spent.items(), key=lambda item: -item[1]), sum(spent.values())
     return ", ".join(f"{name} {100 * seconds / total:.0f} %" for name, seconds in ordered if seconds >= total / 200)

@@ -4,7 +4,6 @@ A file in the run folder stores the id of the tracker's run and the last logged 
 """
 
 import contextlib
-import json
 import logging
 import os
 import re
@@ -22,7 +21,7 @@ from hetero_tf.base.constraints import Text
 from hetero_tf.base.errors import InputError, did_you_mean, require_modules
 from hetero_tf.base.typed_json import Natural
 from hetero_tf.base.version import __version__
-from hetero_tf.runs import plain_json
+from hetero_tf.runs import metrics_file, plain_json
 from hetero_tf.runs.history import MIX, hyperparameters, is_number, method_of, mix_text, recipe_keys
 from hetero_tf.runs.run_folder import SWEEP, RunFolder
 
@@ -32,7 +31,7 @@ PROJECT = "hetero_tf"
 SETTINGS = {"mlflow": "MLFLOW_TRACKING_URI and its server", "wandb": "WANDB_API_KEY, WANDB_MODE and the network"}
 MAX_CAUSE = 300
 # Seconds between two looks at the metrics; seconds for the rest after the end of the run, and after a signal.
-PAUSE, MAX_FLUSH_SECONDS, MAX_SIGNAL_SECONDS = 1.0, 20.0, 5.0
+PAUSE, MAX_FLUSH_SECONDS, MAX_SIGNAL_SECONDS = 5.0, 20.0, 5.0
 # Limits of MLflow: parameters and metrics of a request, and characters of a value. W&B: characters of a tag.
 MLFLOW_PARAMETERS, MLFLOW_METRICS, MLFLOW_VALUE, WANDB_TAG = 100, 1000, 6000, 64
 # Libraries of trackers must not write into the output of a run: its standard output may be read as JSON.
@@ -44,14 +43,7 @@ Rows = Sequence[tuple[int, dict[str, float]]]
 
 @dataclass(frozen=True)
 class RunDescription:
-    """A run, as trackers list it.
-
-    Attributes:
-        name: Name of the run folder.
-        sweep: Name of the folder of its sweep, which groups its runs; None for a single run.
-        parameters: Keys of the recipe.
-        tags: Method, seed, levels, data and version.
-    """
+    """A run, as trackers list it."""
 
     name: str
     sweep: str | None
@@ -77,12 +69,7 @@ def describe_run(run: RunFolder) -> RunDescription:
 
 
 class MlflowTracker:
-    """A run of MLflow, at the server or folder of MLFLOW_TRACKING_URI. Any method of a tracker may raise any exception.
-
-    Attributes:
-        id: Id with which a later process continues the run.
-        address: Where the user finds the run.
-    """
+    """A run of MLflow, at the server or folder of MLFLOW_TRACKING_URI; any method may raise any exception."""
 
     def __init__(self, description: RunDescription, run_id: str | None):
         from mlflow import MlflowClient
@@ -220,7 +207,7 @@ class _Follower:
             self._warn(f"failed: {cause}; check {SETTINGS[self._name]}")
 
     def _follow(self):
-        path, reader, is_running = Path(getattr(self._run, self._name)), MetricsReader(self._run.metrics), True
+        path, is_running = Path(getattr(self._run, self._name)), True
         progress = read_progress(path)
         tracker = TRACKERS[self._name](describe_run(self._run), progress.id)
         self._say(f"logging to {self._name}: {tracker.address}")
@@ -229,7 +216,7 @@ class _Follower:
         while is_running:
             # Read the last rows after the end.
             is_running = not self._ended.wait(PAUSE)
-            if rows := reader.read_new(logged):
+            if rows := read_new(self._run.metrics, logged):
                 tracker.log(rows)
                 logged = rows[-1][0]
                 write_progress(path, tracker.id, logged)
@@ -253,26 +240,13 @@ class _Follower:
             self._warn("did not receive all rounds in time")
 
 
-class MetricsReader:
-    """Reads the rows that a run appends to its metrics."""
-
-    def __init__(self, path: Path):
-        self._path, self._offset = path, 0
-
-    def read_new(self, after: int) -> Rows:
-        """Return the complete rows since the last call whose round is larger than `after`."""
-        if not self._path.exists():
-            return []
-        with open(self._path, "rb") as file:
-            file.seek(self._offset)
-            complete = file.read().rpartition(b"\n")[0]
-        self._offset += len(complete) + bool(complete)
-        rows = map(json.loads, complete.splitlines())
-        return [(row["round"], _numbers(row)) for row in rows if row["round"] > after]
-
-
-def _numbers(row):
-    return {name: float(value) for name, value in row.items() if is_number(value) and name != "round"}
+def read_new(path: Path, after: int) -> Rows:
+    """Return the numbers of the complete rows whose round is larger than `after`."""
+    return [
+        (row["round"], {name: float(value) for name, value in row.items() if is_number(value) and name != "round"})
+        for row in metrics_file.rows(path)
+        if row["round"] > after
+    ]
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,9 @@ def check_version_folder(folder: Path, version: int | None) -> None:
         version: Version number; None for the next one.
 
     Raises:
-        InputError: The path is too long, a parent is not a folder, or the version exists.
+        InputError: A parent is not a folder, or the version exists.
         DiskProblem: The folder cannot be read.
     """
-    files.check_path_length(folder)
     if os.path.lexists(folder.parent / EXPORTED):
         raise InputError(
             f"{folder.parent}: holds an export of hetero_tf 0.1, which has one level and no versions; move it away, or "
@@ -92,9 +91,6 @@ def create_draft(folder: Path) -> Iterator[Path]:
     """Create a temporary folder for a version and remove it if the block raises.
 
     Also remove drafts of killed exports.
-
-    Args:
-        folder: Folder of a level; it and its parents are created.
 
     Raises:
         DiskProblem: A folder cannot be created.

@@ -224,14 +224,7 @@ MOST_RUNS = 10_000
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One run of a sweep.
-
-    Attributes:
-        name: Name of its folder.
-        path: File or shipped name of the recipe.
-        overrides: Strings `path=value`, as for --set.
-        recipe: The recipe with the overrides.
-    """
+    """One run of a sweep."""
 
     name: str
     path: str
@@ -241,10 +234,6 @@ class SweepRun:
 
 def expand(parts: Iterable[SweepPart], label: str) -> tuple[SweepRun, ...]:
     """Return the runs of a sweep in order, without duplicates.
-
-    Args:
-        parts: The sweep.
-        label: Name of the sweep in errors.
 
     Raises:
         InputError: A recipe is invalid (the message names the position of the value), or two runs have the same name.

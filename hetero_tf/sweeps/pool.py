@@ -214,13 +214,6 @@ def train(
     Other processes may train runs of the same folder, also on other machines: each run has a lock. Wait for their runs,
     and resume those that they leave unfinished.
 
-    Args:
-        runs: The runs to train.
-        folder: Folder of the sweep.
-        program: Command of a run.
-        jobs: Parallel runs.
-        console: Output.
-
     Returns:
         Outcome of each run, in the order of `runs`.
     """

@@ -45,12 +45,7 @@ class ClientCosts:
 
 
 class CostTable:
-    """Computes the costs of runs; runs whose models are equal share those of their levels.
-
-    Args:
-        data_dir: Folder of the data, or None.
-        notify: Prints a note about missing data.
-    """
+    """Computes the costs of runs; runs whose models are equal share those of their levels."""
 
     def __init__(self, data_dir: Path | None, notify: Callable[[str], None]):
         self._data_dir, self._notify = data_dir, notify

@@ -95,26 +95,6 @@ def test_write_atomic_replaces_leftovers_and_needs_a_folder(tmp_path):
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_drafts_of_killed_programs_are_removed_by_the_next_write(tmp_path):
-    script = "from hetero_tf.base import files\nwith files.replace_file('a.txt') as file:\n print(flush=True)\n input()"
-    command, environment = [sys.executable, "-c", script], {**os.environ, "PYTHONPATH": os.getcwd()}
-    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, **streams) as writer:
-        writer.stdout.readline()
-        (living,) = os.listdir(tmp_path)
-        (tmp_path / ".tmp-a.txt.99999999").mkdir()
-        files.write_atomic(tmp_path / "a.txt", b"one")
-        assert set(os.listdir(tmp_path)) == {"a.txt", living, ".tmp-a.txt.99999999"}
-        # In another container, the process of a draft is unknown; the lock shows that it lives.
-        os.rename(tmp_path / living, tmp_path / ".tmp-a.txt.99999998")
-        files.write_atomic(tmp_path / "a.txt", b"two")
-        assert ".tmp-a.txt.99999998" in os.listdir(tmp_path)
-        writer.kill()
-    (tmp_path / ".tmp-b.txt.99999998").touch()
-    files.write_atomic(tmp_path / "a.txt", b"three")
-    assert set(os.listdir(tmp_path)) == {"a.txt", ".tmp-a.txt.99999999", ".tmp-b.txt.99999998"}
-
-
 def test_a_replaced_file_keeps_its_owner_and_permissions(tmp_path):
     path = tmp_path / "a.txt"
     path.touch()
@@ -186,30 +166,6 @@ def test_unknown_errors_have_a_message():
     )
 
 
-def random_value(rng, depth):
-    kind = rng.integers(7 if depth else 5)
-    if kind == 5:
-        return [random_value(rng, depth - 1) for _ in range(rng.integers(4))]
-    if kind == 6:
-        return {f'k"[{i}\\': random_value(rng, depth - 1) for i in range(rng.integers(4))}
-    return [None, bool(rng.integers(2)), int(rng.integers(-(2**62), 2**62)), float(rng.normal()), 'a"]}{[\\"é核'][kind]
-
-
-def test_json_round_trip_and_depth():
-    """Measured depth against a recursive count, over random values with brackets and quotes in their strings."""
-
-    def count(value):
-        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-        return 0 if inner is None else 1 + max(map(count, inner), default=0)
-
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        value = random_value(rng, 6)
-        data = plain_json.dump(value, "v")
-        assert plain_json.parse(data, "f") == value
-        assert plain_json.depth(data.decode()) == count(value)
-
-
 @pytest.mark.parametrize(
     "text, message",
     [
@@ -219,7 +175,7 @@ def test_json_round_trip_and_depth():
         (b'{"a": 1, "a": 1}', "key 'a' appears twice"),
         (b"[" + b"9" * 5000 + b"]", "4300"),
         (b"[1] x", "Extra data"),
-        (b"[" * 33 + b"]" * 33, "deeper than 32"),
+        (b"[" * 10**5 + b"]" * 10**5, "recursion"),
         (b'"' + b'\\"' * 10**5, "Unterminated string"),
         (b"]" * 50 + b"[" * 82, "Expecting value"),
     ],
@@ -229,17 +185,7 @@ def test_json_refusals(text, message):
         plain_json.parse(text, "x.json")
 
 
-def nested(depth):
-    return [nested(depth - 1)] if depth else []
-
-
-def test_json_depth_limit_is_exact():
-    assert plain_json.parse(b"[" * 32 + b"]" * 32, "f") is not None
-
-
-@pytest.mark.parametrize(
-    "value", [{"a": {1, 2}}, {"a": math.inf}, {"a": "\ud800"}, {1: 2}, [{"a": {None: 1}}], {"a": nested(40)}]
-)
+@pytest.mark.parametrize("value", [{"a": {1, 2}}, {"a": math.inf}, {"a": "\ud800"}, {1: 2}, [{"a": {None: 1}}]])
 def test_unreadable_json_is_not_written(value):
     with pytest.raises(InputError, match="^`v` must hold finite numbers, strings, lists and dicts only. Received: "):
         plain_json.dump(value, "`v`")

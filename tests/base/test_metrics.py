@@ -65,10 +65,7 @@ def test_validation_metric_is_the_default_selection_metric():
     [
         ("global_loss", 1.0, 2.0, True),
         ("global_loss", 2.0, 1.0, False),
-        ("global_perplexity", 1.0, 2.0, True),
-        ("local_loss", 2.0, 1.0, False),
         ("global_accuracy", 2.0, 1.0, True),
-        ("local_accuracy", 1.0, 2.0, False),
         ("global_accuracy", 1.0, 1.0, False),
         ("global_loss", None, 1.0, False),
         ("global_accuracy", 0.0, None, True),
@@ -91,32 +88,6 @@ def test_is_better_follows_the_direction_of_the_metric(name, value, best, better
 )
 def test_short_metrics_of_the_line_of_a_round(name, value, text):
     assert metrics.format_short(name, value) == text
-
-
-def test_progress_lines_show_selected_metrics():
-    shown = metrics.displayed_metrics(
-        dict.fromkeys([*metrics.all_metrics(), "clients_accuracy_a", "somebody_elses"], 1.0)
-    )
-    local_names = [name for name in shown if name.startswith("local")]
-    hidden = {"local_mean", "local_std", "local_std_noise"}
-    assert local_names[:3] == ["local_loss", "local_accuracy", "local_worst_decile"] and not hidden & set(local_names)
-    others = [name for name in shown if not name.startswith(("local", "global"))]
-    names = registry.names("metrics")
-    validation = ["validation_loss", "validation_perplexity"]
-    of_plugins = [f"validation_{name}" for name in names] + [f"level_{name}_LEVEL" for name in names]
-    assert others == [
-        "loss",
-        "dropped",
-        "refused",
-        "late",
-        "partial",
-        "stale",
-        *validation,
-        "tuned_accuracy",
-        "tuned_worst_decile",
-        "level_perplexity_LEVEL",
-        *of_plugins,
-    ]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hetero_tf.base.patience import Patience
+from hetero_tf.runs.early_stopping import Patience
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import sys
 import pytest
 from refusals import refusal
 
-from hetero_tf.base import plugin_packages, registry
+from hetero_tf.base import registry
 from hetero_tf.cli import main
 
 KEEP = "def keep(size, count, round, client, seed):\n    return list(range(count))\n"
@@ -44,7 +44,7 @@ def test_a_plugin_of_a_package_is_registered_by_the_name_of_its_entry_point(inst
 def test_two_packages_with_one_name_are_reported_when_it_is_used(install):
     install("acme-strips", "strips = strips")
     install("other", "strips = other.strips")
-    assert [entry.package for entry in plugin_packages.installed_plugins()] == ["acme-strips 1.5", "other 1.5"]
+    assert [entry.package for entry in registry.installed_plugins()] == ["acme-strips 1.5", "other 1.5"]
     assert refusal(registry.register_plugin, "strips") == (
         "--plugin strips: is defined by acme-strips 1.5 and other 1.5; uninstall all but one, or name a module: "
         "--plugin strips or --plugin other.strips"

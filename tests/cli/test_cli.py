@@ -19,21 +19,16 @@ from hetero_tf.cli import commands, flags, interrupts, main
 from hetero_tf.runs import checkpoints
 
 R = "--recipe=small.yaml"
-LONG = "a" * 300
 # Words => the sentence; with "..." at its end only its beginning is compared.
 WRONG = """
 --recpe=small.yaml => unknown flag --recpe; did you mean 'recipe'?
---recipe=small.yaml --thread=2 => unknown flag --thread; did you mean 'threads'?
 --recipe=small.yaml --nosuch => unknown flag --nosuch; known: address, allow_host, allow_other_machine, append, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, engine, export_dir, export_version, file, fleet, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, pair, patience, plugin, plugins, port, published, quiet, quorum, reach, recipe, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes
 --recipe=small.yaml --rounds 5 => unknown flag --rounds; use --set rounds=5
 --recipe=small.yaml --seed=1 => unknown flag --seed; use --set seed=1
 --recipe=small.yaml --lr=0.1 => unknown flag --lr; use --set optimizer.learning_rate=0.1
 --recipe=small.yaml '--levels.mix=a b' => unknown flag --levels.mix; use --set levels.mix='a b'
---recipe=small.yaml --epochs => unknown flag --epochs; use --set client.epochs=VALUE
 --recipe=small.yaml --clients=9 => unknown flag --clients; use --set round.clients=9 or --set partition.clients=9
 list nowhere => nowhere: is not a folder; name run folders, or a folder of runs such as runs
---recipe=small.yaml -z => unknown flag --z; known: address, allow_host, allow_other_machine...
---recipe=small.yaml --norecipe => unknown flag --norecipe; did you mean 'recipe'?
 --recipe=small.yaml --flagfile=nowhere => unknown flag --flagfile; did you mean 'file'?
 --recipe=small.yaml -undefok=level --level=a => unknown flag --undefok; known: address, allow_host, allow_other_machine...
 describe => --recipe is missing; try hetero_tf describe --recipe digits
@@ -41,7 +36,6 @@ measure-device => --file is missing; name the model_train.tflite of an export, s
 measure-device --file=none/model_train.tflite => --file none/model_train.tflite: its folder has no export.json; name the model_train.tflite of an export
 flower => --recipe is missing; try hetero_tf flower --recipe digits
 --recipe=missing.yaml => missing.yaml: unknown recipe; known: audio_tones...
-describe --recipe=missing.yaml => missing.yaml: unknown recipe; known: audio_tones...
 --recipe=digitz => digitz: unknown recipe; did you mean 'digits'?
 --recipe=foreign => foreign: expected a file. Received: a folder
 --recipe=/dev/null => /dev/null: expected a file. Received: a pipe, device or socket
@@ -49,17 +43,14 @@ describe --recipe=missing.yaml => missing.yaml: unknown recipe; known: audio_ton
 --recipe=nothing.yaml => nothing.yaml:1:1: the recipe is empty; expected keys and values...
 --recipe=binary.yaml => binary.yaml: is not UTF-8 text (byte 0); save it as UTF-8
 trian --recipe=small.yaml => unknown command 'trian'; did you mean 'train'?
-Train --recipe=small.yaml => unknown command 'Train'; did you mean 'train'?
 small.yaml => unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, flower, launch, list, measure-device, new, plot, predict, report, schema, serve, similarity, sweep, tensorboard, train
 train evaluate --recipe=small.yaml => unexpected word 'evaluate' after 'train'; flags begin with --
 evaluate => --run_dir is missing; name the folder of a run, such as runs/digits
-export => --run_dir is missing; name the folder of a run, such as runs/digits
 export --run_dir=begun --out=afile => afile: exists and is not a folder; choose another folder
 evaluate --run_dir=begun => begun/best: holds no finished round yet; train first
 export --run_dir=begun --state=last => begun/checkpoints: holds no finished round yet; train first
 --recipe=small.yaml --plugin=own_missing => --plugin own_missing: cannot be imported; ModuleNotFoundError: No module named 'own_missing'
 --recipe=small.yaml --plugin=own/nothing.py => --plugin own/nothing.py: must name a module as `import` does, not a file; try --plugin own.nothing
---recipe=small.yaml --plugin=../x.py => --plugin ../x.py: must name a module as `import` does, not a file
 --recipe=small.yaml --plugin=own_nothing => --plugin own_nothing: defines nothing to add; it must define a Keras layer or...
 --recipe=small.yaml --plugin=own_raises => --plugin own_raises: cannot be imported; {here}/own_raises.py:1: RuntimeError: no luck
 --recipe=small.yaml --plugin=own_syntax => --plugin own_syntax: cannot be imported; {here}/own_syntax.py:1: SyntaxError: ...
@@ -71,55 +62,23 @@ export --run_dir=begun --state=last => begun/checkpoints: holds no finished roun
 --recipe=small.yaml '--set=partition={name: labels, clients: 10, per_client: 11}' => --set partition={name: labels, clients: 10, per_client: 11}: partition.per_client: must be in 1..10, the number of labels. Received: per_client=11
 --recipe=small.yaml '--set=data={name: npz, path: none.npz}' => --set data={name: npz, path: none.npz}: data.path: must name an existing file. Received: path='none.npz'; se...
 --recipe=small.yaml --data_dir=afile => --data_dir and HETERO_TF_DATA must name a folder. Received: afile
---recipe=small.yaml --data_dir=afile --run_dir=deep/er/run => --data_dir and HETERO_TF_DATA must name a folder...
 --recipe=wikitext2 --data_dir=nowhere --set=data.fallback=null => --set data.fallback=null: data: WikiText-2 was not found in nowhere/wikitext-2 and could not be downloaded: the folder nowhere does not exist; put train.txt...
 --recipe=small.yaml --nojson=1 => --nojson=1 does not take an argument; --help lists the flags
 --recipe=small.yaml --set=rounds => --set rounds: must be path=value, such as --set client.epochs=1
 --recipe=small.yaml --set=roundz=3 => --set roundz=3: roundz: unknown key 'roundz'; did you mean 'round'?
---recipe=small.yaml --set=name=../up => --set name=../up: name: not allowed; must be text like ...
---recipe=small.yaml --set=levels.mix=a-z => --set levels.mix=a-z: levels.mix: levels.widths has no level 'z'; known: a, b
---recipe=small.yaml --set=round.clients=7 => --set round.clients=7: round.clients: more active clients than registered ones; must be at most 6 (partition.clients). Received: 7
 --recipe => Missing value for flag --recipe; --help lists the flags
---recipe=small.yaml --run_dir => Missing value for flag --run_dir; --help lists the flags
---recipe=small.yaml --set => Missing value for flag --set; --help lists the flags
  => --recipe is missing; try hetero_tf --recipe digits
-train => --recipe is missing; try hetero_tf --recipe digits
---recipe= => --recipe is missing; try hetero_tf --recipe digits
 evaluate --run_dir=nowhere => nowhere: is not a run folder: it has no recipe.yaml; name a folder that `train` wrote
-evaluate --run_dir=afile => afile: is not a run folder: it has no recipe.yaml; name a folder that `train` wrote
-evaluate --run_dir=empty => empty: is not a run folder: it has no recipe.yaml; name a folder that `train` wrote
 evaluate --run_dir=foreign => foreign: is not a run folder: it has no recipe.yaml; name a folder that `train` wrote
-export --run_dir=empty => empty: is not a run folder: it has no recipe.yaml; name a folder that `train` wrote
 --recipe=small.yaml --threads=0 => --threads must be a whole number from 1 to 256, which is 4 per core and at least 256. Received: --threads=0
---recipe=small.yaml --threads=-1 => --threads must be a whole number from 1 to 256, which is 4 per core and at least 256. Received: --threads=-1
---recipe=small.yaml --threads=257 => --threads must be a whole number from 1 to 256, which is 4 per core and at least 256. Received: --threads=257
 --recipe=small.yaml --threads=100000000000000000000 => --threads must be a whole number from 1 to 256, which is 4 per core and at least 256. Received: --threads=100000000000000000000
 --recipe=small.yaml --threads=x => flag --threads=x: must be a whole number; --help lists the flags
---recipe=small.yaml --threads=1.5 => flag --threads=1.5: must be a whole number; --help lists the flags
 --recipe=small.yaml --state=wrong => flag --state=wrong: value should be one of <best|last>; --help lists the flags
---recipe=small.yaml --engine=fast => flag --engine=fast: value should be one of <auto|sequential|stacked>; --help lists the flags
 --recipe=small.yaml --json=maybe => flag --json=maybe: must be true or false; --help lists the flags
 --recipe=small.yaml --set=rounds=0 => --set rounds=0: rounds: too small; must be a whole number from 1 to 2147483647. Received: 0
---recipe=small.yaml --set=rounds=x => --set rounds=x: rounds: wrong type; must be a whole number from 1 to 2147483647. Received: 'x'
 """
 WRONG = [
     *cases.of_words(WRONG),
-    (
-        ["export", "--run_dir=begun", f"--out={'y/' * 2040}{'x' * 250}"],
-        f"{'y/' * 30}...: the path is too long for this system; choose a shorter one. Received: 4332 characters, 1 of "
-        "them in the last name",
-    ),
-    (
-        ["export", "--run_dir=begun", f"--out={'y/' * 3000}z"],
-        f"{'y/' * 30}...: the path is too long for this system...",
-    ),
-    *(
-        ([command, f"--{flag}={LONG}"], f"--{flag}: a name in a path may have at most 255 bytes. Received: aaaa...")
-        for command, flag in (
-            *(("train", flag) for flag in ("recipe", "run_dir", "data_dir")),
-            *(("describe", "draw"), ("export", "out")),
-        )
-    ),
     (["--recipe=a\x1b[2Jb\x07\udcff.yaml"], "a\\x1b[2Jb\\x07\\udcff.yaml: unknown recipe; known: audio_tones..."),
     (
         ["export", "--run_dir=begun", "--out=a\udcff"],
@@ -129,50 +88,21 @@ WRONG = [
 ]
 
 
-# Flags of each command in addition to the common ones.
-RECIPE_FLAGS = "set data_dir plugin threads"
-COMMAND_FLAGS = {
-    "new": "input task label out data_dir yes",
-    "train": "recipe fleet run_dir engine allow_other_machine workers worker devices log verbose",
-    "launch": "local recipe fleet run_dir engine allow_other_machine log verbose",
-    "sweep": "definition recipe fleet sweep seeds run_dir only jobs fork log dry_run commands on slurm",
-    "describe": "recipe fleet engine draw workers devices",
-    "evaluate": "run_dir state levels classes draw",
-    "similarity": "run_dir state pair draw",
-    "export": "run_dir state level out format export_version",
-    "predict": "run_dir export_dir state level input out top maps copy_columns",
-    "serve": "run_dir out host port allow_host versions threads",
-    "flower": "role recipe run_dir allow_other_machine address certificates patience out deadline quorum over_selection "
-    "max_examples client key level litert",
-    "measure-device": "file name append threads",
-    "list": "run plugin plugins",
-    "compare": "run fleet metric reach at published as out",
-    "plot": "run fleet x y band published out",
-    "report": "run fleet published out open",
-    "tensorboard": "run out",
-    "explain": "word plugin",
-    "schema": "plugin",
-}
-OF_RECIPES = ["train", "launch", "sweep", "describe", "evaluate", "similarity", "export", "predict", "flower"]
-COMMAND_FLAGS = {
-    name: (*text.split(), *(RECIPE_FLAGS.split() if name in OF_RECIPES else ())) for name, text in COMMAND_FLAGS.items()
-}
-BY_ALL = ("json", "quiet", "debug", "help", "version")
 VALUES = """engine=auto state=last task=regression levels=all threads=1 jobs=2 top=2 worker=0 client=0 patience=9 deadline=9
 quorum=0.5 over_selection=0.5 max_examples=9 devices=2 local=2 export_version=3 port=0 as=csv x=megabytes band=std on=slurm
 reach=1 set=seed=1"""
 VALUES = dict(word.split("=", 1) for word in VALUES.split())
 
 
-@for_each(COMMAND_FLAGS)
+@for_each(commands.COMMANDS)
 def test_commands_accept_only_their_flags(command):
     defined = flags.define_flags()
     for flag in (name for name in defined if name != "h"):
         word = f"--{flag}" if defined[flag].boolean else f"--{flag}={VALUES.get(flag, 'x')}"
-        if flag in (*COMMAND_FLAGS[command], *BY_ALL):
+        if flag in (*commands.COMMANDS[command].flag_names, *commands.COMMON):
             assert flags.parse(["hetero_tf", command, word])[0] == command
             continue
-        others = ", ".join(name for name, taken in COMMAND_FLAGS.items() if flag in taken)
+        others = ", ".join(name for name, each in commands.COMMANDS.items() if flag in each.flag_names)
         message = f"--{flag} has no effect on {command}; it is a flag of {' and '.join(others.rsplit(', ', 1))}"
         assert refusal(flags.parse, ["hetero_tf", command, word]) == message
         # Even with its default value, and on either side of the command.
@@ -381,24 +311,24 @@ def test_version_and_help(capsys, monkeypatch):
     for words in (["--help"], ["-h"]):
         assert main.main(["hetero_tf", *words]) == 0
         out = capsys.readouterr().out
-        for name, command in ((name, commands.COMMANDS[name]) for name in COMMAND_FLAGS):
+        for name, command in commands.COMMANDS.items():
             assert f"hetero_tf {command.usage} " in out and command.summary in out
             assert command.usage.startswith("--recipe" if name == "train" else name)
 
 
-@for_each(COMMAND_FLAGS)
+@for_each(commands.COMMANDS)
 def test_help_lists_exactly_the_flags_of_the_command(command, capsys, monkeypatch):
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
     assert main.main(["hetero_tf", command, "--help"]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"hetero_tf {commands.COMMANDS[command].usage}\n")
     shown = {line.split()[0].removeprefix("--") for line in out.splitlines() if line.startswith("  --")}
-    assert shown == {*COMMAND_FLAGS[command], *BY_ALL}
+    assert shown == {*commands.COMMANDS[command].flag_names, *commands.COMMON}
     assert max(map(len, out.splitlines())) <= 132
     # Each flag says its default here, or that it has none.
     command_lines = out.partition("Flags of every command:")[0].splitlines()[4:]
     assert [line for line in command_lines if line and not re.search("; (default|required) ?", line)] == []
-    assert set(commands.COMMANDS[command].meanings) <= set(COMMAND_FLAGS[command])
+    assert set(commands.COMMANDS[command].meanings) <= set(commands.COMMANDS[command].flag_names)
 
 
 def test_shared_flags_have_a_meaning_and_default_per_command():

@@ -7,7 +7,7 @@ import programs
 import pytest
 
 from hetero_tf.base.metrics import all_metrics, format_short
-from hetero_tf.reports import comparison
+from hetero_tf.reports import summaries
 from hetero_tf.reports.summaries import Moment
 from hetero_tf.reports.tables import to_table
 from hetero_tf.runs.history import gather, grouped
@@ -49,7 +49,7 @@ def test_every_column_of_compare_is_explained(write_run):
     more = {"sizes": {"a": 9}, "seconds": 1.0, "device_seconds": 60}
     runs, _ = gather([write_run(name, [10.0], f"name={name}", **more) for name in ("one", "two")])
     value = PublishedValue("x/y", "global_accuracy", 1.0, "paper", "setting", {"name": "one"})
-    rows = comparison.compare(grouped(runs), [], [5.0], [Moment("1", 1), Moment("3h", seconds=3.0)], [value])
+    rows = summaries.compare(grouped(runs), [], [5.0], [Moment("1", 1), Moment("3h", seconds=3.0)], [value])
     columns = {head.replace("global_accuracy", "METRIC") for head in to_table(rows, []).heads}
     for pattern, text in (("at 1$", "at ROUND"), ("at 3h$", "at TIME"), ("to 5:", "to VALUE:")):
         columns = {re.sub(pattern, text, head) for head in columns}

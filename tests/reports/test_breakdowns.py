@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from hetero_tf.reports import breakdowns, curves, style, timelines
+from hetero_tf.reports import breakdowns, figures, style
 from hetero_tf.runs.history import gather, grouped
 from hetero_tf.runs.timeline import ClientSpan, RoundSpan
 
@@ -66,7 +66,7 @@ def test_last_values_are_those_of_the_last_common_round(write_run):
     for row in (row for run in runs["tiny_digits"] for row in run.rows):
         row["level_accuracy_a"] = row["global_accuracy"]
     assert breakdowns.level_values(runs, "level_accuracy_") == {"tiny_digits": {"a": [20.0, 40.0]}}
-    ((point,),) = (one.points for one in curves.size_series(runs, "global_accuracy", "parameters", "range"))
+    ((point,),) = (one.points for one in figures.size_series(runs, "global_accuracy", "parameters", "range"))
     assert (point.low, point.mean, point.high) == ([20], [30], [40])
     assert breakdowns.seconds_by_part(runs)["tiny_digits"]["training"] == 4
 
@@ -96,8 +96,8 @@ def span(round, ends, status="returned"):
 
 
 def test_bars_of_clients_are_sorted_by_their_ends_and_last_until_the_end_of_the_round():
-    spans = timelines.first_rounds([span(1, [10.0, 4.0]), span(2, [5.0], "dropped")])
-    (panel,) = timelines.draw(spans).axes
+    spans = breakdowns.first_rounds([span(1, [10.0, 4.0]), span(2, [5.0], "dropped")])
+    (panel,) = breakdowns.draw(spans).axes
     # Download, training, upload and waiting of three clients.
     assert [[(bar.get_x(), bar.get_width()) for bar in container] for container in panel.containers] == [
         [(0, 1), (0, 1), (10, 1)],
@@ -109,15 +109,15 @@ def test_bars_of_clients_are_sorted_by_their_ends_and_last_until_the_end_of_the_
     assert (list(missing.get_xdata()), list(missing.get_ydata())) == ([15], [2])
     assert labels(panel.get_yticklabels()) == ["phone, a"] * 3 and {"round 1", "round 2"} <= set(labels(panel.texts))
     assert panel.get_xlabel() == "device time (s)"
-    assert timelines.describe(spans) == (
+    assert breakdowns.describe(spans) == (
         "Rounds 1 to 2 take 20 s of device time. Clients wait for 24 % of it. The slowest client, a device phone at level "
         "a, takes 10 s. 2 of 3 results are merged."
     )
 
 
 def test_timeline_has_as_many_whole_rounds_as_fit():
-    many = timelines.first_rounds([span(1, [9.0] * 99), span(2, [5.0])])
-    assert [(each.round, len(each.clients)) for each in many] == [(1, timelines.MOST_BARS)]
-    few = timelines.first_rounds([span(round, [9.0] * 16) for round in (1, 2, 3)])
+    many = breakdowns.first_rounds([span(1, [9.0] * 99), span(2, [5.0])])
+    assert [(each.round, len(each.clients)) for each in many] == [(1, breakdowns.MOST_BARS)]
+    few = breakdowns.first_rounds([span(round, [9.0] * 16) for round in (1, 2, 3)])
     assert [each.round for each in few] == [1, 2]
-    assert timelines.first_rounds([RoundSpan(1, 0.0, 1.0, [])]) == []
+    assert breakdowns.first_rounds([RoundSpan(1, 0.0, 1.0, [])]) == []

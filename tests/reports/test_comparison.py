@@ -7,7 +7,7 @@ import pytest
 
 from hetero_tf.cli import interrupts, main
 from hetero_tf.reports.summaries import summarize
-from hetero_tf.reports.text_tables import to_text
+from hetero_tf.reports.tables import to_text
 from hetero_tf.runs import environment, metrics_file
 from hetero_tf.runs.history import differences, distinct_names, grouped, read
 from hetero_tf.runs.run_folder import RunFolder

@@ -7,7 +7,7 @@ from refusals import refusal
 
 from hetero_tf.base.errors import DiskProblem
 from hetero_tf.cli import interrupts, main
-from hetero_tf.reports import curves, figures, style
+from hetero_tf.reports import figures, style
 from hetero_tf.runs import published
 from hetero_tf.runs.history import gather, grouped
 
@@ -35,19 +35,19 @@ def two_seeds(write_run):
 
 
 def curve(label="a", index=0, x=(1,), y=(2,)):
-    return curves.Curve(label, index, list(x), list(y), list(y), list(y), 1)
+    return figures.Curve(label, index, list(x), list(y), list(y), list(y), 1)
 
 
 def test_curves_are_means_with_bands_at_common_rounds(write_run):
     runs = groups(*two_seeds(write_run))
-    narrow, wide = curves.learning_curves(runs, *ACCURACY)
+    narrow, wide = figures.learning_curves(runs, *ACCURACY)
     assert (narrow.label, narrow.x, narrow.mean, narrow.low, narrow.seeds) == ("narrow", [1, 3], [15, 60], [15, 60], 1)
     assert (wide.label, wide.x, wide.mean, wide.low, wide.high) == ("wide", [1, 2], [15, 45], [10, 40], [20, 50])
-    (_, wide) = curves.learning_curves(runs, "global_accuracy", "megabytes", "std")
+    (_, wide) = figures.learning_curves(runs, "global_accuracy", "megabytes", "std")
     assert wide.x == [4e6, 8e6] and wide.high[0] - wide.mean[0] == pytest.approx(50**0.5)
     # Losses are sorted ascending, and curves in seconds need timings.
-    assert [one.label for one in curves.learning_curves(runs, "global_loss", "round", "range")] == ["narrow", "wide"]
-    (wide,) = curves.learning_curves(runs, "global_accuracy", "seconds", "range")
+    assert [one.label for one in figures.learning_curves(runs, "global_loss", "round", "range")] == ["narrow", "wide"]
+    (wide,) = figures.learning_curves(runs, "global_accuracy", "seconds", "range")
     assert (wide.label, wide.x) == ("wide", [4.0, 6.0])
 
 
@@ -56,10 +56,10 @@ def test_curves_in_device_time_have_the_last_evaluation_of_each_seed(write_run):
         write_run("s0", [10.0, 40.0, 70.0], device_seconds=60),
         write_run("s1", [20.0, 50.0], "seed=1", "rounds=3", device_seconds=100),
     ]
-    (hours,) = curves.learning_curves(groups(*folders), "global_accuracy", "device_hours", "range")
+    (hours,) = figures.learning_curves(groups(*folders), "global_accuracy", "device_hours", "range")
     # From the first evaluation of the slower seed to the last one of the seed that ends first.
     assert (hours.x, hours.low, hours.high) == ([100, 120, 180], [10, 20, 20], [20, 40, 70])
-    (energy,) = curves.learning_curves(groups(*folders), "global_accuracy", "energy", "range")
+    (energy,) = figures.learning_curves(groups(*folders), "global_accuracy", "energy", "range")
     assert energy.x == [200, 240, 360] and energy.mean == hours.mean == [15, 30, 45]
     (panel,) = figures.draw_curves([hours], "global_accuracy", "device_hours", "range").axes
     (line,) = panel.get_lines()
@@ -82,7 +82,7 @@ def sized(write_run):
 
 
 def test_size_series_connect_mixes_and_are_labelled_by_differences(write_run):
-    series = curves.size_series(groups(*sized(write_run)), *SIZES)
+    series = figures.size_series(groups(*sized(write_run)), *SIZES)
     assert [one.label for one in series] == ["partition=iid", "partition=labels"]
     assert [(point.label, *point.x) for point in series[0].points] == [
         ("c", 2000), ("a1-c3", 2700), ("a-c", 3000), ("a-b-c", pytest.approx(3100)), ("a", 4000)
@@ -110,7 +110,7 @@ def test_published_values_are_drawn_for_matching_runs(write_run):
         write_run("a", [10.0], "name=wide", "levels.mix=a"), write_run("c", [20.0], "name=narrow", "levels.mix=c")
     )
     values = [*reported("a", 91.0, 93.0, 91.0), *reported("c", 5.0, metric="local_accuracy")]
-    narrow, wide = drawn = curves.learning_curves(runs, *ACCURACY, values)
+    narrow, wide = drawn = figures.learning_curves(runs, *ACCURACY, values)
     assert (narrow.published, wide.published) == ((), (91.0, 93.0))
     figure = figures.draw_curves(drawn, *ACCURACY)
     thin = [line for line in figure.axes[0].get_lines() if line.get_linewidth() == figures.PUBLISHED_LINE_WIDTH]
@@ -119,12 +119,12 @@ def test_published_values_are_drawn_for_matching_runs(write_run):
     assert figure.legends[0].get_title().get_text() == "thin lines: published"
     # Over the size of models they are hollow points.
     runs = groups(write_run("alone", [5.0], sizes={"a": 4000}))
-    series = curves.size_series(runs, *SIZES, reported("a-b-c", 91.0))
+    series = figures.size_series(runs, *SIZES, reported("a-b-c", 91.0))
     figure = figures.draw_sizes(series, *SIZES)
     (hollow,) = (line for line in figure.axes[0].get_lines() if line.get_markerfacecolor() == "none")
     assert (list(hollow.get_xdata()), list(hollow.get_ydata())) == ([4.0], [91.0])
-    assert curves.legend_title(series[0].points, "range", "hollow") == "hollow: published"
-    assert refusal(curves.size_series, runs, *SIZES, reported("b", 1.0)) == (
+    assert figures.legend_title(series[0].points, "range", "hollow") == "hollow: published"
+    assert refusal(figures.size_series, runs, *SIZES, reported("b", 1.0)) == (
         "no drawn run matches a published value of global_accuracy; omit --published, or name another table. "
         "Received: --published, which is paper/row"
     )
@@ -133,12 +133,12 @@ def test_published_values_are_drawn_for_matching_runs(write_run):
 def test_figures_without_data_are_refused(write_run):
     runs = groups(write_run("one", [10.0], traffic=False))
     known = "known: global_accuracy, global_loss, loss. Received: metric=local_std"
-    assert refusal(curves.learning_curves, runs, "local_std", "round", "range") == f"no run has this metric; {known}"
+    assert refusal(figures.learning_curves, runs, "local_std", "round", "range") == f"no run has this metric; {known}"
     hint = "; train with --fleet, or add --fleet NAME to time finished runs"
     for x, more in (("seconds", ""), ("device_hours", hint)):
         message = f"no run has {x} of an evaluated round{more}. Received: x={x}"
-        assert refusal(curves.learning_curves, runs, "loss", x, "std") == message
-    assert refusal(curves.size_series, runs, "loss", "parameters", "std") == (
+        assert refusal(figures.learning_curves, runs, "loss", x, "std") == message
+    assert refusal(figures.size_series, runs, "loss", "parameters", "std") == (
         "no run has costs.json, which resuming the training adds. Received: x=parameters"
     )
 
@@ -153,7 +153,7 @@ def boxes(figure):
 @pytest.mark.parametrize("many", [1, 9])
 def test_figure_shows_curves_and_a_separate_legend(many):
     drawn_curves = [
-        curves.Curve(f"run number {n} $x$", n, [1, 2, 3], [n, n + 1, n], [0] * 3, [9] * 3, 2) for n in range(many)
+        figures.Curve(f"run number {n} $x$", n, [1, 2, 3], [n, n + 1, n], [0] * 3, [9] * 3, 2) for n in range(many)
     ]
     figure = figures.draw_curves(drawn_curves, "level_accuracy_a", "round", "std")
     (panel,), (legend,) = figure.axes, figure.legends
@@ -169,7 +169,7 @@ def test_figure_shows_curves_and_a_separate_legend(many):
 
 
 def test_wide_range_of_sizes_has_a_logarithmic_axis():
-    series = curves.SizeSeries("", [curve(str(size), 0, [size], [1.0]) for size in (5e3, 9e4, 2e6)], [])
+    series = figures.SizeSeries("", [curve(str(size), 0, [size], [1.0]) for size in (5e3, 9e4, 2e6)], [])
     figure = figures.draw_sizes([series], "loss", "parameters", "range")
     (panel,) = figure.axes
     figure.draw_without_rendering()
@@ -213,7 +213,7 @@ def test_command_draws_and_reports_the_figure(write_run, capsys, tmp_path, monke
         return code, *capsys.readouterr()
 
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
-    folders, out, user_file = two_seeds(write_run), tmp_path / "curves.png", tmp_path / "own.yaml"
+    folders, out, user_file = two_seeds(write_run), tmp_path / "figures.png", tmp_path / "own.yaml"
     assert command("--out", out) == (
         0, f"drew global_accuracy over round into {out}\n", f"not finished: {folders[1]}, 2 of 3 rounds\n"
     )  # fmt: skip
@@ -223,7 +223,7 @@ def test_command_draws_and_reports_the_figure(write_run, capsys, tmp_path, monke
     for names in (user_file, f"{user_file},mine/any"):
         assert command("--out", out, "--published", names)[0] == 0 and out.read_bytes() != plain
     assert command("--out", out, "--published", "heterofl-cifar10")[0] == 2
-    missing = "hetero_tf: --out is missing; name the picture to write, such as curves.png or curves.svg\n"
+    missing = "hetero_tf: --out is missing; name the picture to write, such as figures.png or figures.svg\n"
     assert command() == (2, "", missing)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     missing = "hetero_tf: plot needs matplotlib, which is not installed; pip install 'hetero_tf[plot]'\n"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hetero_tf.reports import tables, text_tables
+from hetero_tf.reports import tables
 from hetero_tf.reports.summaries import Moment
 from hetero_tf.runs.history import gather, grouped
 
@@ -52,7 +52,7 @@ def test_each_task_has_a_table_with_the_best_run_first(write_run):
         write_run("text", [None], "name=text", more={"global_perplexity": 12.5}),
         write_run("other", [20.0, 30.0], "levels.mix=c", "seed=1"),
     ]
-    first, second = text_tables.to_text(grouped(gather(folders)[0])).split("\n\n")
+    first, second = tables.to_text(grouped(gather(folders)[0])).split("\n\n")
     title, heads, *rows = first.splitlines()
     assert title == "classification: global_accuracy in %, higher is better"
     assert heads.split() == ["run", "seeds", "rounds", "last", "best", "total", "MB"]
@@ -66,11 +66,11 @@ def test_each_task_has_a_table_with_the_best_run_first(write_run):
 def test_names_are_folded_in_a_narrow_terminal(write_run):
     folders = [write_run(f"run{n}", [5.0 * n], f"client.epochs={n}", "name=a_long_name") for n in (1, 2)]
     groups = grouped(gather(folders)[0])
-    text = text_tables.to_text(groups, ["global_accuracy", "loss"], [8.0], [Moment("1", 1)], width=60)
+    text = tables.to_text(groups, ["global_accuracy", "loss"], [8.0], [Moment("1", 1)], width=60)
     assert max(map(len, text.splitlines())) <= 60 and len(text.split("\n\n")) == 2
-    folded = text_tables.to_text(groups, width=45).splitlines()
+    folded = tables.to_text(groups, width=45).splitlines()
     assert max(map(len, folded[2:6])) <= 48 and folded[3].split()[-3:-1] == ["10", "10"]
-    whole = text_tables.to_text(groups).splitlines()
+    whole = tables.to_text(groups).splitlines()
     assert whole[2].startswith("a_long_name (client.epochs=2)  ") and whole[2].split()[-4:-1] == ["1", "10", "10"]
 
 
@@ -81,7 +81,7 @@ def test_values_to_reach_have_tables_with_the_fastest_run_first(write_run):
         write_run("never", [50.0, 97.0], "name=never", device_seconds=20),
         write_run("twin", [50.0, 60.0], "name=never", "seed=1", device_seconds=20),
     ]
-    lines = text_tables.to_text(grouped(gather(folders)[0]), goals=[90.0], width=80).splitlines()
+    lines = tables.to_text(grouped(gather(folders)[0]), goals=[90.0], width=80).splitlines()
     first = lines.index("to reach 90 %:")
     assert [line.split() for line in lines[first + 1 : first + 5]] == [
         ["run", "device", "min", "Wh", "rounds", "MB"],

@@ -3,8 +3,7 @@
 import pytest
 
 from hetero_tf import recipe
-from hetero_tf.base.patience import Patience
-from hetero_tf.runs.early_stopping import StoppingRule, is_stopped_early
+from hetero_tf.runs.early_stopping import Patience, StoppingRule, is_stopped_early
 
 
 def rows(values, name="global_loss", **more):

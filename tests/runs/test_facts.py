@@ -18,7 +18,7 @@ GOOD = {
 
 
 def checkpoint_with(info):
-    return checkpoints.Checkpoint(4, {"x": np.zeros(1)}, info, "ab")
+    return checkpoints.SavedRound(4, {"x": np.zeros(1)}, info, "ab")
 
 
 def test_valid_facts_are_returned_with_round_and_digest():

@@ -9,7 +9,7 @@ from checkpoint_files import KERNEL, assert_refused, npy, npz, reseal, saved
 from refusals import refusal
 
 from hetero_tf.runs import checkpoints
-from hetero_tf.runs.npz_bytes import DTYPES
+from hetero_tf.runs.manifest import DTYPES
 
 SPECS = {"dense/kernel": ((2, 3), "float32"), "step": ((), "int64")}
 

@@ -75,7 +75,7 @@ def test_run_with_plugins_is_read_without_them(folder):
     (folder / "environment.json").write_text(json.dumps({**facts, "plugins": ["own.windows"]}))
     for path in [folder / "recipe.yaml", *folder.glob("checkpoints/*/info.json")]:
         path.write_text(path.read_text().replace("submodel: {name: prefix}", "submodel: {name: windows, step: 2}"))
-    with mock.patch.object(checkpoints, "newest_without_arrays", lambda _: None):
+    with mock.patch.object(checkpoints, "load_newest", lambda *_, **__: None):
         actual = overview.overview(folder)
     assert (actual.state, actual.recipe, actual.rounds, actual.problem) == ("stopped", "small", 4, "")
     assert actual.plugins == ("own.windows",) and actual.changes is None

@@ -25,16 +25,6 @@ def taken(path):
         return run.started
 
 
-def test_layout(tmp_path):
-    run = RunFolder(str(tmp_path / "run"))
-    files = {name: f"{name}.jsonl" for name in ("timings", "timeline", "metrics")}
-    files |= {name: f"{name}.json" for name in ("environment", "costs", "classes", "data")}
-    files |= {"log": "log.txt", "readme": "README.txt", "export": "export"}
-    files |= {"recipe": "recipe.yaml", "checkpoints": "checkpoints", "best": "best", "partition": "partition.npz"}
-    assert {name: getattr(run, name).name for name in files} == files
-    assert run.log.parent == run.path and os.listdir(tmp_path) == []
-
-
 def test_start_and_resume(tmp_path):
     run = RunFolder(tmp_path / "runs" / "mnist")
     with run.lock():

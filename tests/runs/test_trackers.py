@@ -199,16 +199,6 @@ def test_damaged_progress_is_reported(tmp_path):
     )
 
 
-def test_reader_waits_for_the_end_of_a_line(tmp_path):
-    path, reader = tmp_path / "metrics.jsonl", trackers.MetricsReader(tmp_path / "metrics.jsonl")
-    assert reader.read_new(0) == []
-    path.write_bytes(b'{"round": 1, "loss": 2}\n{"round": 2, "lo')
-    assert reader.read_new(0) == [(1, {"loss": 2.0})]
-    with path.open("ab") as file:
-        file.write(b'ss": null, "global_loss": 1}\n')
-    assert reader.read_new(1) == [(2, {"global_loss": 1.0})] and reader.read_new(2) == []
-
-
 def test_unknown_and_missing_trackers_are_refused(monkeypatch):
     assert refusal(trackers.check_trackers, ["mlfow"]) == (
         "--log: no such tracker; did you mean 'mlflow'? Received: --log=mlfow"

@@ -28,7 +28,7 @@ from hetero_tf.runs.run_folder import RunFolder  # noqa: E402
 def train(recipe, run, threads, seconds):
     """Seals every round that is not sealed yet."""
     print("data: none", file=sys.stderr, flush=True)
-    newest = checkpoints.newest_without_arrays(run.checkpoints)
+    newest = checkpoints.load_newest(run.checkpoints, with_arrays=False)
     conditions = environment.environment({"intra_op": 1, "inter_op": threads}, {})
     environment.save(run.environment, conditions)
     run.recipe.write_text(recipe.source)

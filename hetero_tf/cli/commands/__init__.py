@@ -28,8 +28,8 @@ class Command:
         flags: Its flags in addition to `COMMON`.
         words: Flag that receives the words after the command, or None.
         source: Flag that names its recipe, "recipe" or "run_dir", or None.
-        package: Outer package of hetero_tf that must be installed.
-        needs_tensorflow: Import TensorFlow before the function is called.
+        package: Outer package of hetero_tf that must be installed; "" for that of its module.
+        needs_tensorflow: Import TensorFlow before the function is called; None: if it has a recipe.
         resumes: The same command continues a stopped run.
         meanings: `{flag: meaning}` where it differs from `flag_table.FLAGS`.
     """
@@ -40,8 +40,8 @@ class Command:
     flags: str
     words: str | None = None
     source: str | None = None
-    package: str = "recipe"
-    needs_tensorflow: bool = True
+    package: str = ""
+    needs_tensorflow: bool | None = None
     resumes: bool = False
     meanings: Mapping[str, str] = field(default_factory=dict)
 
@@ -65,8 +65,6 @@ _COMMANDS = {
         "new.write_recipe",
         "input task label out data_dir yes",
         words="input",
-        package="starter",
-        needs_tensorflow=False,
         meanings={
             "input": "file or folder of the data, or name of a set; same as the word after new; required",
             "out": "recipe to write; default the name of the data, such as iris.yaml",
@@ -96,8 +94,6 @@ _COMMANDS = {
         "sweep.run_sweep",
         f"definition recipe fleet sweep seeds run_dir only jobs fork log dry_run commands on slurm {_RECIPE}",
         words="definition",
-        package="sweeps",
-        needs_tensorflow=False,
         resumes=True,
         meanings={
             "recipe": "recipe to vary, instead of FILE; default none",
@@ -111,7 +107,6 @@ _COMMANDS = {
         "results.describe_recipe",
         f"recipe fleet engine draw workers devices {_RECIPE}",
         source="recipe",
-        package="reports",
         meanings={
             "workers": "host:port of every worker process, to show the division of the work; default none",
             "devices": "devices of one process, to show the division of the work",
@@ -139,7 +134,6 @@ _COMMANDS = {
         "deploy.export_run",
         f"run_dir state level out format export_version {_RECIPE}",
         source="run_dir",
-        package="export",
         meanings={
             **_RUN_DIR,
             **_BATCHES,
@@ -154,7 +148,6 @@ _COMMANDS = {
         f"run_dir export_dir state level input out top maps copy_columns {_RECIPE}",
         words="input",
         source="run_dir",
-        package="export",
         meanings={
             "run_dir": "folder of a trained run; required without --export_dir",
             "out": "file to write: .csv, .tsv, .jsonl or .ndjson; default none (print a line for each item)",
@@ -166,7 +159,7 @@ _COMMANDS = {
         "serves its exports over HTTP, with a web page to try them",
         "deploy.serve_exports",
         "run_dir out host port allow_host versions threads",
-        package="export",
+        needs_tensorflow=True,
         meanings={
             "run_dir": "run with exports to serve; required without --out",
             "out": "folder of exports to serve; default RUN_DIR/export",
@@ -181,7 +174,6 @@ _COMMANDS = {
         f"max_examples client key level litert {_RECIPE}",
         words="role",
         source="recipe",
-        package="devices",
         needs_tensorflow=False,
         resumes=True,
         meanings={
@@ -195,8 +187,6 @@ _COMMANDS = {
         "measures this device as a class of a fleet",
         "devices.measure_device",
         "file name append threads",
-        package="devices",
-        needs_tensorflow=False,
         meanings={"threads": "threads of a training step, as flower client has them"},
     ),
     "list": Command(
@@ -205,7 +195,6 @@ _COMMANDS = {
         "listing.list_runs",
         "run plugin plugins",
         words="run",
-        needs_tensorflow=False,
         meanings={"run": "folders of runs; same as the words after list; default runs"},
     ),
     "compare": Command(
@@ -214,8 +203,6 @@ _COMMANDS = {
         "results.compare_runs",
         "run fleet metric reach at published as out",
         words="run",
-        package="reports",
-        needs_tensorflow=False,
         meanings=_RUNS | {"out": "output file of the table; default standard output"},
     ),
     "plot": Command(
@@ -224,8 +211,6 @@ _COMMANDS = {
         "results.plot_runs",
         "run fleet x y band published out",
         words="run",
-        package="reports",
-        needs_tensorflow=False,
         meanings=_RUNS | {"out": "picture to write, such as curves.png or curves.svg; required"},
     ),
     "report": Command(
@@ -234,8 +219,6 @@ _COMMANDS = {
         "results.report_runs",
         "run fleet published out open",
         words="run",
-        package="reports",
-        needs_tensorflow=False,
         meanings=_RUNS | {"out": "page to write; default report.html"},
     ),
     "tensorboard": Command(
@@ -244,8 +227,6 @@ _COMMANDS = {
         "results.write_event_files",
         "run out",
         words="run",
-        package="reports",
-        needs_tensorflow=False,
         meanings=_RUN | {"out": "folder to write into; default tensorboard"},
     ),
     "explain": Command(
@@ -254,21 +235,19 @@ _COMMANDS = {
         "listing.explain_words",
         "word plugin",
         words="word",
-        needs_tensorflow=False,
     ),
     "schema": Command(
-        "schema",
-        "the JSON Schema of recipes, for completion and checks in an editor",
-        "listing.print_schema",
-        "plugin",
-        needs_tensorflow=False,
+        "schema", "the JSON Schema of recipes, for completion and checks in an editor", "listing.print_schema", "plugin"
     ),
 }
-# A command of an outer package is available only if it is installed.
+# Outer packages whose functions the modules of commands call; the commands are available only if they are installed.
+_PACKAGES = {"new": "starter", "sweep": "sweeps", "results": "reports", "deploy": "export", "devices": "devices"}
 COMMANDS = {
     name: command
     for name, command in _COMMANDS.items()
-    if importlib.util.find_spec(f"hetero_tf.{command.package}") is not None
+    if importlib.util.find_spec(
+        f"hetero_tf.{command.package or _PACKAGES.get(command.function.partition('.')[0], 'recipe')}"
+    )
 }
 
 

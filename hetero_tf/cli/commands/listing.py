@@ -49,7 +49,7 @@ def list_runs(flags: FlagValues, console: Console) -> dict:
 
 def _list_plugins(console):
     """Print the plug-in modules of installed packages, without importing them."""
-    from hetero_tf.base.plugin_packages import installed_plugins
+    from hetero_tf.base.registry import installed_plugins
 
     plugins = installed_plugins()
     width = max((len(plugin.name) for plugin in plugins), default=0)

@@ -41,7 +41,7 @@ def describe_recipe(recipe: Recipe, flags: FlagValues, console: Console) -> dict
 
 def compare_runs(flags: FlagValues, console: Console) -> list[dict]:
     """Print the table, or write it to --out; omitted runs are reported on standard error."""
-    from hetero_tf.reports import comparison, summaries, tables, text_tables
+    from hetero_tf.reports import summaries, tables
     from hetero_tf.runs import published
     from hetero_tf.runs.history import grouped
 
@@ -49,10 +49,10 @@ def compare_runs(flags: FlagValues, console: Console) -> list[dict]:
     published_values, requested = published.select_published(flags.published)
     groups, table_format = grouped(runs), str(flags["as"].value)
     options = (groups, flags.metric, _goals(flags.reach), list(map(summaries.parse_moment, flags.at)))
-    rows = comparison.compare(*options, published_values)
+    rows = summaries.compare(*options, published_values)
     if table_format == "text":
         width = None if flags.out else console.width
-        text = text_tables.to_text(*options, (published_values, requested), width)
+        text = tables.to_text(*options, (published_values, requested), width)
     else:
         text = tables.FORMATS[table_format](rows, requested)
     if flags.out:
@@ -105,22 +105,22 @@ def _goals(words):
 
 def plot_runs(flags: FlagValues, console: Console) -> dict:
     """Draw the figure of --x and --y into --out."""
-    from hetero_tf.reports import curves, figures, style, summaries
+    from hetero_tf.reports import figures, style, summaries
     from hetero_tf.runs import published
     from hetero_tf.runs.history import grouped
 
     if not flags.out:
-        raise InputError("--out is missing; name the picture to write, such as curves.png or curves.svg")
+        raise InputError("--out is missing; name the picture to write, such as figures.png or figures.svg")
     path, x, band = Path(flags.out), flags.x, flags.band
     style.check_file(path)
     runs, sentences = gather_runs(flags, "plot")
     metric = flags.y or next(iter(summaries.default_metrics(runs)), "loss")
     groups, values = grouped(runs), published.selected_values(flags.published)
     with style.figure_style("plot"):
-        if x in curves.SIZES:
-            figure = figures.draw_sizes(curves.size_series(groups, metric, x, band, values), metric, x, band)
+        if x in figures.SIZES:
+            figure = figures.draw_sizes(figures.size_series(groups, metric, x, band, values), metric, x, band)
         else:
-            figure = figures.draw_curves(curves.learning_curves(groups, metric, x, band, values), metric, x, band)
+            figure = figures.draw_curves(figures.learning_curves(groups, metric, x, band, values), metric, x, band)
         style.save(figure, path)
     console.say(f"drew {metric} over {x} into {path}")
     notes_console = Console(sys.stderr, quiet=flags.quiet)

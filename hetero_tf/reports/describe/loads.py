@@ -94,13 +94,7 @@ def has_unequal_loads(family: ModelFamily) -> bool:
 
 
 def level_loads(costs: LevelCosts, cost_by_level: dict[str, LevelCost], examples: float) -> Loads:
-    """Return the `Loads` of the levels of the mix.
-
-    Args:
-        costs: Level costs with all classes.
-        cost_by_level: `{level: LevelCost}`.
-        examples: Examples (segments of text) of a client in one local epoch, mean over all clients.
-    """
+    """Return the `Loads` of the levels of the mix."""
     levels = costs.family.recipe.levels
     loads = {name: _level_load(costs, name, cost_by_level[name], examples) for name in levels.names}
     totals = {

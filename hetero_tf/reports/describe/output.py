@@ -67,10 +67,6 @@ class Description:
 def describe(process: LearningProcess, replicas: int = 1) -> Description:
     """Describe the costs of a learning process and the split of its data.
 
-    Args:
-        process: A learning process without replicas.
-        replicas: Number of processes or devices that would share each round.
-
     Raises:
         InputError: The initial weights of the recipe are invalid.
     """
