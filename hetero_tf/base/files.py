@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from hetero_tf.base import exits
+from hetero_tf.base import processes
 from hetero_tf.base.errors import DiskProblem, InputError
 
 TEMPORARY = ".tmp-"
@@ -200,7 +200,7 @@ def replace_file(path: Path | str) -> Iterator[BinaryIO]:
     draft = draft_path(path)
     remove(draft)
     try:
-        with exits.before_exit(lambda: discard(draft)), disk_errors(path, "write"), create_file(draft) as file:
+        with processes.before_exit(lambda: discard(draft)), disk_errors(path, "write"), create_file(draft) as file:
             with contextlib.suppress(FileNotFoundError):
                 _copy_owner_and_mode(path, file.fileno())
             yield file

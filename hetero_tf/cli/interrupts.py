@@ -1,8 +1,8 @@
 """Handles Ctrl-C and signals of batch systems immediately, even during a compiled call that takes minutes.
 
 Python runs signal handlers only in the main thread, between two bytecode instructions. So the work runs in a second
-thread while the main thread waits. The handler ends the process after the actions of `base.exits`, such as saving the
-last finished round. Files on disk are complete at any moment.
+thread while the main thread waits. The handler ends the process after the actions of `base.processes`, such as saving
+the last finished round. Files on disk are complete at any moment.
 """
 
 import os
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from hetero_tf.base import exits
+from hetero_tf.base import processes
 
 # Batch systems send one of the last three before the time limit of a job.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
@@ -29,7 +29,7 @@ def install(message: str) -> None:
         # Python prints a traceback.
         if not first.acquire(blocking=False):
             return
-        exits.run_actions()
+        processes.run_actions()
         try:
             # Writing to a full pipe without a reader would block forever; the output is already flushed line by line.
             if select.select([], [terminal], [], 0)[1]:

@@ -5,7 +5,7 @@ import os
 import sys
 import traceback
 
-from hetero_tf.base import exits, hardware, registry
+from hetero_tf.base import hardware, processes, registry
 from hetero_tf.base.console import Console, ProgressDisplay, prepare_streams
 from hetero_tf.base.errors import (
     DiskProblem,
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         )
     _flush(sys.stderr)
     # At a normal exit, TensorFlow would wait for the other workers.
-    if code == WorkerLost.code or exits.SKIPS_CLEANUP.is_set():
+    if code == WorkerLost.code or processes.SKIPS_CLEANUP.is_set():
         os._exit(code)
     return code
 

@@ -15,7 +15,7 @@ import sys
 
 def train(words: list[str]) -> int:
     """Train one run in this process, and return the exit code."""
-    from hetero_tf.base.children import exit_with_parent
+    from hetero_tf.base.processes import exit_with_parent
     from hetero_tf.cli.main import main
 
     exit_with_parent(0)
@@ -25,7 +25,7 @@ def train(words: list[str]) -> int:
 
 def serve(results: int) -> None:
     """Import what a run imports, then fork for each run; see `serve_forks`."""
-    from hetero_tf.base import children, hardware
+    from hetero_tf.base import hardware, processes
 
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         # Ctrl-C ends this process without a traceback; a fork handles it.
@@ -36,7 +36,7 @@ def serve(results: int) -> None:
 
     # Collections in a fork would copy the memory that it shares with this process.
     gc.freeze()
-    children.serve_forks(results, train)
+    processes.serve_forks(results, train)
 
 
 if __name__ == "__main__":

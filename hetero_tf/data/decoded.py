@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base import exits
+from hetero_tf.base import processes
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import DiskProblem, UserError
 from hetero_tf.base.files import (
@@ -177,7 +177,7 @@ def _remove_earlier(folder):
 def _write(folder, save):
     """Fills a draft by `save(draft)`, and renames it to the entry."""
     draft = draft_path(folder)
-    with exits.before_exit(lambda: discard(draft)):
+    with processes.before_exit(lambda: discard(draft)):
         try:
             draft.mkdir()
             save(draft)

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from hetero_tf.base import children, hardware, seeds
+from hetero_tf.base import hardware, processes, seeds
 from hetero_tf.base.errors import InputError, UserError, shorten_repr
 from hetero_tf.devices.messages import ITS_LEVEL, NOTHING, Member, Message, Refused, build_introduction, from_npy
 from hetero_tf.devices.on_device import THRESHOLDS, LiteRTTrainer
@@ -183,7 +183,7 @@ def connect(settings: DeviceSettings, server: str, authority: bytes, key: Any, s
     while True:
         code = run_fork(lambda: _run(settings, server, authority, key))
         if code < 0:
-            say(f"note: the process of the device {children.describe_exit(code)}; it is restarted")
+            say(f"note: the process of the device {processes.describe_exit(code)}; it is restarted")
         elif code != DISCONNECTED:
             raise SystemExit(code)
         elif not is_reported:
@@ -204,7 +204,7 @@ def run_fork(work: Callable[[], int]) -> int:
         code = 1
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            children.exit_with_parent(reading)
+            processes.exit_with_parent(reading)
             code = work()
         finally:
             os._exit(code)

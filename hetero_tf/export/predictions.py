@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.exits import temporary_folder
+from hetero_tf.base.processes import temporary_folder
 from hetero_tf.data.codecs import Field, build_fields, words
 from hetero_tf.data.fields import input_names
 from hetero_tf.data.targets import LABEL_MAP, POSITIONS, find

@@ -16,8 +16,8 @@ from hetero_tf.models.global_layout import initial_values
 from hetero_tf.recipe import with_source_location
 from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Recipe
+from hetero_tf.runs.facts import global_weights
 from hetero_tf.runs.run_folder import RunFolder
-from hetero_tf.runs.states import global_weights
 
 ADVICE = "take weights of the same model, or name the layer in model.reinitialize"
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from hetero_tf.runs.states import CLIENTS, HISTORY, PENDING, SERVER, WEIGHTS
+from hetero_tf.runs.facts import CLIENTS, HISTORY, PENDING, SERVER, WEIGHTS
 
 # Personal values, memories of corrections, and the peer networks of a client.
 TABLES = ("personal", "memory", "peers")

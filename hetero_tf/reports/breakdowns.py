@@ -17,7 +17,7 @@ from hetero_tf.reports.summaries import (
     truncate_to_common_round,
 )
 from hetero_tf.runs.history import Run, is_number
-from hetero_tf.runs.timeline import ClientSpan, RoundSpan
+from hetero_tf.runs.metrics_file import ClientSpan, RoundSpan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,7 +21,7 @@ from hetero_tf.planning.timing import RETURNED, RoundClock, RoundTiming
 from hetero_tf.recipe import Recipe
 from hetero_tf.reports.summaries import active_clients
 from hetero_tf.run.round_spans import round_span
-from hetero_tf.runs import facts, timeline
+from hetero_tf.runs import facts, metrics_file
 from hetero_tf.runs.history import RoundWork, Run
 from hetero_tf.runs.run_folder import RunFolder
 
@@ -93,7 +93,7 @@ def time_run(run: Run, recipe: Recipe) -> Run:
             raise NotComputable(f"its metrics lack round {index + 1}")
         timing = _timing(clock, index, _plan(recipe, work, sizes, row))
         metrics = timing.metrics()
-        if index < timeline.MOST_ROUNDS:
+        if index < metrics_file.MOST_ROUNDS:
             spans.append(round_span(recipe, index + 1, seconds, timing))
         seconds, energy = seconds + timing.seconds, energy + float(timing.times.energy.sum())
         rows.append({**row, **metrics, "device_seconds": seconds, "energy": energy})

@@ -11,7 +11,7 @@ from hetero_tf.models.state import flatten_state, unflatten_state
 from hetero_tf.models.variables import queried
 from hetero_tf.run.learning_process import LearningProcess, State
 from hetero_tf.runs import checkpoints
-from hetero_tf.runs.states import LEVEL_STATISTICS, STATISTICS
+from hetero_tf.runs.facts import LEVEL_STATISTICS, STATISTICS
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from hetero_tf.base import exits
+from hetero_tf.base import processes
 from hetero_tf.base.console import Console, ProgressDisplay, format_duration, format_metrics
 from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.base.metrics import displayed_metrics, format_short, is_improvement
@@ -15,7 +15,7 @@ from hetero_tf.run.checkpoint import arrays_of
 from hetero_tf.run.learning_process import LearningProcess, State, advance, is_measured, plan_call
 from hetero_tf.run.resume import repair_metrics
 from hetero_tf.run.round_spans import round_span
-from hetero_tf.runs import checkpoints, facts, metrics_file, plain_json, timeline, timings
+from hetero_tf.runs import checkpoints, facts, metrics_file, plain_json
 from hetero_tf.runs.early_stopping import Patience, StoppingRule
 from hetero_tf.runs.run_folder import RunFolder
 
@@ -84,7 +84,7 @@ class TrainingLoop:
             NotFinite, TooFewDevices: A round failed, also with a second cohort; the state before it is saved.
         """
         runner, console = self._process.runner, self._console
-        with ThreadPoolExecutor(1) as planner, exits.before_exit(self._save_and_stop):
+        with ThreadPoolExecutor(1) as planner, processes.before_exit(self._save_and_stop):
             next_plans = self._plan(planner, self._first)
             if not self._is_finished(self.progress):
                 console.mark_phase("build")
@@ -94,7 +94,7 @@ class TrainingLoop:
             while not self._is_finished(self.progress):
                 next_plans = self._run_call(planner, next_plans)
         if self._parts:
-            console.say(f"time: {timings.shares(self._parts)}")
+            console.say(f"time: {metrics_file.shares(self._parts)}")
         if self.progress.state.round < self._recipe.rounds:
             console.say(self._describe_stop())
         return self.progress
@@ -143,12 +143,12 @@ class TrainingLoop:
             self._report_undefined(state.round, plain_json.finite(metrics))
         with self._save_lock:
             row, saving = self._timed(self._save_call, state, rows, trained, metrics, statistics)
-        parts = dict(zip(timings.PARTS, (planning, seconds - (merging or 0), merging, evaluation, saving)))
+        parts = dict(zip(metrics_file.PARTS, (planning, seconds - (merging or 0), merging, evaluation, saving)))
         self._parts.append(parts)
         examples = sum(int(self._process.runner.count_examples(plan).sum()) for plan in trained)
-        metrics_file.append(self._run.timings, timings.call_row(state.round, trained, examples, seconds, parts))
+        metrics_file.append(self._run.timings, metrics_file.call_row(state.round, trained, examples, seconds, parts))
         self._calls.append((len(rows), self._console.clock() - began))
-        left = timings.seconds_left(self._calls, training, self._recipe.rounds - state.round)
+        left = metrics_file.seconds_left(self._calls, training, self._recipe.rounds - state.round)
         details = _detailed_line(self._process, row, examples / seconds, left)
         self._console.progress(_round_line(self._process, row, left), bool(metrics), details)
         return next_plans
@@ -200,7 +200,7 @@ class TrainingLoop:
         checkpoints.make(run.checkpoints)
         repair_metrics(run, progress.rows, self._console.say)
         written = b"".join([metrics_file.append(run.metrics, row) for row in rows])
-        timeline.append(run.timeline, self._spans(trained, rows))
+        metrics_file.append_spans(run.timeline, self._spans(trained, rows))
         progress = dataclasses.replace(
             progress,
             state=state,
@@ -213,9 +213,9 @@ class TrainingLoop:
         return rows[-1]
 
     def _spans(self, trained, rows):
-        """Yield the times of the clients of the rounds that `timeline.jsonl` stores."""
+        """Yield the times of the clients of the rounds that `metrics_file.jsonl` stores."""
         for plan, row in zip(trained, rows):
-            if plan.timing is not None and row["round"] <= timeline.MOST_ROUNDS:
+            if plan.timing is not None and row["round"] <= metrics_file.MOST_ROUNDS:
                 began = row["device_seconds"] - row["round_seconds"]
                 yield round_span(self._recipe, row["round"], began, plan.timing)
 

@@ -2,7 +2,7 @@
 
 from hetero_tf.planning.timing import RoundTiming
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.runs.timeline import MOST_CLIENTS, ClientSpan, RoundSpan
+from hetero_tf.runs.metrics_file import MOST_CLIENTS, ClientSpan, RoundSpan
 
 
 def round_span(recipe: Recipe, round: int, began: float, timing: RoundTiming) -> RoundSpan:

@@ -15,7 +15,7 @@ from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.typed_json import from_json
 from hetero_tf.recipe import Recipe, keys_of
 from hetero_tf.recipe.nodes import format_value
-from hetero_tf.runs import environment, facts, metrics_file, plain_json, timeline
+from hetero_tf.runs import environment, facts, metrics_file, plain_json
 from hetero_tf.runs.early_stopping import is_stopped_early
 from hetero_tf.runs.run_folder import RunFolder
 
@@ -184,7 +184,7 @@ class Run:
     rows: list[dict]
     timings: list[dict]
     costs: RunCosts | None
-    timeline: list[timeline.RoundSpan]
+    timeline: list[metrics_file.RoundSpan]
 
     @property
     def done(self) -> int:
@@ -260,7 +260,7 @@ def read(folder: str | Path) -> Run | None:
         keys |= {"data.stand_in_for": stand_in_for} if stand_in_for else {}
     timings = _rows(run.timings)
     name, seed, rounds = (keys[key] for key in ("name", "seed", "rounds"))
-    spans = timeline.read(run.timeline)
+    spans = metrics_file.read_spans(run.timeline)
     return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, read_costs(run.costs), spans)
 
 

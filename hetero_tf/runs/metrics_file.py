@@ -1,13 +1,22 @@
-"""The metrics file of a run: one strict JSON object per line, each with its "round"."""
+"""Rows of a run: `metrics.jsonl`, `timings.jsonl` and `timeline.jsonl`, strict JSON lines with a "round".
+
+Times differ from run to run, so they are separate from the metrics, which must be bit-equal after a resume. Their files
+are not part of checkpoints. The timeline has the first rounds on the clock of the fleet.
+"""
 
 import contextlib
 import json
 import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 from hetero_tf.base import files
+from hetero_tf.base.constraints import Range, Text
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
+from hetero_tf.base.typed_json import from_json
 from hetero_tf.runs import plain_json
 
 # Bytes of a file, and of a row whose round `last_round` finds.
@@ -93,3 +102,131 @@ def _has_round(row):
 
 def _content(path):
     return files.read_bytes(path, LIMIT) if os.path.lexists(path) else b""
+
+
+# Rounds of a run, and clients of a round, that the timeline stores.
+MOST_ROUNDS, MOST_CLIENTS = 10, 50
+Seconds = Annotated[float, Range(low=0, high=1e15)]
+Name = Annotated[str, Text(pattern=".{0,64}")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSpan:
+    """The work of one client for one round, in seconds of device time.
+
+    Attributes:
+        client: Its id.
+        device: Name of its device class.
+        level: Name of its level.
+        start: Start of its download since the start of the run.
+        download, compute, upload: Durations, until the client drops out or the round ends without it.
+        status: "returned", "partial", "late", "dropped" or "stale".
+    """
+
+    client: int
+    device: Name
+    level: Name
+    start: Seconds
+    download: Seconds
+    compute: Seconds
+    upload: Seconds
+    status: Name
+
+    @property
+    def end(self) -> float:
+        """Seconds at which its upload ends."""
+        return self.start + self.download + self.compute + self.upload
+
+
+@dataclass(frozen=True)
+class RoundSpan:
+    """One round: its number from 1, its begin and end in seconds of device time, and its clients."""
+
+    round: int
+    began: Seconds
+    ended: Seconds
+    clients: list[ClientSpan]
+
+
+def append_spans(path: Path, spans: Iterable[RoundSpan]) -> None:
+    """Append rounds, of which the caller gives at most the first `MOST_ROUNDS`.
+
+    Raises:
+        DiskProblem: The system refused.
+    """
+    for span in spans:
+        append(path, asdict(span))
+
+
+def read_spans(path: Path) -> list[RoundSpan]:
+    """Return the stored rounds; of a round that a resumed run has repeated, the last one. A missing file has none.
+
+    Raises:
+        Damaged: A line has other content.
+    """
+    spans = [from_json(RoundSpan, row, path, "; delete the file") for row in rows(path)]
+    return [span for _, span in sorted({span.round: span for span in spans}.items())][:MOST_ROUNDS]
+
+
+# Planning runs concurrently with the previous call. Merging is the time between the last local step and the end of the
+# call, so it is that of the last round of a call; it is unknown if XLA compiles the round.
+PARTS = ("planning", "training", "merging", "measuring", "sealing")
+
+
+def call_row(last: int, planned: Sequence, examples: int, seconds: float, parts: Mapping[str, float | None]) -> dict:
+    """Return the timings of one call of the compiled round, ready for JSON, without evaluation.
+
+    Args:
+        last: Number of the last round of the call, counted from 1.
+        planned: Plans of the rounds of the call.
+        examples: Number of images, or tokens of text, that were trained on.
+        seconds: Wall time of the call.
+        parts: Seconds of each of `PARTS`; None if not measured.
+
+    Returns:
+        {"round": last, "rounds", "seconds", "clients" (those with a step, over all rounds; each network of an
+        ensemble is one), "steps" (of all of them), "examples", "round_seconds", "client_seconds", "step_seconds",
+        "examples_per_second", and "PART_seconds" for each of `PARTS`}. Several clients train
+        together, so the seconds of one client are its share of the wall time; None if no client took a step.
+    """
+    clients = sum(int((plan.steps > 0).sum()) for plan in planned)
+    steps = sum(int(plan.steps.sum()) for plan in planned)
+    return {
+        "round": last,
+        "rounds": len(planned),
+        "seconds": round(seconds, 6),
+        "clients": clients,
+        "steps": steps,
+        "examples": examples,
+        "round_seconds": round(seconds / len(planned), 6),
+        "client_seconds": round(seconds / clients, 6) if clients else None,
+        "step_seconds": round(seconds / steps, 9) if steps else None,
+        "examples_per_second": round(examples / seconds, 1),
+        **{f"{name}_seconds": None if (part := parts[name]) is None else round(part, 6) for name in PARTS},
+    }
+
+
+def shares(calls: Sequence[Mapping[str, float | None]]) -> str:
+    """Format the share of each part of the time, largest first: "training 82 %, measuring 17 %, sealing 1 %"."""
+    spent = {name: sum(parts[name] or 0.0 for parts in calls) for name in PARTS[1:]}
+    ordered, total = sorted(spent.items(), key=lambda item: -item[1]), sum(spent.values())
+    return ", ".join(f"{name} {100 * seconds / total:.0f} %" for name, seconds in ordered if seconds >= total / 200)
+
+
+def seconds_left(calls: Sequence[tuple[int, float]], training: float | None, rounds: int) -> float:
+    """Estimate the seconds to the last round from the calls of this start.
+
+    The first call also optimises graphs, and its evaluation traces a graph. So it counts only until another call has
+    ended, and then by the rate of its local steps.
+
+    Args:
+        calls: Number of rounds of each call, and its seconds with evaluation and checkpoint.
+        training: Seconds of all local steps of the first call at the rate after its first steps, as
+            `Live.seconds_of_steps` returns them; None if unknown.
+        rounds: Number of remaining rounds.
+    """
+    if len(calls) == 1:
+        (first, seconds), *_ = calls
+        return (seconds if training is None else training) / first * rounds
+    done, seconds = map(sum, zip(*calls[1:]))
+    return seconds / done * rounds

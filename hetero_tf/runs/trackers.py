@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from hetero_tf.base import exits, files
+from hetero_tf.base import files, processes
 from hetero_tf.base.constraints import Text
 from hetero_tf.base.errors import InputError, did_you_mean, require_modules
 from hetero_tf.base.typed_json import Natural
@@ -180,7 +180,7 @@ def log_live(names: Sequence[str], run: RunFolder, say: Callable[[str], None]) -
         for follower in followers:
             follower.wait(until - time.monotonic())
 
-    with exits.before_exit(lambda: end(False, MAX_SIGNAL_SECONDS)):
+    with processes.before_exit(lambda: end(False, MAX_SIGNAL_SECONDS)):
         succeeded = False
         try:
             yield
@@ -224,7 +224,7 @@ class _Follower:
 
     def _warn(self, problem):
         # At a normal exit, the library of the tracker might wait for its server without end.
-        exits.SKIPS_CLEANUP.set()
+        processes.SKIPS_CLEANUP.set()
         advice = "the training continues, and the same command logs the missing rounds"
         self._say(f"warning: --log {self._name} {problem}; {advice}")
 

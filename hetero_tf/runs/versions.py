@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from hetero_tf.base import exits, files
+from hetero_tf.base import files, processes
 from hetero_tf.base.errors import InputError
 
 # The file of an export that is written last.
@@ -107,7 +107,7 @@ def create_draft(folder: Path) -> Iterator[Path]:
             folder.rmdir()
             folder.parent.rmdir()
 
-    with exits.before_exit(discard):
+    with processes.before_exit(discard):
         try:
             with files.disk_errors(draft, "make the folder"):
                 draft.mkdir()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from hetero_tf.base import children, exits
+from hetero_tf.base import processes
 from hetero_tf.base.console import Console, ProgressDisplay, format_duration
 from hetero_tf.base.errors import Locked, UserError
 from hetero_tf.recipe import changed_keys, keys_of
@@ -31,7 +31,7 @@ class Program:
     """Command of a run.
 
     Attributes:
-        command: The program; with `--fork DESCRIPTOR` it calls `children.serve_forks`.
+        command: The program; with `--fork DESCRIPTOR` it calls `processes.serve_forks`.
         flags: Flags of every run.
         threads: Threads of a new run; a resumed run keeps its count, on which its exact numbers depend.
         forks: Fork the runs from one process, which imports TensorFlow once.
@@ -77,13 +77,13 @@ class Launcher:
         self._output.seek(0)
         lines = [line.strip() for line in self._output.read().decode(errors="backslashreplace").splitlines()]
         message = next((line for line in reversed(lines) if line.startswith(_MESSAGE_PREFIXES)), "")
-        problem = message.removeprefix(_MESSAGE_PREFIXES[0]) or children.describe_exit(code)
+        problem = message.removeprefix(_MESSAGE_PREFIXES[0]) or processes.describe_exit(code)
         return code, problem if code else "", time.monotonic() - start
 
     def _run_process(self, words):
         with (
-            children.start([*self._program.command, *words], self._output) as process,
-            exits.before_exit(lambda: children.stop(process)),
+            processes.start([*self._program.command, *words], self._output) as process,
+            processes.before_exit(lambda: processes.stop(process)),
         ):
             return process.wait()
 
@@ -92,7 +92,7 @@ class Launcher:
         # If the server has ended, its results end too.
         with contextlib.suppress(BrokenPipeError):
             print(json.dumps(words), file=server.stdin, flush=True)
-        with exits.before_exit(lambda: children.stop(server)):
+        with processes.before_exit(lambda: processes.stop(server)):
             text = os.read(self._results, 16)
         if text:
             return int(text)
@@ -105,7 +105,7 @@ class Launcher:
         self._resources.callback(os.close, self._results)
         with open(descriptor, "wb"):
             command = [*self._program.command, "--fork", str(descriptor)]
-            server = children.start(command, self._output, [descriptor])
+            server = processes.start(command, self._output, [descriptor])
         self._server = self._resources.enter_context(server)
         return server
 

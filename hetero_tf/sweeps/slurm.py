@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hetero_tf.base import children
+from hetero_tf.base import processes
 from hetero_tf.base.console import format_duration
 from hetero_tf.base.errors import InputError, require_modules
 from hetero_tf.recipe.nodes import to_plain
@@ -38,10 +38,10 @@ class TrainingJob:
     def __call__(self) -> None:
         os.chdir(self.working_dir)
         # The run exits with this process.
-        with children.start(self.command) as process:
+        with processes.start(self.command) as process:
             code = process.wait()
         if code:
-            raise RuntimeError(f"the run {children.describe_exit(code)}; its last message is in this job's output")
+            raise RuntimeError(f"the run {processes.describe_exit(code)}; its last message is in this job's output")
 
     def checkpoint(self) -> "DelayedSubmission":
         """Return the job to requeue: the same command resumes the run."""

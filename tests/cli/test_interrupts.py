@@ -11,7 +11,7 @@ import time
 import programs
 import pytest
 
-from hetero_tf.base import exits
+from hetero_tf.base import processes
 from hetero_tf.base.errors import DiskProblem
 from hetero_tf.cli import interrupts, main
 from hetero_tf.runs import checkpoints
@@ -72,10 +72,11 @@ def test_unread_pipe_does_not_block_the_exit():
 
 FOLDER = """
 import pathlib, sys, time
-from hetero_tf.base import children, exits
+from hetero_tf.base import processes
+from hetero_tf.base import processes
 from hetero_tf.cli import interrupts
 def work():
-    with exits.temporary_folder() as outer, exits.before_exit(lambda: 1 / 0):
+    with processes.temporary_folder() as outer, processes.before_exit(lambda: 1 / 0):
         pathlib.Path(outer, "x").write_text("x")
         print(outer, flush=True)
         time.sleep(600)
@@ -86,7 +87,7 @@ def work():
 def test_temporary_folders_are_always_removed(tmp_path, end):
     script = FOLDER + {
         "a signal": 'interrupts.install("all is well")\ninterrupts.run_in_thread(work)\n',
-        "the end of its starter": "children.exit_with_parent(0)\nwork()\n",
+        "the end of its starter": "processes.exit_with_parent(0)\nwork()\n",
         "an error": "time.sleep = {}.pop\nwork()\n",
     }.get(end)
     with begin(script, stdin=subprocess.PIPE) as process:
@@ -105,7 +106,7 @@ def test_a_missing_temporary_folder_names_tmpdir(monkeypatch):
 
     monkeypatch.setattr(tempfile, "_get_default_tempdir", missing)
     monkeypatch.setattr(tempfile, "tempdir", None)
-    with pytest.raises(DiskProblem) as refused, exits.temporary_folder():
+    with pytest.raises(DiskProblem) as refused, processes.temporary_folder():
         pass
     assert str(refused.value) == (
         "could not create a temporary folder: No usable temporary directory found in ['/tmp', '/']; "

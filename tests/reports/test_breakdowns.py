@@ -6,7 +6,7 @@ import pytest
 
 from hetero_tf.reports import breakdowns, figures, style
 from hetero_tf.runs.history import gather, grouped
-from hetero_tf.runs.timeline import ClientSpan, RoundSpan
+from hetero_tf.runs.metrics_file import ClientSpan, RoundSpan
 
 pytest.importorskip("matplotlib")
 CLIENTS = {"local_mean": 90.0, "local_std": 15.0, "local_std_noise": 4.0, "local_worst_decile": 40.0}

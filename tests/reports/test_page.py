@@ -14,8 +14,8 @@ from splits import shares
 from hetero_tf.cli import interrupts, main
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.reports import style
-from hetero_tf.runs import timeline
-from hetero_tf.runs.timeline import ClientSpan, RoundSpan
+from hetero_tf.runs import metrics_file
+from hetero_tf.runs.metrics_file import ClientSpan, RoundSpan
 
 pytest.importorskip("matplotlib")
 HOSTILE = '<img src=x onerror="x()">&amp;$name{{ 1 }}'
@@ -81,7 +81,7 @@ def whole_runs(write_run):
         Partition(shares([0, 1], [2]), shares([], []), np.ones((2, 3), bool)).save(Path(folder) / "partition.npz")
     times = {"start": 0.0, "download": 1.0, "compute": 9.0, "upload": 2.0}
     client = ClientSpan(client=3, device=HOSTILE, level="a", **times, status="returned")
-    timeline.append(Path(folders[0], "timeline.jsonl"), [RoundSpan(1, 0.0, 12.0, [client])])
+    metrics_file.append_spans(Path(folders[0], "metrics_file.jsonl"), [RoundSpan(1, 0.0, 12.0, [client])])
     Path(folders[0], "classes.json").write_text(json.dumps(CLASSES))
 
 

@@ -13,7 +13,7 @@ import tiny
 from each import for_each
 
 from hetero_tf import recipe
-from hetero_tf.base import exits
+from hetero_tf.base import processes
 from hetero_tf.base.console import Console
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError, NotFinite
@@ -77,8 +77,8 @@ def test_nothing_is_written_after_the_state_that_a_signal_saves(train_stub, tmp_
     class Signalled(Console):
         def progress(self, text, keep=True, details=""):
             if text.startswith("round 2/"):
-                loops.append(exits._ACTIONS[-1].__self__)
-                handler = threading.Thread(target=exits.run_actions)
+                loops.append(processes._ACTIONS[-1].__self__)
+                handler = threading.Thread(target=processes.run_actions)
                 handler.start()
                 handler.join()
 

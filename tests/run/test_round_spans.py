@@ -6,7 +6,7 @@ from hetero_tf import recipe
 from hetero_tf.planning.fleets.clock import ClientTimes
 from hetero_tf.planning.timing import DROPPED, RETURNED, RoundTiming
 from hetero_tf.run.round_spans import round_span
-from hetero_tf.runs.timeline import MOST_CLIENTS
+from hetero_tf.runs.metrics_file import MOST_CLIENTS
 
 FLEET = "fleet.devices={phone: {seconds_per_step: 1}, watch: {seconds_per_step: 2}}"
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from hetero_tf.runs import checkpoints
+from hetero_tf.runs.facts import global_weights
 from hetero_tf.runs.run_folder import RunFolder
-from hetero_tf.runs.states import global_weights
 
 
 def test_global_weights_are_those_of_the_best_state_and_means_of_personal_units(tmp_path):

@@ -13,7 +13,7 @@ import runs
 from hetero_tf.base.console import Console, ProgressDisplay
 from hetero_tf.run import loop
 from hetero_tf.run.learning_process import LearningProcess
-from hetero_tf.runs import metrics_file, timings
+from hetero_tf.runs import metrics_file
 
 train_stub = runs.train_stub
 
@@ -21,7 +21,7 @@ train_stub = runs.train_stub
 def test_a_row_counts_the_clients_and_steps_of_its_rounds():
     planned = [SimpleNamespace(steps=np.asarray(steps, np.int32)) for steps in ([3, 2, 0], [1, 0, 0])]
     parts = {"planning": 0.1, "training": 1.25, "merging": 0.25, "measuring": 0.5, "sealing": None}
-    assert timings.call_row(7, planned, 30, 1.5, parts) == {
+    assert metrics_file.call_row(7, planned, 30, 1.5, parts) == {
         "round": 7,
         "rounds": 2,
         "seconds": 1.5,
@@ -34,7 +34,7 @@ def test_a_row_counts_the_clients_and_steps_of_its_rounds():
         "examples_per_second": 20.0,
         **{f"{name}_seconds": seconds for name, seconds in parts.items()},
     }
-    empty = timings.call_row(1, [SimpleNamespace(steps=np.zeros(2, np.int32))], 0, 1.0, parts)
+    empty = metrics_file.call_row(1, [SimpleNamespace(steps=np.zeros(2, np.int32))], 0, 1.0, parts)
     assert (empty["client_seconds"], empty["step_seconds"], empty["examples_per_second"]) == (None, None, 0.0)
 
 
@@ -42,7 +42,7 @@ def test_a_run_writes_a_row_for_each_call_and_keeps_them_out_of_its_metrics(trai
     evaluate = LearningProcess.evaluate
     monkeypatch.setattr(LearningProcess, "evaluate", lambda *values: (time.sleep(0.01), evaluate(*values))[1])
     train_stub(tmp_path / "run", programs.RECIPE, "checkpoint.every=2", "evaluate.every=2")
-    rows = metrics_file.rows(tmp_path / "run" / "timings.jsonl")
+    rows = metrics_file.rows(tmp_path / "run" / "metrics_file.jsonl")
     assert [(row["round"], row["rounds"], row["clients"]) for row in rows] == [(2, 2, 4), (4, 2, 4)]
     assert all(row["seconds"] > 0 and row["steps"] >= row["clients"] for row in rows)
     for row in rows:
@@ -54,7 +54,7 @@ def test_a_run_writes_a_row_for_each_call_and_keeps_them_out_of_its_metrics(trai
 
 def test_shares_begin_with_the_largest_and_leave_out_what_rounds_to_nothing():
     parts = {"planning": 50.0, "training": 1.0, "merging": None, "measuring": 0.0, "sealing": 0.001}
-    assert timings.shares([parts, parts | {"measuring": 6.0}]) == "measuring 75 %, training 25 %"
+    assert metrics_file.shares([parts, parts | {"measuring": 6.0}]) == "measuring 75 %, training 25 %"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_shares_begin_with_the_largest_and_leave_out_what_rounds_to_nothing():
     ],
 )
 def test_the_time_left_excludes_the_first_call_as_soon_as_it_can(calls, training, seconds):
-    assert timings.seconds_left(calls, training, 58) == seconds
+    assert metrics_file.seconds_left(calls, training, 58) == seconds
 
 
 def test_the_time_left_after_the_first_round_is_that_of_its_steps(train_stub, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from refusals import refusal
 
-from hetero_tf.base import exits
+from hetero_tf.base import processes
 from hetero_tf.base.version import __version__
 from hetero_tf.runs import metrics_file, trackers
 from hetero_tf.runs.run_folder import RunFolder
@@ -25,7 +25,7 @@ ADVICE = "the training continues, and the same command logs the missing rounds"
 def cleanup():
     """Later tests of this process call `main`, which must not end it."""
     yield
-    exits.SKIPS_CLEANUP.clear()
+    processes.SKIPS_CLEANUP.clear()
 
 
 class Stopped(Exception):
@@ -155,7 +155,7 @@ def test_hanging_tracker_ends_with_the_run(sweep_run, monkeypatch, call):
     messages, began = [], time.monotonic()
     with trackers.log_live(("wandb",), sweep_run, messages.append):
         pass
-    assert time.monotonic() - began < 5 and exits.SKIPS_CLEANUP.is_set()
+    assert time.monotonic() - began < 5 and processes.SKIPS_CLEANUP.is_set()
     assert messages[-1] == f"warning: --log wandb did not receive all rounds in time; {ADVICE}"
 
 
@@ -165,7 +165,7 @@ def test_failing_tracker_is_reported_and_the_block_goes_on(sweep_run, monkeypatc
     messages = []
     with trackers.log_live(("wandb",), sweep_run, messages.append):
         pass
-    assert exits.SKIPS_CLEANUP.is_set() and messages == [
+    assert processes.SKIPS_CLEANUP.is_set() and messages == [
         "logging to wandb: nowhere",
         f"warning: --log wandb failed: division by zero; check {trackers.SETTINGS['wandb']}; {ADVICE}",
     ]
@@ -177,7 +177,7 @@ def test_a_signal_marks_the_run_as_failed(sweep_run, monkeypatch):
     monkeypatch.setitem(trackers.TRACKERS, "mlflow", lambda *words: started.append(SilentTracker(*words)) or started[0])
     with trackers.log_live(("mlflow",), sweep_run, lambda message: None):
         # The handler of the command line, which ends the process afterwards.
-        exits.run_actions()
+        processes.run_actions()
         (tracker,) = started
         assert tracker.succeeded is False and [round for round, _ in tracker.rows] == [1, 2, 3]
 
@@ -185,7 +185,7 @@ def test_a_signal_marks_the_run_as_failed(sweep_run, monkeypatch):
 def test_program_ends_despite_the_exit_handlers_of_a_failed_tracker(tmp_path):
     program = (
         "import atexit, sys, time; from hetero_tf.base import exits; from hetero_tf.cli import main\n"
-        "exits.SKIPS_CLEANUP.set(); atexit.register(time.sleep, 60); sys.exit(main.main(['hetero_tf', '--version']))"
+        "processes.SKIPS_CLEANUP.set(); atexit.register(time.sleep, 60); sys.exit(main.main(['hetero_tf', '--version']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
     assert (done.returncode, done.stdout) == (0, f"{__version__}\n")

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np  # noqa: E402
 
-from hetero_tf.base.children import exit_with_parent  # noqa: E402
 from hetero_tf.base.errors import Locked  # noqa: E402
+from hetero_tf.base.processes import exit_with_parent  # noqa: E402
 from hetero_tf.recipe import load  # noqa: E402
 from hetero_tf.runs import (
     checkpoints,

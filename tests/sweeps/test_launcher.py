@@ -6,20 +6,20 @@ import sys
 import programs
 import pytest
 
-from hetero_tf.base import children
+from hetero_tf.base import processes
 from hetero_tf.cli import sweep_child
 from hetero_tf.sweeps.pool import Launcher, Program
 
 # Like `cli/sweep_child.py`, but the words of a run are lines of Python.
 SERVER = """
 import sys
-from hetero_tf.base import children
+from hetero_tf.base import processes
 def work(words):
-    children.exit_with_parent(0)
+    processes.exit_with_parent(0)
     exec(words[0])
     return 0
 if sys.argv[1] == "--fork":
-    children.serve_forks(int(sys.argv[2]), work)
+    processes.serve_forks(int(sys.argv[2]), work)
 else:
     sys.exit(work(sys.argv[1:]))
 """
@@ -51,12 +51,12 @@ def test_stopped_server_ends_after_its_run(tmp_path, monkeypatch):
     (tmp_path / "server.py").write_text(SERVER)
     results, descriptor = os.pipe()
     command = [sys.executable, str(tmp_path / "server.py"), "--fork", str(descriptor)]
-    server = children.start(command, descriptors=[descriptor])
+    server = processes.start(command, descriptors=[descriptor])
     os.close(descriptor)
     started = tmp_path / "started"
     print(f'["import time; open({str(started)!r}, chr(120)); time.sleep(60)"]', file=server.stdin, flush=True)
     programs.wait_for(started.exists)
-    children.stop(server)
+    processes.stop(server)
     assert os.read(results, 16) == b"143\n" and server.poll() == 0
     os.close(results)
 
@@ -71,9 +71,9 @@ def test_import_before_forks_starts_no_threads():
 import os, threading, numpy, pyarrow
 before = len(os.listdir("/proc/self/task"))
 from unittest import mock
-from hetero_tf.base import children
+from hetero_tf.base import processes
 from hetero_tf.cli import sweep_child
-mock.patch.object(children, "serve_forks").start()
+mock.patch.object(processes, "serve_forks").start()
 sweep_child.serve(0)
 from tensorflow.python.eager import context
 assert context.context()._context_handle is None

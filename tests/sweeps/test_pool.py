@@ -296,7 +296,7 @@ def test_invalid_arguments_are_refused_before_runs_start(working_folder, capsys,
 
 
 def test_run_exits_with_its_parent():
-    code = "import time; from hetero_tf.base.children import exit_with_parent; exit_with_parent(0); print('here', flush=True); time.sleep(600)"
+    code = "import time; from hetero_tf.base.processes import exit_with_parent; exit_with_parent(0); print('here', flush=True); time.sleep(600)"
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=programs.environment()
     )
