@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import hetero_tf
 from hetero_tf import recipe
-from hetero_tf.export.labelled import LabelledTask
+from hetero_tf.export.task import ExportTask
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.runs.run_folder import RunFolder
 
@@ -56,12 +56,12 @@ def main():
         process.dataset.test,
     )
     labels = test.y[: arguments.images]
-    (pixels,) = LabelledTask(process, model).request(test.x[: arguments.images]).values()
+    (pixels,) = ExportTask(process, model).request(test.x[: arguments.images]).values()
     model_size = pixels.shape[1:3]
 
     @tf.function
     def logits(batch):
-        return LabelledTask(process, model).classify(batch)["logits"]
+        return ExportTask(process, model).classify(batch)["logits"]
 
     def accuracy(batch):
         logits_by_batch = [logits(part) for part in tf.split(batch, max(len(batch) // 100, 1))]

@@ -30,7 +30,6 @@ from hetero_tf.evaluation import predictor
 from hetero_tf.export import formats, saved_model
 from hetero_tf.export.card import CARD, model_card
 from hetero_tf.export.formats import ConversionSource
-from hetero_tf.export.labelled import LabelledTask
 from hetero_tf.export.positions import MaskedTextTask, NextWordTask
 from hetero_tf.export.task import ExportTask
 from hetero_tf.models.state import State
@@ -99,7 +98,7 @@ def task_of(process: LearningProcess, model: keras.Model) -> ExportTask:
     if hasattr(source, "export_task"):
         return source.export_task(process, model)
     if process.dataset.targets != POSITIONS:
-        return LabelledTask(process, model)
+        return ExportTask(process, model)
     is_next_word = getattr(source, "TASK", None) == NextWordTask.KIND
     return (NextWordTask if is_next_word else MaskedTextTask)(process, model)
 

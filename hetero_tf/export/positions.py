@@ -30,7 +30,7 @@ class NextWordTask(ExportTask):
         special: Tokens that a text may contain; `<eos>`, if the vocabulary has it, ends a line.
     """
 
-    KIND = "next_word"
+    KIND, output_name = "next_word", "logits"
     ID_SIGNATURES: tuple[str, ...] = ("serving_default",)
     CHECKED_EXAMPLES = 4
 
@@ -138,7 +138,7 @@ class NextWordTask(ExportTask):
     @property
     def input_spec(self) -> dict:
         tokens = {"words": self.classes, "segment": self.segment, "tokenizer": self.codec.tokenizer}
-        return {**super().input_spec, "kind": self.KIND, **tokens}
+        return {**self._field_specs, "kind": self.KIND, **tokens}
 
     def notes(self, signatures: Collection[str]) -> list[str]:
         return [

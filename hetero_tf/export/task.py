@@ -1,7 +1,6 @@
-"""`ExportTask`: what an export must know about a kind of data."""
+"""`ExportTask`: what an export must know about a kind of data, here about models with one target per example."""
 
-import abc
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,25 +8,34 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.data.codecs import Field
-from hetero_tf.data.fields import input_names
+from hetero_tf.base.escaping import quote_markdown
+from hetero_tf.base.graph_limits import LARGEST_TENSOR, assert_in_graph, max_examples, pad_if_empty
+from hetero_tf.data.codecs import Assets, Field, Form, is_column, split_stored
+from hetero_tf.data.fields import forms_of, input_names
+from hetero_tf.data.inputs import all_labels
+from hetero_tf.methods.tasks import Task
 from hetero_tf.run.learning_process import LearningProcess
 
+# Notes list the names of at most this number of targets, columns or features.
+MAX_LISTED = 50
 
-class ExportTask(abc.ABC):
-    """Export of the model of one level: labelled examples, or the positions of texts.
 
-    Servers do not check shapes, and a wrong rank may abort the process inside a kernel, so signatures begin with
-    `tf.ensure_shape`. An invalid example gets NaN and does not affect the other examples of a request.
+class ExportTask:
+    """Export of the model of one level, which predicts one target per example from one or several fields.
+
+    Signatures return the predictions of the task, such as "logits" and "probabilities" float32 [n, classes] and "class"
+    int32 [n]; an invalid example gets NaN and class -1, and does not affect the other examples of a request. Servers do
+    not check shapes, and a wrong rank may abort the process inside a kernel, so signatures begin with
+    `tf.ensure_shape`.
 
     Attributes:
         CHECKED_EXAMPLES: Test examples in one request when outputs are compared with those of the Keras model.
-        output_name: Name of the model's unchanged outputs in the results of a signature.
+        process: Process that trained the model.
+        model: The Keras model.
         fields: Fields of the data set.
     """
 
-    CHECKED_EXAMPLES: int
-    output_name = "logits"
+    CHECKED_EXAMPLES = 32
 
     def __init__(self, process: LearningProcess, model: keras.Model):
         self.process, self.model = process, model
@@ -35,63 +43,171 @@ class ExportTask(abc.ABC):
         self.codec = self.fields[0].codec
 
     @property
-    @abc.abstractmethod
+    def targets(self) -> Task:
+        """The task of the model, which converts its outputs to predictions."""
+        return self.process.evaluator.measures.task
+
+    @property
+    def output_name(self) -> str:
+        """Name of the model's unchanged outputs in the results of a signature."""
+        return self.targets.output_name
+
+    @property
     def portable_signature(self) -> str:
         """Signature without loops and strings, which other formats convert."""
+        return self.codec.PORTABLE
 
     @property
     def portable_input(self) -> str:
         """Name of the first input of that signature."""
         return next(iter(self.request(self.process.dataset.train.x[:1], self.portable_signature)))
 
-    @abc.abstractmethod
+    @property
+    def is_table(self) -> bool:
+        """True if the fields are columns."""
+        return is_column(self.fields[0])
+
+    @property
+    def max_batch_size(self) -> int | None:
+        """Examples of several requests that a server may batch; None if batching would change the outputs."""
+        return self._limit
+
+    @property
+    def _limit(self) -> int:
+        spectrogram, limit = self.process.input.spectrogram, max_examples(self.model)
+        if spectrogram is None:
+            return limit
+        frames = self.process.input.shape(self.process.dataset.train.x)[0]
+        return max(min(limit, LARGEST_TENSOR // (frames * spectrogram.width)), 1)
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Limits of a request for `export.json`."""
+        return {self.codec.NOUN: self._limit, **self.codec.limits}
+
     def endpoints(self, scratch: Path) -> tuple[dict[str, tuple[Callable, list[tf.TensorSpec]]], tuple]:
         """Return `{signature: (function, input specs)}` and the lookup tables of the signatures.
 
         Args:
             scratch: Folder for the vocabulary file, which the SavedModel copies.
         """
+        assets = Assets(scratch)
+        endpoints = {
+            signature: (self._build(signature, forms), [form.spec for form in forms])
+            for signature, forms in forms_of(self.fields, assets).items()
+        }
+        return endpoints, tuple(assets.tables)
 
-    @property
-    @abc.abstractmethod
-    def max_batch_size(self) -> int | None:
-        """Examples of several requests that a server may batch; None if batching would change the outputs."""
+    def _build(self, signature: str, forms: Sequence[Form]) -> Callable:
+        """Return the function of a signature, with an argument for each form."""
 
-    @property
-    @abc.abstractmethod
-    def limits(self) -> dict[str, int]:
-        """Limits of a request for `export.json`."""
+        def serve(*sent):
+            shaped = [tf.ensure_shape(values, (None, *form.shape)) for values, form in zip(sent, forms, strict=True)]
+            count, limit = tf.shape(shaped[0])[0], self._limit
+            message = f"a request must have at most {limit} {self.codec.NOUN}."
+            shaped[0] = assert_in_graph(shaped[0], count <= limit, message, [count])
+            parts = [form.decode(values) for values, form in zip(shaped, forms)]
+            if len(parts) > 1:
+                parts = [tf.reshape(part, [count, int(np.prod(part.shape[1:]))]) for part in parts]
+            outputs = self.classify(parts[0] if len(parts) == 1 else tf.concat(parts, 1))
+            return outputs if signature in self.codec.UNNAMED else self._add_class_names(outputs)
 
-    @abc.abstractmethod
+        return serve
+
+    def classify(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the outputs for decoded examples, of which those with NaN, an infinite number or -1 are invalid."""
+        is_element_valid = tf.abs(x) <= tf.float32.max if x.dtype.is_floating else x >= 0
+        is_valid = tf.reduce_all(is_element_valid, list(range(1, x.shape.rank)))
+        # A lookup of an invalid id would fail for the whole request.
+        blank = np.concatenate([np.ravel(field.codec.blank) for field in self.fields]).reshape(x.shape[1:])
+        x = tf.where(_expand(is_valid, x.shape.rank), x, blank if blank.any() else tf.zeros([], x.dtype))
+        base = getattr(self.codec, "base_channels", None)
+        inputs = self.model_inputs(pad_if_empty(x if base is None else self.codec.subtract_base(x)))
+        raw_logits = tf.cast(self.model(inputs, training=False), tf.float32)[: tf.shape(is_valid)[0]]
+        logits = tf.where(_expand(is_valid, raw_logits.shape.rank), raw_logits, np.nan)
+        outputs, name = self.targets.predict(logits, is_valid), self.targets.prediction_name
+        return outputs if base is None else {**outputs, name: outputs[name] + tf.gather(x[:, -1], base, axis=1)}
+
+    def _add_class_names(self, outputs):
+        """Add "class_name" string [n] to outputs if the data set names its classes; "" for class -1."""
+        class_names = self.process.dataset.class_names
+        # A text for each pixel of a map would be large.
+        if class_names is None or "class" not in outputs or outputs["class"].shape.rank != 1:
+            return outputs
+        # Class -1 gets the last name, which is empty.
+        names = tf.gather(tf.constant([*class_names, ""]), outputs["class"] % (len(class_names) + 1))
+        return {**outputs, "class_name": names}
+
     def request(self, x: np.ndarray, signature: str = "serving_default") -> dict[str, np.ndarray]:
         """Return the request of a signature for stored examples."""
+        if self.is_table and signature == self.portable_signature:
+            return {"features": x}
+        parts = zip(input_names(self.fields), self.fields, split_stored(self.fields, x), strict=True)
+        return {key: sent for name, field, part in parts for key, sent in field.codec.send(name, part).items()}
 
-    @abc.abstractmethod
     def model_inputs(self, x: tf.Tensor) -> tf.Tensor:
-        """Return the inputs of the Keras model for examples of a request or data set."""
+        """Return the inputs of the Keras model for examples of a request or data set, prepared as in training."""
+        count, axis = tf.shape(x)[0], all_labels(self.process.dataset.classes)
+        key, labels = tf.zeros([1], tf.int32), tf.zeros([count], tf.int32)
+        inputs, _ = self.process.input.batch(x, labels, tf.range(count), 0, key, axis, training=False)
+        return inputs
 
-    @abc.abstractmethod
     def measure(self, predict: Callable, signature: str) -> dict[str, float]:
         """Measure an exported model on the whole test set: "loss", and "accuracy" in percent or "perplexity".
 
         Args:
             predict: `(**inputs) -> outputs` of a signature.
+            signature: Its name.
         """
+        test, size = self.process.dataset.test, self.process.recipe.evaluate.batch_size
+        starts = range(0, len(test.x), size)
+        requests = (self.request(test.x[start : start + size], signature) for start in starts)
+        outputs = np.concatenate([self.outputs_of(predict(**request)) for request in requests])
+        metrics = self.process.evaluator.measures.measure(tf.constant(outputs), test.labels)
+        return {name: float(value) for name, value in metrics.items()}
 
     @property
     def input_spec(self) -> dict[str, Any]:
         """Description of the model's input for `export.json`: its kind, and the fields with their inputs."""
+        return {**self._field_specs, "normalised_by": self.process.input.normalised_by}
+
+    @property
+    def _field_specs(self):
         fields = zip(self.fields, input_names(self.fields))
         described = [{**field.describe(), "input": name} for field, name in fields]
         return {"kind": self.codec.KIND, "fields": described}
 
-    @abc.abstractmethod
     def notes(self, signatures: Collection[str]) -> list[str]:
         """Return sentences on the inputs for callers of the model."""
+        index = self.targets.index_name
+        invalid = "NaN" if index is None else f"NaN and {index} -1"
+        sentences = self._field_notes(invalid)
+        names = self.process.dataset.class_names
+        if names is not None and self.targets.index_name != "class" and len(names) <= MAX_LISTED:
+            sentences.append(f"Order of the {self.targets.prediction_name}: {', '.join(map(quote_markdown, names))}.")
+        return sentences
 
-    @abc.abstractmethod
+    def _field_notes(self, invalid):
+        each = [note for field in self.fields[:MAX_LISTED] for note in field.codec.notes(field.name, invalid)]
+        if not self.is_table:
+            return each
+        sentences = [
+            "`serving_default` takes a number or text for each column, in the units of the data. The model encodes and "
+            "normalises them.",
+            f"A row with a number that is not finite, or a text that is not in the table, gets {invalid}.",
+            *each,
+            "`serve_numbers`, which other formats have, takes the encoded features of a row, float32.",
+        ]
+        features = [name for field in self.fields for name in field.codec.features(field.name)]
+        if len(features) <= MAX_LISTED:
+            sentences.append(f"Order of the features: {', '.join(map(quote_markdown, features))}.")
+        return sentences
+
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
         """Return a signature, the arguments of a call as Python, and the output to print."""
+        signature = self.codec.ITEMS if self.codec.ITEMS in signatures else "serving_default"
+        calls = [field.codec.call(name) for name, field in zip(input_names(self.fields), self.fields)]
+        return signature, ", ".join(calls), self.targets.prediction_name
 
     @property
     def items(self) -> dict[str, Any]:
@@ -117,3 +233,7 @@ class ExportTask(abc.ABC):
             f'import tensorflow as tf\nserve = tf.saved_model.load(".").signatures["{name}"]\n'
             f'print(serve({arguments})["{output}"])\n'
         )
+
+
+def _expand(is_valid, rank):
+    return tf.reshape(is_valid, [-1, *[1] * (rank - 1)])

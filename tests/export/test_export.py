@@ -23,8 +23,8 @@ from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.data.graph_tokenizer import vocabulary_tables
 from hetero_tf.data.inputs import images
 from hetero_tf.export import compare, positions, saved_model, task_of
-from hetero_tf.export.labelled import LabelledTask
 from hetero_tf.export.positions import MaskedTextTask, NextWordTask
+from hetero_tf.export.task import ExportTask
 from hetero_tf.recipe import load
 from hetero_tf.run.data import load_data
 
@@ -385,14 +385,14 @@ def test_without_vocabulary_only_token_ids_are_accepted(text_process):
 
 @pytest.mark.parametrize(
     ("recipe", "expected"),
-    [(exports.IMAGES, LabelledTask), (exports.TEXT, MaskedTextTask), (("tiny/wikitext2_lstm",), NextWordTask)],
+    [(exports.IMAGES, ExportTask), (exports.TEXT, MaskedTextTask), (("tiny/wikitext2_lstm",), NextWordTask)],
 )
 def test_the_input_or_the_kind_of_data_determines_the_task(recipe, expected):
     assert type(task_of(exports.process(*recipe), None)) is expected
 
 
 def test_an_input_of_a_plugin_can_have_another_task(monkeypatch):
-    class Task(LabelledTask):
+    class Task(ExportTask):
         pass
 
     monkeypatch.setattr(images, "export_task", Task, raising=False)

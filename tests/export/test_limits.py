@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from hetero_tf.base import graph_limits, picture_decoding
-from hetero_tf.export.labelled import LabelledTask
+from hetero_tf.export.task import ExportTask
 
 VERSIONS = {"images": exports.images, "text": exports.text}
 
@@ -143,6 +143,6 @@ def test_picture_at_the_size_limit_is_decoded():
     pixels = picture_decoding.decode(tf.constant(png(8192, 4096, rows)), (8, 8, 1))
     assert picture_decoding.LARGEST_PICTURE == 8192 * 4096 and not np.any(pixels)
     process = exports.process(*exports.IMAGES)
-    export_limits = LabelledTask(process, process.family.predictor("a")).limits
+    export_limits = ExportTask(process, process.family.predictor("a")).limits
     assert export_limits == {"images": 524288, "pixels_of_a_picture": 2**25}
     assert graph_limits.max_words(33_279) == 2**28 // 33_279
