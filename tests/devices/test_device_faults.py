@@ -1,26 +1,21 @@
 """Devices that leave, overflow, fall silent or claim too much: a round counts them or fails, and the state stays good."""
 
-import contextlib
 import dataclasses
 import io
-import json
 import math
 
 import numpy as np
-import programs
 import pytest
 import tensorflow as tf
 from fleets import HonestDevice, LocalFleet
 from refusals import refusal
 
 import hetero_tf
-from hetero_tf.base.console import Console
 from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.devices.device_rounds import Selection, deployed
 from hetero_tf.devices.messages import Message, to_npy
-from hetero_tf.recipe import load, loads
-from hetero_tf.run import experiment, learning_process
-from hetero_tf.run.checkpoint import open_newest
+from hetero_tf.recipe import load
+from hetero_tf.run import learning_process
 
 CLIENTS = 5
 OVERRIDES = (
@@ -152,28 +147,6 @@ def test_finite_values_that_overflow_leave_the_state_as_it_was(server):
         "round 1: the merge of the clients' finite weights overflowed to NaN or infinity; the largest"
     )
     assert "of them, 3e+38, is from client 0, also with a second cohort" in message_text
-
-
-def test_a_run_that_overflows_keeps_its_last_good_state_and_resumes(tmp_path):
-    """Two devices send 3e38 from round 3 on."""
-    settings = experiment.Settings(tmp_path, None, 2, False, "train")
-    fleets = []
-
-    def train(rounds, wrong):
-        @contextlib.contextmanager
-        def on_fleet(build, console, live):
-            process = build(None, 1)
-            fleets.append(LocalFleet(process, devices_of(process), wrong))
-            yield deployed(process, fleets[-1])
-
-        small = loads(programs.RECIPE, "test", (*OVERRIDES, f"rounds={rounds}"))
-        return experiment.train(small, settings, Console(io.StringIO()), on_fleet)
-
-    train(2, {})
-    assert refusal(train, 4, dict.fromkeys((0, 1), filled(np.float32(3e38))), kind=NotFinite).startswith("round 3: the")
-    assert [json.loads(line)["round"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [1, 2]
-    assert train(4, {})["rounds"] == 4
-    assert open_newest(tmp_path / "checkpoints", fleets[-1].process).state.round == 4
 
 
 @pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 1e39, 10**400])

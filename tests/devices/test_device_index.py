@@ -13,7 +13,9 @@ THREE_UNITS = tiny.DENSE.replace("    - Dense", "    - [Dense: {units: !w 6}, Re
 PEERS = ("client.stages={name: blockwise, peers: true}", "levels.mix=a1", "levels.budgets={a: 2}")
 PEERS += ("client.coupling={name: mutual, ramp: null, weight: 1}",)
 MEMORIES = ("client.correction", "round.server")
-NORM = "model.layers=[[Dense: {units: !w 8}, Norm: {kind: sbn}, ReLU], Dense: {units: !classes}]"
+NORM = (
+    "model.layers=[[GlobalAveragePooling2D, Dense: {units: !w 8}, Norm: {kind: sbn}, ReLU], Dense: {units: !classes}]"
+)
 CHANNELS, HALF, CLASSES = np.arange(8), np.arange(4), np.arange(tiny.CLASSES)
 
 

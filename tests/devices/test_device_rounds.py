@@ -211,7 +211,7 @@ def test_a_round_with_devices_of_litert_is_the_simulators(partition):
     ],
 )
 def test_device_without_a_share_of_the_data_is_refused(clients, client, level, sentence):
-    recipe = load("tiny/digits", (*OVERRIDES, f"partition.clients={clients}", f"round.clients={clients}"))
+    recipe = load("tiny/digits", OVERRIDES)
     assert sentence in refusal(share_of, recipe, clients, client, level)
     # A device with local data has the only share.
     assert share_of(recipe, 1, 7, "b") == Share(0, "b")

@@ -65,21 +65,6 @@ def test_statistics_are_the_average_over_single_batches(way, monkeypatch):
         np.testing.assert_allclose(value, sums[path] / (len(full) + len(short)), rtol=1e-10)
 
 
-def test_the_first_norm_sees_unbiased_batch_variances_of_plain_numpy():
-    process, state = images("evaluate.statistics=pooled")
-    statistics = process.statistics(state)
-    full, short = predictor.statistics_batches(
-        [np.arange(sum(SIZES), dtype=np.int32)], 2, seeds.rng(0, "statistics", state.round)
-    )
-    conv = process.family.predictor("a").layers[1]
-    conv.kernel.assign(state.weights[conv.kernel.path])
-    conv.bias.assign(state.weights[conv.bias.path])
-    batches = [conv(oracle.batch(process, rows, 0, [0])[0]).numpy().reshape(-1, 8) for rows in [*full, *short]]
-    first = list(statistics.values())[:2]
-    np.testing.assert_allclose(first[0], np.mean([batch.mean(0) for batch in batches], 0), rtol=1e-12)
-    np.testing.assert_allclose(first[1], np.mean([batch.var(0, ddof=1) for batch in batches], 0), rtol=1e-12)
-
-
 def test_number_of_batches_per_call_does_not_change_results():
     process, state = images("evaluate.statistics=pooled")
     batches = np.random.default_rng(0).integers(0, sum(SIZES), (predictor.BATCHES_PER_CALL + 7, 2)).astype(np.int32)

@@ -2,7 +2,6 @@
 
 import folders
 import numpy as np
-import predicted
 import pytest
 import tensorflow as tf
 import tiny
@@ -70,12 +69,3 @@ def test_stored_examples_and_samples_are_inputs_of_keras_models(exported):
     )
     np.testing.assert_allclose(model(clips / 2**15), expected["logits"], atol=1e-5)
     np.testing.assert_allclose(process.model(state)(clips.astype(np.float32)), expected["logits"], atol=1e-5)
-
-
-def test_predictions_of_a_folder(exported, tmp_path):
-    process, state, *_ = exported
-    folders.write_sounds(tmp_path, clips=2)
-    (tmp_path / "low" / "bad.wav").write_bytes(b"RIFF")
-    predictions = list(predicted.of_process(process, process.network(state), [str(tmp_path)]))
-    assert [prediction.error is None for prediction in predictions] == [True, True, True, True, False]
-    assert {prediction.fields["class"] for prediction in predictions[:4]} <= {"high", "low"}

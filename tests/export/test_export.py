@@ -151,6 +151,12 @@ def segment_logits(process, ids):
     return np.concatenate(pieces, 1)
 
 
+def test_every_value_is_stored_once(exported_images, image_process):
+    variables = tf.train.load_checkpoint(str(exported_images / "variables" / "variables")).get_variable_to_shape_map()
+    stored = sum(np.prod(shape) for name, shape in variables.items() if name.endswith("VARIABLE_VALUE"))
+    assert stored == image_process.network(image_process.initialize()).count_params()
+
+
 @pytest.mark.long
 def test_pixels_give_the_logits_of_the_evaluation(stranger_outputs, image_process, eager):
     state = perturbed_state(image_process)
@@ -242,12 +248,6 @@ def test_metrics_equal_those_of_the_evaluation(exported, image_process, text_pro
         measured = json.loads((folder / "export.json").read_text())["measured"]
         assert measured.pop("on") == "the whole test set, by these files"
         assert measured == pytest.approx(expected, rel=1e-5) and len(measured) == 2
-
-
-def test_every_value_is_stored_once(exported_images, image_process):
-    variables = tf.train.load_checkpoint(str(exported_images / "variables" / "variables")).get_variable_to_shape_map()
-    stored = sum(np.prod(shape) for name, shape in variables.items() if name.endswith("VARIABLE_VALUE"))
-    assert stored == image_process.network(image_process.initialize()).count_params()
 
 
 def test_card_has_metadata_of_the_hub_and_the_training(exported_images):

@@ -107,18 +107,6 @@ def test_invalid_request_neither_aborts_the_server_nor_gets_valid_outputs(reques
             assert isinstance(actual, str) and expected in actual, (name, value, actual)
 
 
-def test_invalid_image_does_not_affect_its_batch(signatures):
-    serve = signatures["serving_default"]
-    single, both = (serve(tf.constant(each)) for each in (pixels(0.5), pixels(np.nan, 0.5)))
-    np.testing.assert_allclose(both["logits"][1:], single["logits"], rtol=1e-5)
-    assert np.isfinite(single["logits"]).all() and int(both["class"][1]) == int(single["class"][0])
-    good = tf.io.encode_png(np.full((8, 8, 1), 100, np.uint8)).numpy()
-    serve = signatures["serve_bytes"]
-    single, three = serve(tf.constant([good])), serve(tf.constant([b"GIF89a", good, png(12000, 12000)]))
-    assert three["class"].numpy().tolist() == [-1, int(single["class"][0]), -1]
-    np.testing.assert_allclose(three["logits"][1:2], single["logits"], rtol=1e-5)
-
-
 def test_damaged_picture_does_not_change_other_outputs(signatures):
     rng, serve = np.random.default_rng(0), signatures["serve_bytes"]
     pixels = rng.integers(0, 256, (40, 40, 3), np.uint8)

@@ -80,27 +80,21 @@ def test_wide_model_has_a_smaller_batch_size(tmp_path):
     assert "max_batch_size { value: 3 }" in (tmp_path / saved_model.BATCHING).read_text()
 
 
-class CountedSignature:
-    """A signature of an export that records its calls."""
-
-    def __init__(self, name, signature, calls):
-        self.name, self.signature, self.calls = name, signature, calls
-        self.structured_input_signature = signature.structured_input_signature
-
-    def __call__(self, **inputs):
-        self.calls.append(self.name)
-        return self.signature(**inputs)
-
-
 def test_version_is_warmed_up_before_it_is_served(version, monkeypatch):
     about, path = version
-    calls = []
-    load_folder = tf.saved_model.load
+    calls, load_folder = [], tf.saved_model.load
 
     def load_counted(folder):
+        def counted(name, signature):
+            def call(**inputs):
+                calls.append(name)
+                return signature(**inputs)
+
+            call.structured_input_signature = signature.structured_input_signature
+            return call
+
         signatures = load_folder(folder).signatures
-        counted = {name: CountedSignature(name, signature, calls) for name, signature in signatures.items()}
-        return types.SimpleNamespace(signatures=counted)
+        return types.SimpleNamespace(signatures={name: counted(name, each) for name, each in signatures.items()})
 
     monkeypatch.setattr(tf.saved_model, "load", load_counted)
     serving = Serving(path.parent.parent, VersionPolicy(2))
