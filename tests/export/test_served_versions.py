@@ -141,14 +141,14 @@ def test_a_removed_version_that_cannot_be_loaded_is_forgotten(tmp_path, loads):
 
 
 INVALID_MANIFESTS = {
-    "[]": "must be a JSON object. Received: []",
-    "{}": "recipe must be of type str. Received: None",
-    '{"recipe": 1}': "recipe must be of type str. Received: 1",
+    "[]": "export.json: the content must be a mapping",
+    "{}": "export.json: recipe is missing",
+    '{"recipe": 1}': "export.json: recipe must be text. Received: 1",
     "{": "is not plain JSON",
     json.dumps({**MANIFEST, "bytes": 1, "files": {}}): "files must list the SHA-256 of every file",
-    json.dumps({**MANIFEST, "bytes": 1, "files": {"saved_model.pb": 1}}): "files must list the SHA-256 of every file",
+    json.dumps({**MANIFEST, "bytes": 1, "files": {"saved_model.pb": 1}}): "files.saved_model.pb must be text",
     json.dumps({**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "a\0": ""}}): "",
-    json.dumps({**MANIFEST, "bytes": True, "files": {"saved_model.pb": ""}}): "bytes must be of type int",
+    json.dumps({**MANIFEST, "bytes": True, "files": {"saved_model.pb": ""}}): "bytes must be a whole number",
     json.dumps({**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "variables": ""}}): "variables is missing",
 }
 

@@ -359,12 +359,12 @@ def _status(number: int, error: str) -> dict[str, Any]:
     return {"version": str(number), "state": state, "status": status}
 
 
-ERROR = {"type": "object", "properties": {"error": {"type": "string"}}}
+ERROR = {"application/json": {"schema": {"type": "object", "properties": {"error": {"type": "string"}}}}}
 RESPONSES = {
-    "200": "success",
-    "400": "the request does not match the signature",
-    "404": "unknown path, level or version",
-    "503": "no level is served, or the server is busy",
+    "200": {"description": "success"},
+    "400": {"description": "the request does not match the signature", "content": ERROR},
+    "404": {"description": "unknown path, level or version", "content": ERROR},
+    "503": {"description": "no level is served, or the server is busy", "content": ERROR},
 }
 
 
@@ -392,27 +392,18 @@ def describe_api(routes: Iterable[Route], levels: list[str], signatures: list[st
         if not route.include_in_schema:
             continue
         is_predict = "POST" in (route.methods or ())
-        schema: dict | None = {} if is_predict or route.path.startswith("/v1") else None
-        operation = {
+        operation: dict[str, Any] = {
             "summary": (inspect.getdoc(route.endpoint) or "").partition("\n")[0],
             "parameters": [
                 {"name": name, "in": "path", "required": True, **parameters[name]} for name in route.param_convertors
             ],
-            "responses": {
-                status: _response(description, schema if status == "200" else ERROR)
-                for status, description in RESPONSES.items()
-            },
+            "responses": RESPONSES,
         }
         if is_predict:
             operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": request}}}
         paths[route.path_format] = {"post" if is_predict else "get": operation}
     info = {"title": "hetero_tf serve", "version": __version__, "description": "The REST API of TensorFlow Serving."}
     return {"openapi": "3.1.0", "info": info, "paths": paths}
-
-
-def _response(description, schema):
-    content = {} if schema is None else {"content": {"application/json": {"schema": schema}}}
-    return {"description": description, **content}
 
 
 def render_page(api: dict, address: str, level: str) -> str:

@@ -8,12 +8,13 @@ import contextlib
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from hetero_tf.base import files
+from hetero_tf.base import files, typed_json
 from hetero_tf.base.errors import DiskProblem, InputError, UserError, shorten_repr
 from hetero_tf.data.codecs import Field, build_fields, is_column
 from hetero_tf.export.saved_model import blank_requests
@@ -24,14 +25,24 @@ from hetero_tf.runs.versions import EXPORTED, numbers
 LARGEST_MANIFEST = 2**26
 LONGEST_MESSAGE = 300
 MODEL = "saved_model.pb"
-# Keys of export.json that serving reads, with their types.
-MANIFEST_TYPES = {"recipe": str, "level": str, "parameters": int, "bytes": int} | dict.fromkeys(
-    ("measured", "input", "signatures", "files"), dict
-)
 # A version that cannot be loaded is tried again after this time; it may be a copy in progress.
 RETRY_SECONDS = 5.0
 _LEVEL = re.compile(r"[\w.-]+", re.ASCII)
 _POLICY = re.compile(r"(all)|latest(?::([1-9][0-9]{0,2}))?|([1-9][0-9]{0,17}(?:,[1-9][0-9]{0,17})*)")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The keys of `export.json` that servers read; `files` has the SHA-256 of every file."""
+
+    recipe: str
+    level: str
+    parameters: int
+    bytes: int
+    measured: dict[str, Any]
+    input: dict[str, Any]
+    signatures: dict[str, Any]
+    files: dict[str, str]
 
 
 class Version(NamedTuple):
@@ -213,16 +224,9 @@ def read_manifest(path: Path) -> dict:
         InputError: The file is missing, is not JSON, or lacks a key.
     """
     file = path / EXPORTED
-    manifest = plain_json.parse(files.read_bytes(file, LARGEST_MANIFEST, follow=True), file, LARGEST_MANIFEST)
-    if not isinstance(manifest, dict):
-        raise InputError(f"{EXPORTED} must be a JSON object. Received: {shorten_repr(manifest)}")
-    for key, kind in MANIFEST_TYPES.items():
-        if type(manifest.get(key)) is not kind:
-            raise InputError(
-                f"{EXPORTED}: {key} must be of type {kind.__name__}. Received: {shorten_repr(manifest.get(key))}"
-            )
-    digests = manifest["files"]
-    if MODEL not in digests or not all(isinstance(digest, str) for digest in digests.values()):
+    manifest: Any = plain_json.parse(files.read_bytes(file, LARGEST_MANIFEST, follow=True), file, LARGEST_MANIFEST)
+    checked = typed_json.from_json(Manifest, manifest if isinstance(manifest, dict) else None, EXPORTED)
+    if MODEL not in checked.files:
         raise InputError(f"{EXPORTED}: files must list the SHA-256 of every file, including {MODEL}")
     return manifest
 
