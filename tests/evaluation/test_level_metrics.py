@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tiny
 from refusals import refusal
-from test_validation_metrics import held_out, inputs
+from test_validation_metrics import held_out, measure_plain
 
 from hetero_tf import recipe
 from hetero_tf.evaluation.predictor import select_networks, sort_networks
@@ -27,13 +27,6 @@ METHODS = {
     "exits": (methods.DEEP, methods.DEPTHS),
     "mean of exits": (methods.DEEP, (*methods.DEPTHS, "evaluate.exits=mean")),
 }
-
-
-def measure_plain(process, state, level, x, y):
-    """Loss and accuracy of the result of `process.model`, by Keras."""
-    logits = process.network(state, level)(inputs(process, x), training=False).numpy()
-    chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    return {"loss": -np.log(chances[range(len(y)), y]).mean(), "accuracy": 100 * np.mean(logits.argmax(1) == y)}
 
 
 @functools.cache

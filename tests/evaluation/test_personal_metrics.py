@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
+from test_validation_metrics import inputs
 
 from hetero_tf.base.metrics import all_metrics
 from hetero_tf.data.partitions import splitting
@@ -57,11 +58,6 @@ def personal_model(process, state, client, level):
     for statistic in (one for norm in norms for one in (norm.mean, norm.variance)):
         statistic.assign(sums.get(statistic.path, statistic))
     return model
-
-
-def inputs(process, x):
-    options = process.recipe.input.options
-    return (x / 255 - options["mean"]) / options["std"]
 
 
 def measure_plain(process, state, levels, test=None, shares=None):

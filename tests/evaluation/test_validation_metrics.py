@@ -37,6 +37,13 @@ def inputs(validation_process, x):
     return (x / 255 - np.asarray(options["mean"])) / np.asarray(options["std"])
 
 
+def measure_plain(process, state, level, x, y):
+    """Loss and accuracy of the exported model of a level, by Keras."""
+    logits = process.network(state, level)(inputs(process, x), training=False).numpy()
+    chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    return {"loss": -np.log(chances[range(len(y)), y]).mean(), "accuracy": 100 * np.mean(logits.argmax(1) == y)}
+
+
 def test_validation_metrics_equal_plain_keras():
     validation_process = build_process()
     state = validation_process.next(validation_process.initialize())[0]
@@ -44,10 +51,8 @@ def test_validation_metrics_equal_plain_keras():
     rows = validation_process.partition.held_out.ids
     assert rows.tolist() == [4, 5, 6, 10, 11, 17, 18, 19, 20, 23, 24]
     x, y = validation_process.dataset.train.x[rows], validation_process.dataset.train.y[rows]
-    logits = validation_process.network(state)(inputs(validation_process, x), training=False).numpy()
-    chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    assert metrics["validation_loss"] == pytest.approx(-np.log(chances[range(len(y)), y]).mean(), rel=1e-6)
-    assert metrics["validation_accuracy"] == pytest.approx(100 * np.mean(logits.argmax(1) == y))
+    for name, value in measure_plain(validation_process, state, None, x, y).items():
+        assert metrics[f"validation_{name}"] == pytest.approx(value, rel=1e-6)
     assert metrics["validation_loss"] != pytest.approx(metrics["global_loss"])
     assert "validation_loss" not in tiny.shared(tiny.DENSE).evaluate(tiny.shared(tiny.DENSE).initialize())[0]
 

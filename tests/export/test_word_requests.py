@@ -152,14 +152,6 @@ def test_graph_splits_lines_like_the_loader(tmp_path, name):
     assert tokenizer.split(tf.constant([], tf.string)).shape == (0, None)
 
 
-@pytest.mark.parametrize(("name", "masked"), [("characters", [1, 4]), ("subwords", [2, 5])])
-def test_mask_is_one_token(tmp_path, name, masked):
-    _, tokenizer = running_tokenizer(tmp_path, name)
-    ids, is_mask, lengths = positions.encode_masked(tf.constant(["é<MASK> b<mask>c", ""]), tokenizer, 99)
-    assert is_mask.numpy().nonzero()[1].tolist() == masked and lengths.numpy().tolist() == [masked[1] + 2, 0]
-    assert ids.numpy()[0, masked].tolist() == [99, 99]
-
-
 def test_characters_of_a_request_are_limited(tmp_path, monkeypatch):
     monkeypatch.setattr(graph_tokenizer, "MAX_CHARACTERS", 8)
     _, tokenizer = running_tokenizer(tmp_path, "subwords")
@@ -185,14 +177,26 @@ def test_lines_are_split_at_every_white_space(tmp_path):
     numbers, _ = vocabulary_tables(("<ukn>", "<eos>", "é", "b"), tmp_path)
     spaces = [chr(code) for code in range(0x3100) if chr(code).isspace() and chr(code) != "\n"]
     lines = [f"{space}é{space}{space}b {space}c" for space in spaces]
-    assert len(lines) > 20 and encode(numbers, lines, 4) == [[2, 3, 0]] * len(lines)
-    assert encode(numbers, ["b\r\nb\n<mask>", "b"], 4) == [[3, 1, 3, 1, 4], [3, -1, -1, -1, -1]]
+    tokenizer = GraphTokenizer("words", numbers, (), 0, ("<eos>",))
+    ids, *_ = positions.encode_masked(tf.constant([*lines, "b\r\nb\n<mask>"]), tokenizer, 4)
+    assert len(lines) > 20 and ids.numpy().tolist() == [[2, 3, 0, -1, -1]] * len(lines) + [[3, 1, 3, 1, 4]]
 
 
-@pytest.mark.parametrize(("text", "ids"), [("b<mask>.", [1, 3, 2]), ("<MASK>", [3]), (" <Mask> ", [3])])
-def test_mask_is_recognized_next_to_a_word_and_in_capitals(tmp_path, text, ids):
-    numbers, _ = vocabulary_tables(("<ukn>", "b", "."), tmp_path)
-    assert encode(numbers, [text], 3) == [ids]
+@pytest.mark.parametrize(
+    ("name", "text", "masked"),
+    [
+        ("words", "b<mask>.", [1]),
+        ("words", "<MASK>", [0]),
+        ("words", " <Mask> ", [0]),
+        ("characters", "é<MASK> b<mask>c", [1, 4]),
+        ("subwords", "é<MASK> b<mask>c", [2, 5]),
+    ],
+)
+def test_mask_is_one_token_next_to_others_and_in_capitals(tmp_path, name, text, masked):
+    _, tokenizer = running_tokenizer(tmp_path, name)
+    ids, is_mask, lengths = positions.encode_masked(tf.constant([text, ""]), tokenizer, 99)
+    assert is_mask.numpy().nonzero()[1].tolist() == masked and lengths.numpy()[1] == 0
+    assert ids.numpy()[0, masked].tolist() == [99] * len(masked)
 
 
 def encode(numbers, texts, mask):
