@@ -71,11 +71,6 @@ class LiteRTTrainer:
             )
         export = description["formats"][FORMAT]
         self.settings, self.level = export["training"], description["level"]
-        if "targets" not in self.settings:
-            raise ValueError(
-                f"`folder` must be an export of this version of hetero_tf; export the run again. "
-                f"Received: folder={str(folder)!r}"
-            )
         interpreter = Interpreter(model_path=str(Path(folder) / export["file"]), num_threads=threads)
         self._signatures = {name: interpreter.get_signature_runner(name) for name in interpreter.get_signature_list()}
         self._runs = {tuple(shape): name for name, shape in self.settings["batches"].items()}
@@ -110,19 +105,16 @@ class LiteRTTrainer:
 
     def _inputs(self, argument, values, setting):
         """Inputs of `push` from the values of an argument; the setting maps input names to paths."""
-        paths = self.settings[setting]
-        if values.keys() != set(paths.values()):
-            unmatched = sorted(values.keys() ^ set(paths.values()))
+        shapes, received = self._shapes(setting), {path: np.shape(value) for path, value in values.items()}
+        if received != shapes:
+            path = min(path for path in received.keys() | shapes.keys() if received.get(path) != shapes.get(path))
             raise ValueError(
-                f"`{argument}` must have exactly the values of the export. Received: {unmatched} in one of them only"
+                f"`{argument}` must have exactly the values of the export; {path} has the shape "
+                f"{shapes.get(path, 'of none of them')}. Received: {received.get(path, 'nothing')}"
             )
-        for path, shape in self._shapes(setting).items():
-            if shape != np.shape(values[path]):
-                raise ValueError(
-                    f"`{argument}` must have the shapes of the export, {path} {shape}. "
-                    f"Received: {np.shape(values[path])}"
-                )
-        return {name: _float32(f"`{argument}` of {path}", values[path]) for name, path in paths.items()}
+        return {
+            name: _float32(f"`{argument}` of {path}", values[path]) for name, path in self.settings[setting].items()
+        }
 
     def _shapes(self, setting):
         details = self._signatures["push"].get_input_details()
