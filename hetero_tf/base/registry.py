@@ -320,6 +320,9 @@ def _shipped(kind):
                 file_by_name[node.name] = path
             elif kind != "layers" and isinstance(node, ast.FunctionDef) and node.name == EXPORTS[kind]:
                 file_by_name[path.stem] = path
+            elif isinstance(node, ast.ImportFrom) and EXPORTS.get(kind) in [each.name for each in node.names]:
+                # A second name of a plug-in.
+                file_by_name[path.stem] = _PACKAGE.parent / f"{(node.module or '').replace('.', '/')}.py"
     return file_by_name
 
 

@@ -1,9 +1,10 @@
-"""Reads columns of Parquet, Arrow and Feather files with pyarrow."""
+"""Reads Parquet, Arrow and Feather files, and folders of Hugging Face's `datasets`, with pyarrow."""
 
 import itertools
+import json
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from hetero_tf.base.errors import InputError, did_you_mean, shorten_repr
 from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.columns import normalize
-from hetero_tf.data.data_files import LOADERS
+from hetero_tf.data.data_files import LOADERS, TEST_NAMES
 from hetero_tf.data.raw_table import RawTable, TextColumn
 
 if TYPE_CHECKING:
@@ -128,7 +129,9 @@ def read_arrow(source: str, files: Sequence[Path], selection: ColumnSelection) -
         normalize(name): _convert_column(name, combined.column(name), locate, name == selection.image)
         for name in combined.column_names
     }
-    return RawTable(source, columns, locate), combined.schema.metadata or {}
+    return RawTable(
+        source, columns, locate, unread=frozenset(map(normalize, selection.ignore))
+    ), combined.schema.metadata or {}
 
 
 def column_contents(path: Path) -> dict[str, str]:
@@ -199,3 +202,87 @@ def _convert_column(name, column: "pa.ChunkedArray", locate, is_image):
     if pa.types.is_decimal(column.type) or pa.types.is_boolean(column.type):
         column = column.cast(pa.float64() if pa.types.is_decimal(column.type) else pa.int8())
     return np.asarray(column.to_numpy())
+
+
+def read_splits(
+    source: Path, test: Path | None, selection: ColumnSelection, label: str | None
+) -> tuple[list[RawTable], tuple[str, ...] | None]:
+    """Read the tables of the training rows and, if present, of the test rows, see `table_files.read_tables`."""
+    train_files, test_files = find_splits(source)
+    splits = [(str(source), train_files), (str(source), test_files)]
+    if test is not None:
+        splits[1] = str(test), find_splits(test)[0]
+    contents = [read_arrow(name, files, selection) for name, files in splits if files is not None]
+    if label is None:
+        return [table for table, _ in contents], None
+    names = _read_class_names(contents[0][1], train_files[0].parent, label)
+    return [_name_labels(table, label, names) for table, _ in contents], names
+
+
+def find_splits(path: Path) -> tuple[list[Path], list[Path] | None]:
+    """Return the files of the training and the test split of a file or folder; the latter may be None."""
+    if not path.is_dir():
+        return [path], None
+    if not _list_files(path) and (path / "data").is_dir():
+        path = path / "data"
+    if (path / "train").is_dir():
+        test_folders = [path / name for name in TEST_NAMES if (path / name).is_dir()]
+        return _split_files(path / "train"), _split_files(test_folders[0]) if test_folders else None
+    by_name = {
+        name: [file for file in _list_files(path) if file.name.partition("-")[0].partition(".")[0] == name]
+        for name in ("train", *TEST_NAMES)
+    }
+    if by_name["train"]:
+        return by_name["train"], next((by_name[name] for name in TEST_NAMES if by_name[name]), None)
+    return _split_files(path), None
+
+
+def _list_files(folder):
+    return sorted(file for file in folder.iterdir() if file.suffix in ENDINGS and not file.name.startswith("."))
+
+
+def _split_files(folder):
+    if _read_json(folder / "state.json").get("_indices_data_files"):
+        raise InputError(
+            f"{folder}: the data set was saved with an indices mapping; call flatten_indices() and save_to_disk() again"
+        )
+    # `datasets` also writes cache files into its folders.
+    files = [file for file in _list_files(folder) if not file.name.startswith(("cache-", "indices-"))]
+    if not files:
+        raise InputError(f"{folder}: expected {' or '.join(ENDINGS)} files. Received: none; {LOADERS}")
+    return files
+
+
+def _read_json(path):
+    """Read a mapping from a JSON file; empty if the file is missing."""
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: is damaged: {error}") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _read_class_names(metadata, folder, label):
+    """Return the class names from Hugging Face's metadata in the schema or in dataset_info.json, or None."""
+    try:
+        if b"huggingface" in metadata:
+            names = json.loads(metadata[b"huggingface"])["info"]["features"][label]["names"]
+        else:
+            names = _read_json(folder / "dataset_info.json")["features"][label]["names"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+def _name_labels(table, label, names):
+    """Replace numeric labels by class names, if names are known."""
+    values = table.columns.get(label)
+    if names is None or not isinstance(values, np.ndarray):
+        return table
+    invalid = np.flatnonzero(~np.isin(values, np.arange(len(names))))
+    if len(invalid):
+        problem = f"must be in 0..{len(names) - 1}, since the file has {len(names)} class names"
+        raise table.value_error(int(invalid[0]), label, f"{problem}. Received: {values[invalid[0]]}")
+    return replace(table, columns={**table.columns, label: TextColumn(list(names), values.astype(np.int64))})

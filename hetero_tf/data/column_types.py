@@ -67,6 +67,11 @@ class ColumnRoles:
     missing_values: tuple[str, ...] = ()
     group: str | None = None
 
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Names of the columns that are left out."""
+        return (*self.ignore, *(name for name, type_ in self.types.items() if type_ == "ignore"))
+
     def type_of(self, name: str) -> ColumnType | None:
         """Return the type of a column that an option sets; None: its values decide."""
         if name in self.ignore:

@@ -9,13 +9,12 @@ from hetero_tf.base.constraints import Count, TestShare, Tokenizer, Vocabulary
 from hetero_tf.data.arrow_files import ColumnSelection
 from hetero_tf.data.codecs import Field, words
 from hetero_tf.data.column_targets import read_targets
-from hetero_tf.data.csv import read_any
-from hetero_tf.data.data_files import find, find_file, find_folder
+from hetero_tf.data.data_files import find, find_folder
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
-from hetero_tf.data.parquet import is_arrow, read_splits
 from hetero_tf.data.raw_table import RawTable
 from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_text
+from hetero_tf.data.table_files import read_tables
 from hetero_tf.data.text_folders import has_text_folders, read_text_folders
 from hetero_tf.data.tokenizers import check_spaces
 from hetero_tf.data.vocabulary_file import find_tokens
@@ -92,17 +91,14 @@ def load(
 
 def _read_tables(data_dir, path, test, columns, header):
     """Return the tables of the training rows and, if present, of the test rows, and the class names or None."""
-    source, (text, label, owner) = find(data_dir, path, "path"), columns
+    source, (text, label, _) = find(data_dir, path, "path"), columns
     if source.is_dir() and has_text_folders(source):
         tables = read_text_folders(source, text, label)
         if test is not None:
             tables[1:] = read_text_folders(find_folder(data_dir, test, "test"), text, label)[:1]
         return tables, None
-    if is_arrow(source):
-        names = [text, label] if owner is None else [text, label, owner]
-        return read_splits(data_dir, path, test, ColumnSelection(names, (), None), label)
-    files = [find_file(data_dir, name, option) for option, name in (("path", path), ("test", test)) if name is not None]
-    return [read_any(file, header) for file in files], None
+    names = [name for name in columns if name is not None]
+    return read_tables(data_dir, path, test, ColumnSelection(names, (), None), label, header=header)
 
 
 def _drop_rows(table, names):

@@ -78,12 +78,14 @@ class RawTable:
         columns: `{name: numbers [n], a TextColumn, or a list of pictures}`, all of the same length.
         locate: `row -> "FILE:LINE"`, for messages.
         literal: Columns in which only an empty text is a missing value, not NA or None.
+        unread: Names of ignored columns that were not read.
     """
 
     source: str
     columns: dict[str, Any]
     locate: Callable[[int], str]
     literal: frozenset[str] = frozenset()
+    unread: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> int:
@@ -92,7 +94,7 @@ class RawTable:
 
     def check_column(self, option: str, name: str) -> None:
         """Raise `InputError` unless the column that an option names exists."""
-        if name not in self.columns:
+        if name not in self.columns and (name not in self.unread or option not in ("ignore", "columns")):
             raise InputError(
                 f"{self.source}: `{option}` must name a column. Received: {option}={name!r}"
                 f"{did_you_mean(name, self.columns)}"

@@ -16,7 +16,6 @@ from hetero_tf.data.codecs.series import Codec
 from hetero_tf.data.column_targets import look_up, read_numbers, read_targets
 from hetero_tf.data.column_types import parse_numbers
 from hetero_tf.data.columns import sort_categories
-from hetero_tf.data.csv import read_any
 from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.dates import date_orders, to_seconds
@@ -24,6 +23,7 @@ from hetero_tf.data.held_out import held_out
 from hetero_tf.data.inspection import ColumnUse, TableSummary, inspect_table
 from hetero_tf.data.raw_table import RawTable, TextColumn, to_names
 from hetero_tf.data.table_dataset import convert_numbers
+from hetero_tf.data.table_files import read_table
 from hetero_tf.data.targets import LABEL, NUMBERS
 
 # Copies of the windows in memory at peak: those of all series, their splits, and one during the checks.
@@ -112,7 +112,7 @@ def load(
         skip: lines above the names of the columns
         encoding: encoding of text, such as cp1252; null: UTF-8, or UTF-16 with a byte order mark
     """
-    table = read_any(find_file(data_dir, path, "path"), True, delimiter, skip, encoding).mark_missing(missing_values)
+    table = read_table(find_file(data_dir, path, "path"), True, delimiter, skip, encoding).mark_missing(missing_values)
     is_forecast, columns = targets == NUMBERS, to_names(label)
     _check_forecast_options({"horizon": horizon, "relative": relative}, is_forecast)
     sizes = (window, horizon or 1, stride or 1) if is_forecast else (window, 0, stride or window)

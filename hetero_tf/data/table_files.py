@@ -1,4 +1,4 @@
-"""Reads files with a table: text with any delimiter, JSON, JSON lines and Excel, compressed or not, with pandas."""
+"""Reads files with a table: text with any delimiter, JSON, Excel, Parquet and Arrow, compressed or not, with pandas."""
 
 import bz2
 import csv
@@ -11,7 +11,7 @@ import re
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,10 @@ from typing import TYPE_CHECKING, Any
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.arrow_files import ENDINGS as ARROW
+from hetero_tf.data.arrow_files import ColumnSelection, read_arrow, read_splits
 from hetero_tf.data.columns import is_number, normalize
+from hetero_tf.data.data_files import find, find_file
 from hetero_tf.data.raw_table import RawTable, TextColumn
 
 if TYPE_CHECKING:
@@ -30,33 +33,134 @@ LONGEST_CELL = 2**30
 # Memory of a table's texts, in multiples of the size of its text.
 MEMORY = 20
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}
+# Signs that separate the values of files that other programs write; they are refused by name.
+OTHER_DELIMITERS = "^~\x01¦"
 # Endings of files with tabs, of all tables as text, of JSON, of Excel, and of compressed files.
 TAB_ENDINGS = (".tsv", ".tab")
 TABLE_ENDINGS = (".csv", *TAB_ENDINGS)
 JSON_LINES = (".jsonl", ".json", ".ndjson")
-EXCEL = (".xlsx", ".xlsm")
+EXCEL = (".xlsx", ".xlsm", ".xls")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 # Characters and rows from which the delimiter and the header are detected, and the share of rows that must agree.
 SAMPLE_CHARACTERS, SAMPLE_ROWS, AGREEING = 2**17, 100, 0.9
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+# Start of the names that pandas gives to columns without one.
+NAMELESS = "Unnamed: "
+# A cell of a blank row, or of the line below the names in a table of Markdown.
+_BLANK = re.compile(r"\s*(:?-{3,}:?)?\s*")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of a table as text.
+    """Layout of a table as text or in Excel.
 
     Attributes:
         delimiter: Name of the delimiter, see `DELIMITERS`.
         skip: Lines above the names of the columns.
         header: Whether the first row has the names of the columns.
-        is_regular: Whether all of the first rows have the same number of values, at least two; with spaces between
-            values, half of which are numbers.
+        is_regular: Whether all of the first rows have the same number of values, at least two.
     """
 
     delimiter: str = "comma"
     skip: int = 0
     header: bool = True
     is_regular: bool = False
+
+
+@dataclass(frozen=True)
+class _Text:
+    """The text of a file with delimiters.
+
+    Attributes:
+        path: The file.
+        text: Its text; names in a comment have lost the sign of the comment.
+        first: Comments and the line `sep=;` above the first row.
+        declared: The delimiter of that line, or None.
+    """
+
+    path: Path
+    text: str
+    first: int
+    declared: str | None
+
+    @classmethod
+    def read(cls, path: Path, encoding: str | None) -> "_Text":
+        text, first, declared, comment = read_text(path, encoding), 0, None, None
+        for line in io.StringIO(text):
+            if match := re.fullmatch(r'"?sep=(.)"?[\r\n]*', line, re.IGNORECASE):
+                return cls(path, text, first + 1, match[1])
+            if not line.startswith("#"):
+                break
+            first, comment = first + 1, line
+        source = cls(path, text, first, declared)
+        if comment is None:
+            return source
+        # The names of the columns may be the last comment.
+        lines = text.split("\n")
+        named = cls(
+            path, "\n".join([*lines[: first - 1], lines[first - 1].lstrip("#"), *lines[first:]]), first - 1, None
+        )
+        sign = source.find_delimiter()
+        (_, names), *rows = *itertools.islice(named.rows(sign, is_strict=False), 3), (0, [])
+        is_header = (
+            len(rows) > 1 and len(names) == len(rows[0][1]) > 1 and not _has_header([row for _, row in rows[:-1]])
+        )
+        return named if is_header and not any(map(is_number, names)) else source
+
+    @property
+    def quote(self) -> str:
+        """The sign around texts."""
+        line = next(iter(_behind(self.text[:SAMPLE_CHARACTERS], self.first).split("\n")), "")
+        return "'" if re.fullmatch(r"'[^']*'(\s*[,;\t|]\s*'[^']*')+\s*", line) else '"'
+
+    def sample(self) -> str:
+        """Return the first lines below the comments; an incomplete last line is dropped."""
+        sample = self.text[:SAMPLE_CHARACTERS]
+        if len(sample) < len(self.text):
+            sample = sample[: sample.rfind("\n") + 1] or sample
+        return _behind(sample, self.first)
+
+    def rows(self, sign: str, is_strict: bool = True, skip: int = 0) -> Iterator[tuple[int, list[str]]]:
+        """Yield the number of the last line and the values of each row that is not blank."""
+        limit, first = csv.field_size_limit(LONGEST_CELL), max(self.first, skip)
+        content = io.StringIO(_behind(self.text, first), newline="")
+        reader = csv.reader(content, delimiter=sign, quotechar=self.quote, skipinitialspace=True, strict=is_strict)
+        try:
+            for row in reader:
+                if not all(map(_BLANK.fullmatch, row)):
+                    yield first + reader.line_num, row
+        except csv.Error as error:
+            raise InputError(f"{self.path}:{first + reader.line_num}: cannot be parsed as CSV: {error}") from None
+        finally:
+            csv.field_size_limit(limit)
+
+    def find_delimiter(self) -> str:
+        """Return the delimiter with which the first rows have the most values, the same number in most rows."""
+        if self.declared:
+            return self.declared
+        sample, scores = self.sample(), {}
+        for sign in (*DELIMITERS.values(), *OTHER_DELIMITERS):
+            rows = csv.reader(io.StringIO(sample, newline=""), delimiter=sign, skipinitialspace=True)
+            widths = Counter(len(row) for row in itertools.islice(filter(any, rows), SAMPLE_ROWS))
+            width, count = max(widths.items(), key=lambda each: each[1], default=(1, 0))
+            share = count / max(widths.total(), 1)
+            scores[sign] = (share, width) if width > 1 and share >= AGREEING else (0.0, 1)
+        # Commas are also part of numbers, and spaces of names and sentences.
+        order = "\t;|,"
+        if table_ending(self.path) in TAB_ENDINGS and scores["\t"][1] > 1:
+            return "\t"
+        full = [sign for sign in order if scores[sign][0] == 1]
+        best = full[0] if full else max(reversed(order), key=scores.__getitem__)
+        if scores[best][1] > 1:
+            return best
+        for sign in OTHER_DELIMITERS:
+            if scores[sign][0] == 1:
+                raise InputError(
+                    f"{self.path}: separates values by {sign!r}; save it with commas, semicolons, tabs or bars"
+                )
+        cells = sample[: 2**14].split()
+        has_numbers = 2 * sum(map(is_number, cells)) >= len(cells)
+        return " " if scores[" "] > (0.99, 1) and has_numbers else best
 
 
 def table_ending(path: Path) -> str:
@@ -129,63 +233,26 @@ def read_text(path: Path, encoding: str | None = None) -> str:
 
 
 def find_layout(path: Path, encoding: str | None = None) -> Layout:
-    """Detect the layout of a table as text from its first rows."""
-    text = read_text(path, encoding)
-    first, declared = _first_line(text)
-    delimiter = declared or _find_delimiter(text, first, table_ending(path))
-    rows = list(itertools.islice(_walk(path, text, first, delimiter, is_strict=False), SAMPLE_ROWS))
+    """Detect the layout of a table as text or in Excel from its first rows."""
+    name = "comma"
+    if table_ending(path) in EXCEL:
+        sheet = _read_excel(path, 0)[0].head(SAMPLE_ROWS)
+        rows = [(number + 1, row) for number, row in zip(sheet.index, sheet.values.tolist())]
+    else:
+        source = _Text.read(path, encoding)
+        sign = source.find_delimiter()
+        name = next((name for name, each in DELIMITERS.items() if each == sign), "comma")
+        rows = list(itertools.islice(source.rows(sign, is_strict=False), SAMPLE_ROWS))
     skip = _title_lines(rows)
     rows = rows[skip:]
-    line = rows[0][0] - 1 if rows and skip else 0
-    name = next((name for name, sign in DELIMITERS.items() if sign == delimiter), "comma")
     cells = [[cell.strip() for cell in row] for _, row in rows]
-    numbers = [is_number(cell) for row in cells for cell in row]
     is_regular = len(cells) > 1 and len({len(row) for row in cells}) == 1 < len(cells[0])
-    is_regular = is_regular and (name != "space" or 2 * sum(numbers) >= len(numbers))
-    return Layout(name, line, _has_header(cells), is_regular)
-
-
-def _first_line(text):
-    """Return the number of comment lines at the start, and the delimiter that a line such as `sep=;` declares."""
-    count = 0
-    for line in io.StringIO(text):
-        if declared := re.fullmatch(r'"?sep=(.)"?[\r\n]*', line, re.IGNORECASE):
-            return count + 1, declared[1]
-        if not line.startswith("#"):
-            break
-        count += 1
-    return count, None
-
-
-def _sample(text, first):
-    """Return the first lines of a text behind some lines; an incomplete last line is dropped."""
-    sample = text[:SAMPLE_CHARACTERS]
-    if len(sample) < len(text):
-        sample = sample[: sample.rfind("\n") + 1] or sample
-    return _behind(sample, first)
+    return Layout(name, rows[0][0] - 1 if rows and skip else 0, _has_header(cells), is_regular)
 
 
 def _behind(text, lines):
     """Return a text without its first lines."""
     return text if lines == 0 else "\n".join(text.split("\n")[lines:])
-
-
-def _find_delimiter(text, first, ending):
-    """Return the delimiter with which the first rows have the most values, the same number in most rows."""
-    sample, scores = _sample(text, first), {}
-    for name, sign in DELIMITERS.items():
-        rows = csv.reader(io.StringIO(sample, newline=""), delimiter=sign, skipinitialspace=True)
-        widths = Counter(len(row) for row in itertools.islice(filter(any, rows), SAMPLE_ROWS))
-        width, count = max(widths.items(), key=lambda each: each[1], default=(1, 0))
-        share = count / max(widths.total(), 1)
-        scores[name] = (share, width) if width > 1 and share >= AGREEING else (0.0, 1)
-    # Spaces are also part of names and sentences, and commas of numbers.
-    order = ["tab", "semicolon", "pipe", "comma"]
-    if ending in TAB_ENDINGS and scores["tab"][1] > 1:
-        return "\t"
-    full = [name for name in order if scores[name][0] == 1]
-    best = full[0] if full else max(reversed(order), key=scores.__getitem__)
-    return DELIMITERS["space" if scores[best][1] == 1 and scores["space"] > (0.99, 1) else best]
 
 
 def _title_lines(rows):
@@ -206,20 +273,32 @@ def _has_header(rows):
     return not repeats and (not any(first) or first != second)
 
 
-def _walk(path, text, first, delimiter, is_strict=True) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the last line and the values of each row that is not blank."""
-    limit = csv.field_size_limit(LONGEST_CELL)
-    reader = csv.reader(
-        io.StringIO(_behind(text, first), newline=""), delimiter=delimiter, skipinitialspace=True, strict=is_strict
-    )
-    try:
-        for row in reader:
-            if any(cell.strip() for cell in row):
-                yield first + reader.line_num, row
-    except csv.Error as error:
-        raise InputError(f"{path}:{first + reader.line_num}: cannot be parsed as CSV: {error}") from None
-    finally:
-        csv.field_size_limit(limit)
+def is_typed(path: Path) -> bool:
+    """Return True for a folder or file that Arrow reads, whose columns have types."""
+    return path.is_dir() or path.suffix.lower() in ARROW
+
+
+def read_tables(
+    data_dir: Path | None, path: str, test: str | None, selection: ColumnSelection, label: str | None, **layout: Any
+) -> tuple[list[RawTable], tuple[str, ...] | None]:
+    """Read the tables of the training rows and, if present, of the test rows.
+
+    Args:
+        data_dir: The data folder or None.
+        path: The file, or a folder of Arrow or Parquet files.
+        test: File or folder of the test rows; None: the test split of a folder, if it has one.
+        selection: The columns to read of Arrow and Parquet files.
+        label: The column of labels; None: there are no labels.
+        layout: Options of `read_table`.
+
+    Returns:
+        The tables, with class names as labels where Hugging Face metadata have them, and the class names or None.
+    """
+    source = find(data_dir, path, "path")
+    if is_typed(source):
+        return read_splits(source, None if test is None else find(data_dir, test, "test"), selection, label)
+    files = [find_file(data_dir, name, option) for option, name in (("path", path), ("test", test)) if name is not None]
+    return [read_table(file, **layout) for file in files], None
 
 
 def read_table(
@@ -228,7 +307,7 @@ def read_table(
     """Read the table of a file.
 
     Args:
-        path: A table as text, JSON lines, a JSON list of objects, or Excel; perhaps compressed.
+        path: A table as text, JSON lines, a JSON list of objects, Excel, Parquet or Arrow; perhaps compressed.
         header: Whether the first row has the names of the columns.
         delimiter: Name of the separator of values, see `DELIMITERS`; None: it is detected.
         skip: Lines above the first row.
@@ -239,46 +318,61 @@ def read_table(
         MemoryProblem: The table does not fit into memory.
     """
     ending = table_ending(path)
+    if ending in ARROW:
+        return read_arrow(str(path), [path], ColumnSelection(None, (), None))[0]
     if ending in JSON_LINES:
-        return _read_json(path, read_text(path, encoding))
-    if ending in EXCEL or ending == ".xls":
-        frame, locate = _read_excel(path, skip)
-        return _build_table(path, frame, locate, header)
-    text = read_text(path, encoding)
-    first, declared = _first_line(text)
-    sign = DELIMITERS[delimiter] if delimiter else declared or _find_delimiter(text, first, ending)
-    if declared not in (None, sign):
-        raise InputError(
-            f"{path}:{first}: the first line sep={declared} declares another delimiter; leave `delimiter` out"
-        )
-    return _build_table(path, *_read_delimited(path, text, max(first, skip), sign), header)
+        frame, locate = _read_json(path, read_text(path, encoding))
+        return _build_table(path, frame, locate, list(map(normalize, frame.columns)))
+    frame, locate = _read_excel(path, skip) if ending in EXCEL else _read_delimited(path, delimiter, skip, encoding)
+    if len(frame) <= header:
+        raise InputError(f"{path}: expected at least one row of data. Received: none")
+    names = column_names(path, frame.iloc[0].tolist(), header)
+    return _build_table(path, frame.iloc[int(header) :], lambda row: locate(row + header), names)
 
 
-def _read_delimited(path, text, first, delimiter) -> tuple["pd.DataFrame", Callable[[int], str]]:
+def _build_table(path, frame, locate, names):
+    """Build a table of texts; a column without name and values is that of a delimiter at the end of each row."""
+    columns = {name: TextColumn.from_values(frame[column]) for name, column in zip(names, frame.columns)}
+    nameless = [name for name, column in columns.items() if name.startswith(NAMELESS) and set(column.texts) <= {""}]
+    return RawTable(str(path), {name: columns[name] for name in columns if name not in nameless}, locate)
+
+
+def _read_delimited(path, delimiter, skip, encoding) -> tuple["pd.DataFrame", Callable[[int], str]]:
     """Return the texts of a table, and the position of each row."""
     import pandas as pd
 
-    def rows():
-        return _walk(path, text, first, delimiter)
-
-    options: dict[str, Any] = {"header": None, "dtype": str, "na_filter": False, "skiprows": first}
-    separator = r"\s+" if delimiter == " " else delimiter
+    source = _Text.read(path, encoding)
+    sign = DELIMITERS[delimiter] if delimiter else source.find_delimiter()
+    if source.declared not in (None, sign):
+        raise InputError(
+            f"{path}:{source.first}: the first line sep={source.declared} declares another delimiter; leave "
+            "`delimiter` out"
+        )
+    rows = [row for _, row in itertools.islice(source.rows(sign, False, skip), SAMPLE_ROWS)]
+    options: dict[str, Any] = {"header": None, "dtype": str, "na_filter": False, "skiprows": max(source.first, skip)}
+    options |= {"names": range(max(map(len, rows), default=1)), "index_col": False, "quotechar": source.quote}
+    separator = r"\s+" if sign == " " else sign
     try:
-        frame = pd.read_csv(io.StringIO(text), sep=separator, skipinitialspace=True, low_memory=False, **options)
+        frame = pd.read_csv(io.StringIO(source.text), sep=separator, skipinitialspace=True, low_memory=False, **options)
     except pd.errors.EmptyDataError:
         raise InputError(f"{path}: expected at least one row of data. Received: none") from None
     except pd.errors.ParserError as error:
-        _check_widths(path, rows(), delimiter)
+        _check_widths(path, source.rows(sign, skip=skip), sign)
         raise InputError(f"{path}: cannot be parsed as CSV: {error}") from None
-    # pandas fills short rows with empty texts.
-    if (frame[frame.columns[-1]] == "").any():
-        _check_widths(path, rows(), delimiter)
     frame = frame.apply(lambda column: column.str.strip())
-    frame = frame[(frame != "").any(axis=1)]
-    return frame, lambda row: f"{path}:{next(itertools.islice(rows(), row, None))[0]}"
+    # pandas fills short rows with empty texts; a delimiter at the end of each row makes an empty column.
+    width, last = len(rows[0]) if rows else 1, frame.columns[-1]
+    if (frame[range(width, len(frame.columns))] != "").any(axis=None) or (frame[min(width - 1, last)] == "").any():
+        _check_widths(path, source.rows(sign, skip=skip), sign)
+    # The line below the names in a table of Markdown, and rows of empty values.
+    likely = frame[frame[last].str.fullmatch(_BLANK.pattern)]
+    if len(likely):
+        is_blank = likely.apply(lambda column: column.str.fullmatch(_BLANK.pattern)).all(axis=1)
+        frame = frame.drop(likely.index[is_blank])
+    return frame, lambda row: f"{path}:{next(itertools.islice(source.rows(sign, skip=skip), row, None))[0]}"
 
 
-def _check_widths(path, rows, delimiter):
+def _check_widths(path, rows, sign):
     """Raise `InputError` for the first row with another number of values than the first row."""
     rows = list(rows)
     if titles := _title_lines(rows[:SAMPLE_ROWS]):
@@ -287,29 +381,36 @@ def _check_widths(path, rows, delimiter):
             f"{path}:{rows[0][0]}: a title above the names of the columns; set `skip: {line}`. "
             f"Received: {shorten_repr(rows[0][1], 80)}"
         )
+    width = len(rows[0][1])
     for number, row in rows:
-        if len(row) != len(rows[0][1]):
+        if len(row) < width or any(cell.strip() for cell in row[width:]):
             raise InputError(
-                f"{path}:{number}: must have {len(rows[0][1])} values separated by {delimiter!r}, like the first line. "
+                f"{path}:{number}: must have {width} values separated by {sign!r}, like the first line. "
                 f"Received: {len(row)}, {shorten_repr(row, 80)}"
             )
 
 
 def _read_excel(path, skip):
-    """Return the texts of the first sheet of an Excel file, and the position of each row."""
+    """Return the texts of the first sheet with a table, and the position of each row."""
     import pandas as pd
 
     try:
-        file = pd.ExcelFile(io.BytesIO(read_content(path)))
-        if len(file.sheet_names) > 1:
-            warnings.warn(f"{path}: has {len(file.sheet_names)} sheets; {file.sheet_names[0]!r} is read", stacklevel=2)
-        frame = file.parse(header=None, dtype=object, skiprows=skip)
+        with pd.ExcelFile(io.BytesIO(read_content(path))) as file:
+            names = file.sheet_names
+            sheets = (pd.read_excel(file, sheet_name=name, header=None, dtype=object, skiprows=skip) for name in names)
+            name, frame = next(
+                ((name, sheet) for name, sheet in zip(names, sheets) if sheet.shape > (1, 1)), (None, None)
+            )
     except ImportError:
         raise InputError(
             f"{path}: Excel files need the extra `excel`; pip install 'hetero_tf[excel]' for .xlsx, or save it as CSV"
         ) from None
     except Exception as error:
         raise InputError(f"{path}: cannot be read as an Excel file: {shorten_repr(error)}; save it as CSV") from error
+    if frame is None:
+        raise InputError(f"{path}: expected at least one row of data. Received: none")
+    if len(names) > 1:
+        warnings.warn(f"{path}: has {len(names)} sheets; {name!r} is read", stacklevel=2)
     frame = frame.map(_to_text)
     frame = frame[(frame != "").any(axis=1)]
     numbers = list(frame.index)
@@ -328,31 +429,69 @@ def _to_text(value: Any) -> str:
 
 
 def _read_json(path, text):
-    """Read a list of objects, an object in each line, or an object of columns."""
+    """Return the texts of objects, one for each row, and the position of each row; inner objects become columns."""
     import pandas as pd
 
     try:
-        is_list = text.lstrip().startswith("[")
-        rows = enumerate(json.loads(text), 1) if is_list else _json_lines(path, text)
-        objects = dict(rows)
-        if len(objects) == 1 and not is_list and all(isinstance(each, dict | list) for each in objects[1].values()):
-            # Columns by name, as pandas writes them.
-            objects = dict(enumerate(pd.DataFrame(objects[1]).to_dict("records"), 1))
+        is_whole, objects = _find_objects(path, text)
+        rows = [dict(_flatten(row)) for row in objects.values()]
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"{path}: is not valid JSON: {error}; it must be a list of objects, or one in each line"
         ) from None
-    if not objects:
+    if not rows:
         raise InputError(f"{path}: expected at least one row. Received: none")
-    numbers, where = list(objects), ", row " if is_list else ":"
+    numbers, where = list(objects), ", row " if is_whole else ":"
+    frame = pd.DataFrame(rows, columns=list(dict.fromkeys(itertools.chain.from_iterable(rows))), dtype=object)
+    return frame.map(_to_text), lambda row: f"{path}{where}{numbers[row]}"
+
+
+def _find_objects(path, text):
+    """Return whether a text is one value of JSON, and its objects by their number or line."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        if text.lstrip().startswith("["):
+            raise
+        value = None
+    if value is None:
+        objects = dict(_json_lines(path, text))
+    else:
+        objects = dict(enumerate(value if isinstance(value, list) else _find_rows(value), 1))
     for number, row in objects.items():
         if not isinstance(row, dict):
+            where = ":" if value is None else ", row "
             raise InputError(f"{path}{where}{number}: must be a JSON object. Received: {shorten_repr(row, 80)}")
-    names = dict.fromkeys(name for row in objects.values() for name in row)
-    columns = {
-        normalize(name): TextColumn.from_values(_to_text(row.get(name)) for row in objects.values()) for name in names
-    }
-    return RawTable(str(path), columns, lambda row: f"{path}{where}{numbers[row]}")
+    return value is not None, objects
+
+
+def _find_rows(value):
+    """Return the rows of an object of JSON: in a list inside, by the name of the column or of the row, or one row."""
+    import pandas as pd
+
+    if not isinstance(value, dict):
+        return [value]
+    lists = [each for each in value.values() if isinstance(each, list) and each and isinstance(each[0], dict)]
+    if len(lists) == 1:
+        return lists[0]
+    if {"columns", "data"} <= value.keys():
+        return pd.DataFrame(value["data"], columns=value["columns"], dtype=object).to_dict("records")
+    if not value or not all(isinstance(each, dict | list) for each in value.values()):
+        return [value]
+    inner = next(iter(value.values()))
+    is_by_row = isinstance(inner, dict) and (len(value) > len(inner) or not all(map(str.isdigit, inner)))
+    if is_by_row and (len(value) > len(inner) or all(map(str.isdigit, value))):
+        return list(value.values())
+    return pd.DataFrame(value, dtype=object).to_dict("records")
+
+
+def _flatten(row: dict, prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Yield the values of an object and of the objects in it, whose names have the form `outer.inner`."""
+    for name, value in row.items():
+        if isinstance(value, dict) and value:
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def _json_lines(path, text):
@@ -362,16 +501,6 @@ def _json_lines(path, text):
                 yield number, json.loads(line)
             except ValueError as error:
                 raise InputError(f"{path}:{number}: is not valid JSON: {error}; each line must be an object") from None
-
-
-def _build_table(path, frame, locate, header):
-    """Build the table of rows of texts, the first of which may have the names of the columns."""
-    if len(frame) <= header:
-        raise InputError(f"{path}: expected at least one row of data. Received: none")
-    names = column_names(path, frame.iloc[0].tolist(), header)
-    rows = frame.iloc[int(header) :]
-    columns = {name: TextColumn.from_values(rows[column]) for name, column in zip(names, frame.columns)}
-    return RawTable(str(path), columns, lambda row: locate(row + header))
 
 
 def column_names(path: Path, first_row: Sequence[str], header: bool) -> list[str]:
@@ -391,8 +520,7 @@ def column_names(path: Path, first_row: Sequence[str], header: bool) -> list[str
         raise InputError(
             f"{path}:1: a title above the names of the columns; set `skip: 1`. Received: {shorten_repr(first_row[0])}"
         )
-    # pandas uses the same names for columns without a name.
-    names = [normalize(name) or f"Unnamed: {index}" for index, name in enumerate(first_row)]
+    names = [normalize(name) or f"{NAMELESS}{index}" for index, name in enumerate(first_row)]
     for name, count in Counter(names).items():
         if count > 1:
             raise InputError(f"{path}:1: column names must be unique. Received: {name!r} twice; rename one of them")

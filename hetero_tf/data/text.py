@@ -7,7 +7,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data.arrow_files import ColumnSelection
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.parquet import is_arrow, read_splits
+from hetero_tf.data.table_files import is_typed, read_tables
 from hetero_tf.data.tokenizers import END
 from hetero_tf.data.vocabulary_file import find_tokens
 from hetero_tf.data.words import TokenOptions, read_words, split_end, split_lines, text_dataset
@@ -47,7 +47,7 @@ def load(
         learned, validation: Vocabulary of a started run, and rows of which no words are learned, see `data.load`.
     """
     path = find(data_dir, train, "train")
-    texts = _read_rows(data_dir, train, test, column) if is_arrow(path) else _read_files(path, data_dir, test)
+    texts = _read_rows(data_dir, train, test, column) if is_typed(path) else _read_files(path, data_dir, test)
     words, test_words = texts if len(texts) == 2 else split_end(texts[0], test_share)
     options = TokenOptions(
         tokenizer, vocabulary, find_tokens(data_dir, vocabulary_file, tokenizer), learned, validation
@@ -61,7 +61,7 @@ def _read_files(path, data_dir, test):
 
 def _read_rows(data_dir, train, test, name):
     """Reads the words of the rows of each split; `InputError` for a split without words."""
-    tables, _ = read_splits(data_dir, train, test, ColumnSelection([name], (), None), None)
+    tables, _ = read_tables(data_dir, train, test, ColumnSelection([name], (), None), None)
     columns = [table.text_column("column", name) for table in tables]
     texts = [split_lines(column.texts[code] for code in column.codes) for column in columns]
     for table, words in zip(tables, texts):

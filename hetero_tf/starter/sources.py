@@ -9,12 +9,11 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.base.sound_files import ENDINGS as SOUNDS
 from hetero_tf.data.arrow_files import ENDINGS as ARROW
-from hetero_tf.data.arrow_files import ColumnSelection, column_contents
+from hetero_tf.data.arrow_files import ColumnSelection, column_contents, find_splits, read_splits
 from hetero_tf.data.data_files import TEST_NAMES, find
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, split_folders
 from hetero_tf.data.inspection import inspect_column, sample
-from hetero_tf.data.parquet import find_splits, read_splits
 from hetero_tf.data.picture_files import ENDINGS as PICTURES
 from hetero_tf.data.table_files import EXCEL, JSON_LINES, TABLE_ENDINGS, Layout, find_layout, read_table, table_ending
 from hetero_tf.data.text_folders import has_text_folders, read_text_folders
@@ -113,11 +112,10 @@ def _draft_file(path, request, test):
     options = {"path": Choice(request.path)}
     if test is not None:
         options["test"] = Choice(test, "the test rows")
-    is_typed = ending in (*JSON_LINES, *EXCEL, ".xls")
-    layout = Layout() if is_typed else find_layout(path)
-    if is_typed or ending in TABLE_ENDINGS or layout.is_regular:
-        table = read_table(path, layout.header, None if is_typed else layout.delimiter, layout.skip)
-        return _draft_rows(table, request, "csv", options, () if is_typed else layout)
+    layout = Layout() if ending in JSON_LINES else find_layout(path)
+    if ending in (*TABLE_ENDINGS, *JSON_LINES, *EXCEL) or layout.is_regular:
+        table = read_table(path, layout.header, None if ending in EXCEL else layout.delimiter, layout.skip)
+        return _draft_rows(table, request, "csv", options, layout)
     loader = {"name": Choice("text"), "train": Choice(request.path)}
     return draft_running(read_words(path), request, loader, test)
 
@@ -144,9 +142,9 @@ def _draft_rows(table, request, loader, options, layout):
 def _layout_options(layout):
     """Return the options of `data: csv` that differ from the layout that the loader detects."""
     options = {}
-    if layout and layout.skip:
+    if layout.skip:
         options["skip"] = Choice(layout.skip, "lines above the names of the columns, such as a title", True)
-    if layout and not layout.header:
+    if not layout.header:
         options["header"] = Choice(False, "the first line has values like the lines below it", True)
     return options
 
@@ -160,15 +158,15 @@ def _draft_arrow(path, request):
     readable = ("numbers", "texts", "dates", *["lists"] * bool(likely))
     unreadable = [name for name, content in contents.items() if content not in readable]
     selection = ColumnSelection(None, unreadable, None, lists)
-    (table, *_), _ = read_splits(request.data_dir, request.path, None, selection, None)
+    (table, *_), _ = read_splits(path, None, selection, None)
     images = [name for name, content in contents.items() if content == "bytes"]
     options = {"path": Choice(request.path)}
     if images:
-        return _draft_picture_column(table, images[0], request, options)
+        return _draft_picture_column(path, table, images[0], request, options)
     if len(contents) == 1 and (text := find_sentences(table, summarize(table), request)) is not None:
         loader = {"name": Choice("text"), "train": Choice(request.path), "column": Choice(text, "its only column")}
         return draft_running(words_of_column(table, text), request, loader, None)
-    draft = _draft_rows(table, request, "parquet", options, ())
+    draft = _draft_rows(table, request, "parquet", options, Layout())
     if not unreadable or draft.options["name"].value != "parquet":
         return draft
     ignored = draft.options.get("ignore", Choice([]))
@@ -177,11 +175,11 @@ def _draft_arrow(path, request):
     return replace(draft, options={**draft.options, "ignore": ignore})
 
 
-def _draft_picture_column(table, image, request, options):
+def _draft_picture_column(path, table, image, request, options):
     task = requested_task(request, LABEL_TASKS)
     label = choose_label(table, summarize(table), replace(request, task="classification"))
     selection = ColumnSelection([image], (), image)
-    (pictures, *_), _ = read_splits(request.data_dir, request.path, None, selection, None)
+    (pictures, *_), _ = read_splits(path, None, selection, None)
     size = choose_size(sample(pictures.columns[image], SAMPLED_PICTURES))
     loader = {"name": Choice("parquet"), **options, "label": label.columns, "image": Choice(image, "picture files")}
     return DataDraft({**loader, **size}, task or Choice("classification", "one label for each picture"))

@@ -184,7 +184,7 @@ def test_column_of_all_different_texts_is_no_category(tmp_path):
 
 def test_folder_or_nothing_instead_of_a_file(tmp_path):
     with pytest.raises(
-        InputError, match="expected a file. Received: a folder; .*data: folder reads one folder of pictures"
+        InputError, match="expected .parquet .* files. Received: none; .*data: folder reads one folder of pictures"
     ):
         load(tmp_path, path=".")
     with pytest.raises(NotAvailable, match="`path` must name an existing file"):
