@@ -18,7 +18,9 @@ CURRENCIES = "$\u20ac\u00a3\u00a5"
 
 
 def _number_pattern(point, group):
-    integer = rf"\d{{1,3}}(?:[{group} \u00a0\u202f'\u2019]\d{{3}})+|\d*"
+    # Groups of two digits are usual in India.
+    sign = re.escape(group)
+    integer = rf"\d{{1,3}}(?:[{group} \u00a0\u202f'\u2019]\d{{3}})+|\d{{1,2}}(?:{sign}\d\d)+{sign}\d{{3}}|\d*"
     currency = rf"(?:[{CURRENCIES}]|EUR|USD|GBP|CHF)"
     number = rf"({integer})(?:{re.escape(point)}(\d*))?([eE][+-]?\d+)?"
     return re.compile(rf"([+-]?)(?:{currency}\s?)?{number}[ \u00a0\u202f]*(?:(%)|{currency})?", re.ASCII)

@@ -14,30 +14,23 @@ DATE_EXAMPLES: dict[DateOrder, str] = {"ymd": "2024-12-31", "dmy": "31.12.2024",
 PARTS = ("year", "month", "day", "weekday", "month_sin", "month_cos", "weekday_sin", "weekday_cos")
 # Two digits of a year belong to 1970 to 2069.
 FIRST_SHORT_YEAR = 70
-# Names of months in English and German; their first three or more letters are abbreviations.
-_MONTHS = {
-    name: number
-    for number, names in enumerate(
-        (
-            "january januar",
-            "february februar",
-            "march märz",
-            "april",
-            "may mai",
-            "june juni",
-            "july juli",
-            "august",
-            "september",
-            "october oktober",
-            "november",
-            "december dezember",
-        ),
-        1,
-    )
-    for name in names.split()
-}
+# Names of months in English, German, French, Spanish and Italian; their first three or more letters are abbreviations.
+_MONTHS = (
+    "january januar janvier enero gennaio",
+    "february februar février febrero febbraio",
+    "march märz mars marzo",
+    "april avril abril aprile",
+    "may mai mayo maggio",
+    "june juni juin junio giugno",
+    "july juli juillet julio luglio",
+    "august août agosto",
+    "september septembre septiembre settembre",
+    "october oktober octobre octubre ottobre",
+    "november novembre noviembre",
+    "december dezember décembre diciembre dicembre",
+)
 _TIME = (
-    r"(?:(?:T|,?[ \u202f]+)(?P<hour>\d\d?):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?"
+    r"(?:(?:T|,?[ \u202f]+)(?P<hour>\d\d?)[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?"
     r"(?:[ \u202f]*(?P<half>[AaPp])\.?[Mm]\.?)?[ ]?(?P<zone>Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?)?"
 )
 _MONTH = r"(?P<name>[^\W\d_]{3,})\.?"
@@ -50,14 +43,25 @@ _CERTAIN = [
     r"(?P<month>\d\d?)[-/.](?P<year>\d{4})",
     r"(?P<year>\d{4})[-/ ]?[Qq](?P<quarter>[1-4])",
     r"[Qq](?P<quarter>[1-4])[-/ ]?(?P<year>\d{4})",
+    r"(?P<quarter>[1-4])\. ?Quartal (?P<year>\d{4})",
+    r"(?P<year>\d{4})-?[Ww](?P<week>\d\d)(?:-?(?P<weekday>[1-7]))?",
+    r"(?:KW|[Ww](?:eek)?) ?(?P<week>\d\d?)[-/ ]+(?P<year>\d{4})",
     rf"(?:[^\W\d_]+\.?,? )?{_DAY}[-/ ]?{_MONTH}[-/ ,]*(?P<year>\d{{4}})",
     rf"(?:[^\W\d_]+\.?,? )?{_MONTH}[- ]{_DAY},?[- ](?P<year>\d{{4}})",
     rf"{_MONTH}[-/ ]*(?P<year>\d{{4}})",
     rf"(?P<year>\d{{4}})[-/ ]{_MONTH}",
 ]
+# A time without signs between its parts.
+_COMPACT = (
+    r"(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)T?(?P<hour>\d\d)(?P<minute>\d\d)(?P<second>\d\d)?"
+    r"(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
+)
 _LAST = r"(?P<{}>\d\d?)(?P<sign>[-/.])(?P<{}>\d\d?)(?P=sign)(?P<year>\d{{4}}|\d\d)"
 _PATTERNS = {
-    "ymd": [re.compile(pattern + _TIME, re.ASCII if "name" not in pattern else 0) for pattern in _CERTAIN],
+    "ymd": [
+        re.compile(pattern, re.ASCII if "name" not in pattern else 0)
+        for pattern in (*(pattern + _TIME for pattern in _CERTAIN), _COMPACT)
+    ],
     "dmy": [re.compile(_LAST.format("day", "month") + _TIME, re.ASCII)],
     "mdy": [re.compile(_LAST.format("month", "day") + _TIME, re.ASCII)],
 }
@@ -67,8 +71,8 @@ def parse_time(text: str, order: DateOrder) -> datetime.datetime | None:
     """Parse a date and the time of day after it.
 
     Args:
-        text: Such as 2024-01-31, 31.01.2024 14:30, 1/31/2024 2:30 PM, 31 Jan 2024, 2024-01, Q1 2024, or
-            2024-01-31T14:30:00.5+01:00.
+        text: Such as 2024-01-31, 31.01.2024 14:30, 1/31/2024 2:30 PM, 31 Jan 2024, 2024-01, Q1 2024,
+            2024-W05, 20240131143000, or 2024-01-31T14:30:00.5+01:00.
         order: "ymd" for all notations that do not depend on the order of day and month.
 
     Returns:
@@ -87,14 +91,17 @@ def _build_time(parts):
     month = _month_number(parts["name"]) if parts.get("name") else int(parts.get("month") or 0)
     if parts.get("quarter"):
         month = 3 * int(parts["quarter"]) - 2
-    hour, half = int(parts["hour"] or 0), (parts["half"] or "").lower()
+    hour, half = int(parts["hour"] or 0), (parts.get("half") or "").lower()
     if half:
         if not 1 <= hour <= 12:
             return None
         hour = hour % 12 + 12 * (half == "p")
-    microseconds = int((parts["fraction"] or "0").ljust(6, "0")[:6])
+    microseconds = int((parts.get("fraction") or "0").ljust(6, "0")[:6])
     minute, second, day = int(parts["minute"] or 0), int(parts["second"] or 0), int(parts.get("day") or 1)
     try:
+        if parts.get("week"):
+            date = datetime.date.fromisocalendar(year, int(parts["week"]), int(parts.get("weekday") or 1))
+            year, month, day = date.year, date.month, date.day
         return datetime.datetime(year, month, day, hour, minute, second, microseconds, _zone(parts["zone"]))
     except ValueError:
         return None
@@ -102,7 +109,8 @@ def _build_time(parts):
 
 def _month_number(name):
     """Return the number of a month; 0 for another word."""
-    return next((number for month, number in _MONTHS.items() if month.startswith(name.lower())), 0)
+    start = f" {name.lower()}"
+    return next((number for number, names in enumerate(_MONTHS, 1) if start in f" {names}"), 0)
 
 
 def _zone(text):

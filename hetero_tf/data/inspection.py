@@ -282,7 +282,8 @@ def inspect_column(name: str, values: np.ndarray | TextColumn, is_literal: bool 
         numbers, counts = numbers[finite], counts[finite]
         order = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
         frequent = [(_format(numbers[index]), int(counts[index])) for index in order]
-        return _number_summary(name, len(values), numbers, counts, frequent, "plain", odd)
+        are_codes = values.dtype.kind in "iu"
+        return _number_summary(name, len(values), numbers, counts, frequent, "plain", odd, are_codes)
     every = np.bincount(values.codes, minlength=len(values.texts))
     is_empty = operator.not_ if is_literal else is_missing
     codes = [code for code, text in enumerate(values.texts) if every[code] and not is_empty(text)]
@@ -293,7 +294,8 @@ def inspect_column(name: str, values: np.ndarray | TextColumn, is_literal: bool 
         are_numbers = np.isfinite(numbers)
         odd = [(texts[index], int(counts[index])) for index in np.flatnonzero(~are_numbers)]
         present, rows = numbers[are_numbers], counts[are_numbers]
-        summary = _number_summary(name, len(values), present, rows, frequent, notation, odd)
+        are_codes = all(text.lstrip("+-").isdigit() for text in texts)
+        summary = _number_summary(name, len(values), present, rows, frequent, notation, odd, are_codes)
         zeros = notation != "comma" and any(map(has_leading_zero, texts))
         has_ids = zeros and 2 * summary.distinct > len(values) > FEW_NUMBERS
         return replace(summary, leading_zeros=zeros, type="id" if has_ids else summary.type)
@@ -319,12 +321,16 @@ def _plain(texts, notation):
     return texts if notation == "plain" else [to_plain_number(text, notation) for text in texts]
 
 
-def _number_summary(name, rows, numbers, counts, frequent, notation, odd=()):
-    present, distinct = int(counts.sum() + sum(count for _, count in odd)), len(np.unique(numbers))
+def _number_summary(name, rows, numbers, counts, frequent, notation, odd, are_codes):
+    """Summarize numbers with their rows; `are_codes`: whether all of them are written as whole numbers."""
+    present = int(counts.sum() + sum(count for _, count in odd))
+    distinct = len(numbers) if are_codes else len(np.unique(numbers))
     is_whole = bool(distinct) and bool((numbers == np.floor(numbers)).all())
     low, high = (numbers.min(), numbers.max()) if distinct else (np.nan, np.nan)
     numbers_rows = is_whole and distinct == rows > FEW_NUMBERS and high - low + 1 == rows
-    is_id = numbers_rows or (is_whole and distinct > FEW_NUMBERS and max(abs(int(low)), abs(int(high))) > LARGEST_WHOLE)
+    is_id = numbers_rows or (
+        are_codes and distinct > FEW_NUMBERS and max(abs(int(low)), abs(int(high))) > LARGEST_WHOLE
+    )
     return ColumnSummary(
         name,
         "id" if is_id else "number" if distinct else "text",

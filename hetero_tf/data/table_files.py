@@ -47,7 +47,7 @@ _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 # Start of the names that pandas gives to columns without one.
 NAMELESS = "Unnamed: "
 # A cell of a blank row, or of the line below the names in a table of Markdown.
-_BLANK = re.compile(r"\s*(:?-{3,}:?)?\s*")
+_BLANK = re.compile(r"\s*(:?-{2,}:?)?\s*")
 
 
 @dataclass(frozen=True)

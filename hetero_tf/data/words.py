@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +35,10 @@ def read_words(path: Path) -> list[str]:
 
 
 def split_lines(texts: Iterable[str]) -> list[str]:
-    """Returns the words of texts, with `<eos>` after every line of each text, as `read_words` does."""
+    """Return the words of texts in the Unicode form NFC, with `<eos>` after every line of each text."""
     words: list[str] = []
     for text in texts:
-        for line in text.removesuffix("\n").split("\n"):
+        for line in unicodedata.normalize("NFC", text).removesuffix("\n").split("\n"):
             # Intern words: one object for each word of the vocabulary, not of the text.
             words += map(sys.intern, line.split())
             words.append(END)

@@ -1,5 +1,6 @@
 """Detects the kind of data at a path, and drafts how a recipe reads it."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,16 @@ from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, split_folders
 from hetero_tf.data.inspection import inspect_column, sample
 from hetero_tf.data.picture_files import ENDINGS as PICTURES
-from hetero_tf.data.table_files import EXCEL, JSON_LINES, TABLE_ENDINGS, Layout, find_layout, read_table, table_ending
+from hetero_tf.data.table_files import (
+    EXCEL,
+    JSON_LINES,
+    TABLE_ENDINGS,
+    Layout,
+    find_layout,
+    read_content,
+    read_table,
+    table_ending,
+)
 from hetero_tf.data.text_folders import has_text_folders, read_text_folders
 from hetero_tf.data.tfds import NAME
 from hetero_tf.data.words import read_words
@@ -30,6 +40,19 @@ from hetero_tf.starter.texts import draft_labelled, draft_running, find_sentence
 # Rows of the smallest table.
 LEAST_ROWS = 5
 TEXTS = (".txt", ".text", ".md")
+# Endings and first lines of files that other programs read, with their format.
+OTHER_FORMATS = {
+    "HTML or XML": ((".html", ".htm", ".xml"), r"<[!?a-z][^>]*>"),
+    "an ARFF file": ((".arff",), r"@relation\b"),
+    "a LibSVM file": ((".libsvm", ".svm"), r"\S+( \d+:\S+)+\s*$"),
+    "a file of fastText": ((".ft",), "__label__"),
+    "a PDF or Word file": ((".pdf", ".doc", ".docx", ".odt", ".rtf"), r"%PDF"),
+    "a database": ((".db", ".sqlite", ".sqlite3", ".mdb"), "SQLite format"),
+    "a file of a statistics program": ((".sav", ".dta", ".sas7bdat", ".rds", ".rdata", ".mat"), r"\$FL2"),
+    "a file of Python or HDF5": ((".pkl", ".pickle", ".joblib", ".h5", ".hdf5", ".pt"), "\x80"),
+    "an archive": ((".tar", ".tgz", ".7z", ".rar"), "7z"),
+    "a spreadsheet other than Excel": ((".ods", ".numbers", ".xlsb"), "PK"),
+}
 READ = (
     "a folder of pictures, WAV files or text files with one folder for each class; a folder with images/ and masks/; a "
     "CSV, TSV, JSON or Excel file; .parquet or .arrow files, or a folder of save_to_disk; a .npz file; a folder with "
@@ -109,6 +132,8 @@ def _draft_file(path, request, test):
         return _draft_arrow(path, request)
     if ending in (*PICTURES, *SOUNDS, ".npy"):
         raise InputError(f"{path}: expected {READ}. Received: a single file; name its folder")
+    if ending not in (*TABLE_ENDINGS, *JSON_LINES, *EXCEL):
+        _check_format(path, ending)
     options = {"path": Choice(request.path)}
     if test is not None:
         options["test"] = Choice(test, "the test rows")
@@ -120,11 +145,24 @@ def _draft_file(path, request, test):
     return draft_running(read_words(path), request, loader, test)
 
 
+def _check_format(path, ending):
+    """Raise `InputError` for a file of another program, which is neither a table nor text."""
+    line = read_content(path)[:1000].lstrip().partition(b"\n")[0].decode("latin-1")
+    for name, (endings, start) in OTHER_FORMATS.items():
+        if ending in endings or re.match(start, line, re.IGNORECASE):
+            raise InputError(f"{path}: is {name}; save it as CSV or Parquet, for example with pandas")
+
+
 def _draft_rows(table, request, loader, options, layout):
     """Draft the rows of a table as labelled texts, a series or single rows."""
     if table.rows < LEAST_ROWS:
         raise InputError(
             f"{table.source}: expected at least {LEAST_ROWS} rows to train and test. Received: {table.rows}"
+        )
+    if len(table.columns) == 1:
+        raise InputError(
+            f"{table.source}: a table must have a label and at least one other column; for a model of running text, "
+            f"save the texts in a .txt file. Received: the single column {next(iter(table.columns))!r}"
         )
     summaries, shape = summarize(table), _layout_options(layout)
     text = find_sentences(table, summaries, request)

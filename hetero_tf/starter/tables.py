@@ -12,7 +12,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.column_types import MAX_CATEGORIES, ColumnRoles, build_column
 from hetero_tf.data.columns import CURRENCIES, Notation, is_missing
-from hetero_tf.data.inspection import ColumnSummary, inspect_table
+from hetero_tf.data.inspection import FEW_TEXTS, ColumnSummary, inspect_table
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.table_dataset import convert_notation, drop_rows
 from hetero_tf.starter.choices import Choice, DataDraft, Request
@@ -29,6 +29,24 @@ LEAST_ROWS_OF_AN_OWNER, LEAST_ROWS_OF_A_GROUP = 4, 1.5
 # Texts among numbers are missing values up to this share of the rows and this number of distinct texts.
 MOST_ODD_ROWS, MOST_ODD_TEXTS = 0.2, 10
 LONGEST_REASON = 100
+# Words for missing values among the numbers of a label, whose other texts are classes.
+_UNKNOWN = (
+    "unknown",
+    "missing",
+    "undefined",
+    "unspecified",
+    "not available",
+    "not specified",
+    "unbekannt",
+    "k.a.",
+    "*",
+)
+# First words of the last row of a table that adds up the others.
+_TOTAL = re.compile(
+    r"(grand )?(total|sum|summe|gesamt|insgesamt|average|mean|mittelwert|durchschnitt)\b.*", re.IGNORECASE
+)
+_AMOUNT = re.compile(r"[+-]?[\d.,]*\d\s*([^\W\d_]+|°\w?)")
+_TIME_OF_DAY = re.compile(r"\d\d?:\d\d(:\d\d(\.\d+)?)?( ?[AaPp]\.?[Mm]\.?)?")
 
 
 @dataclass(frozen=True)
@@ -73,10 +91,10 @@ def draft_table(table: RawTable, request: Request, loader: Mapping[str, Choice])
     columns = _Columns(table, summaries, label, owner, group)
     ignored = {summary.name: fault for summary in columns.features if (fault := _fault(table, summary))}
     types = _column_types(columns, ignored)
-    odd = {text: None for each in _used(columns, ignored) for text, _ in each.odd}
+    odd = {text: None for each in _used(columns, ignored) for text, _ in each.odd} | _odd_labels(columns, ignored)
     targets = [summaries[name] for name in label.names if label.task.value == "regression"]
     numbers = choose_notation([*(each for each in _used(columns, ignored) if each.name not in types), *targets])
-    choices = {"numbers": numbers, "missing": _choose_missing(columns, ignored)}
+    choices = {"numbers": numbers, "missing": _choose_missing(columns, ignored, odd)}
     choices["missing_values"] = _choose_odd(columns, ignored, odd)
     options = {name: choice for name, choice in choices.items() if choice is not None}
     roles = _roles(columns, ignored, types, {name: choice.value for name, choice in options.items()})
@@ -140,6 +158,13 @@ def _fault(table, summary):
         "has no values": not summary.distinct,
         f"all values are {summary.frequent[0][0] if summary.frequent else ''}": summary.distinct == 1
         and not summary.missing,
+        "times of day, which are neither dates nor numbers; a column of hours is a number": summary.distinct > FEW_TEXTS
+        and _all_match(table.columns[summary.name], _TIME_OF_DAY),
+        f"numbers with a unit such as {summary.frequent[0][0] if summary.frequent else ''}; remove the unit": (
+            summary.distinct > FEW_TEXTS and _has_unit(table.columns[summary.name])
+        ),
+        "numbers beyond the range of float32": summary.type == "number"
+        and max(abs(float(summary.low)), abs(float(summary.high))) > float(np.finfo(np.float32).max),
         "row numbers or ids": summary.type == "id",
         f"names or free text, {summary.distinct:,} distinct in {summary.rows:,} rows": summary.type == "text",
         "numbers whose differences are too small for float32": summary.are_coarse,
@@ -149,6 +174,16 @@ def _fault(table, summary):
         "ambiguous dates: day or month first": len(summary.date_orders) > 1,
     }
     return next((reason for reason, is_fault in checks.items() if is_fault), "") or _fault_of_odd(table, summary)
+
+
+def _all_match(column, pattern):
+    return isinstance(column, TextColumn) and all(map(pattern.fullmatch, filter(None, column.texts)))
+
+
+def _has_unit(column):
+    """Return whether all texts are numbers with one unit."""
+    matches = [_AMOUNT.fullmatch(text) for text in column.texts if text] if isinstance(column, TextColumn) else []
+    return all(matches) and len({match[1] for match in matches if match}) == 1
 
 
 def _currencies(column):
@@ -208,12 +243,30 @@ def choose_notation(summaries: list[ColumnSummary]) -> Choice | None:
     return Choice(notation, f"{first.name} has numbers such as {first.frequent[0][0]}", True)
 
 
-def _choose_missing(columns, ignored):
+def _odd_labels(columns, ignored):
+    """Return the texts of labels that denote missing values: words among numbers, and the unit below the name."""
+    texts = {}
+    units = [each for each in _used(columns, ignored) if each.odd]
+    are_units = units and all(
+        len(each.odd) == 1 and each.odd[0][1] == 1 and find_row(columns.table.columns[each.name], each.odd[0][0]) == 0
+        for each in units
+    )
+    for name in columns.label.names:
+        column, summary = columns.table.columns[name], columns.summaries[name]
+        texts |= {text: None for text, _ in summary.odd if text.lower() in _UNKNOWN}
+        if are_units and isinstance(column, TextColumn) and np.count_nonzero(column.codes == column.codes[0]) == 1:
+            texts[column.texts[column.codes[0]]] = None
+    return {text: None for text in texts if text}
+
+
+def _choose_missing(columns, ignored, odd):
     """Return the treatment of missing values; None if there are none."""
-    labels = [name for name in columns.label.names if columns.summaries[name].missing]
+    table = columns.table.mark_missing(odd)
+    labels = {name: int(table.missing_rows(name).sum()) for name in columns.label.names}
+    labels = {name: count for name, count in labels.items() if count}
     if labels and columns.label.task.value != "multi_label":
-        count = columns.summaries[labels[0]].missing
-        return Choice("drop", f"the label {labels[0]} has no value in {count:,} rows, which are left out", True)
+        name, count = next(iter(labels.items()))
+        return Choice("drop", f"the label {name} has no value in {count:,} rows, which are left out", True)
     features = [(each, each.missing + sum(count for _, count in each.odd)) for each in _used(columns, ignored)]
     counts = [f"{each.name} ({count:,})" for each, count in features if count]
     if not counts:
@@ -227,7 +280,7 @@ def _choose_odd(columns, ignored, odd):
     if not odd:
         return None
     reasons = []
-    for summary in _used(columns, ignored):
+    for summary in (*_used(columns, ignored), *(columns.summaries[name] for name in columns.label.names)):
         for text, count in summary.odd[:3]:
             row = find_row(columns.table.columns[summary.name], text)
             where = re.sub(r"^.*/", "", columns.table.locate(row))
@@ -249,6 +302,15 @@ def _notes(columns, ignored, types):
     flags = list(itertools.takewhile(lambda name: has_flags(columns.table, name), last))[::-1]
     if len(flags) > 2 and set(columns.label.names) < set(flags):
         yield f"columns {', '.join(flags)} have 0 and 1; `--label {','.join(flags)}` trains all as labels"
+    for summary in _used(columns, ignored):
+        column = columns.table.columns[summary.name]
+        spellings = {text.lower(): text for text in column.texts} if summary.type == "category" else {}
+        for text in column.texts if spellings else ():
+            if (other := spellings[text.lower()]) != text:
+                yield f"{summary.name}: {text} and {other} differ only in case; are they the same?"
+    last_row = [each.texts[each.codes[-1]] for each in columns.table.columns.values() if isinstance(each, TextColumn)]
+    if totals := list(filter(_TOTAL.fullmatch, last_row)):
+        yield f"the last row, {totals[0]}, looks like a total of the others; remove it"
     used = [name for name in columns.table.columns if name not in ignored]
     codes = [_codes(columns.table.columns[name]) for name in used]
     repeated = columns.table.rows - len(np.unique(np.stack(codes, 1), axis=0))

@@ -67,7 +67,9 @@ def _mean_length(column):
     sample = column.texts[:SAMPLED_TEXTS]
     words = np.mean([len(text.split()) for text in sample])
     characters = np.mean([len(text) for text in sample])
-    is_unspaced = _is_unspaced(" ".join(sample).split())
+    text = " ".join(sample)
+    # Ids in ASCII have no spaces either.
+    is_unspaced = not text.isascii() and _is_unspaced(text.split())
     return characters / LEAST_CHARACTERS if is_unspaced else words / LEAST_WORDS
 
 

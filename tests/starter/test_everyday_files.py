@@ -8,6 +8,7 @@ import json
 import lzma
 import re
 import sys
+import unicodedata
 import zipfile
 
 import numpy as np
@@ -24,6 +25,7 @@ X, Z = RNG.normal(size=(2, N)).round(3)
 Y = np.where(X + Z > 0, "yes", "no")
 TABLE = pd.DataFrame({"x": X, "z": Z, "y": Y})
 TEXT = TABLE.to_csv(index=False)
+ROWS = TEXT.splitlines()
 READ = ["y label 2 distinct", "label: y   # the column named y", "task: classification"]
 TAGS = ["red", "large", "new", "used"]
 SETS = [[tag for tag in TAGS if RNG.random() < 0.5] for _ in range(N)]
@@ -277,6 +279,102 @@ FILES = {
         [*SERIES, "series: sensor   # check: 2 series with different time, at least 60 rows each: clients"],
     ),
     "t_repeated.csv": (series([*HOURS[:-1], HOURS[-2]]), ["# check: {path}:121: column 'time' repeats a time"]),
+    "end_of_rows.csv": (ROWS[0] + "\n" + "".join(f"{row},\n" for row in ROWS[1:]), READ),
+    "end_of_lines.csv": ("".join(f"{row.replace(',', ';')};\n" for row in ROWS), READ),
+    "apostrophes.csv": ("\n".join(",".join(f"'{cell}'" for cell in row.split(",")) for row in ROWS), READ),
+    "commented_names.csv": ("# of a sensor\n# " + TEXT, READ),
+    "markdown.txt": ("\n".join(f"|{row.replace(',', '|')}|" for row in [ROWS[0], "---,:--,---", *ROWS[1:]]), READ),
+    "carets.csv": (TEXT.replace(",", "^"), "separates values by '^'; save it with commas"),
+    "units.csv": (
+        "\n".join([ROWS[0], "[m],[kg],[-]", *ROWS[1:]]),
+        ['missing_values: ["[m]", "[kg]", "[-]"]', "missing: drop"],
+    ),
+    "total.csv": (
+        table(shop=["ab"[n % 2] for n in range(N - 1)] + ["Total"]),
+        ["# check: the last row, Total, looks like a total of the others; remove it"],
+    ),
+    "unknown_label.csv": (
+        TABLE.assign(y=[("unknown", 0, 1)[n % 3 if n % 6 == 0 else 1 + n % 2] for n in range(N)]).to_csv(index=False),
+        ["missing_values: [unknown]   # check: no numbers: y is unknown in 20 rows, first in unknown_label.csv:2"],
+    ),
+    "spellings.csv": (
+        table(smoker=["Yes", "yes", "no"] * (N // 3)),
+        ["# check: smoker: Yes and yes differ only in case; are they the same?"],
+    ),
+    "quoted_lines.csv": (table(note=[f'"line\nof {n % 3}"' for n in range(N)]).replace('"""', '"'), READ),
+    "units_in_cells.csv": (
+        table(w=[f"{50 + n % 40} kg" for n in range(N)]),
+        ["ignore: [w]   # check: w: numbers with a unit such as 50 kg; remove the unit"],
+    ),
+    "hours.csv": (
+        table(t=[f"{n % 24:02}:30" for n in range(N)]),
+        ["ignore: [t]   # check: t: times of day, which are"],
+    ),
+    "huge.csv": (table(w=[f"{x}e300" for x in X]), ["ignore: [w]   # check: w: numbers beyond the range of float32"]),
+    "large.csv": (table(w=[f"{x}e20" for x in X]), READ),
+    "account.csv": (
+        table(account=[str(2**60 + n % 50) for n in range(N)]),
+        ["group: account   # check: rows of one account"],
+    ),
+    "uuid.csv": (
+        table(key=[f"{n * 7919:08x}-11-{n * 104729:012x}" for n in range(N)]),
+        ["ignore: [key]   # check: key: row numbers or ids"],
+    ),
+    "lakh.csv": (table(p=[f'"{1 + n % 9},23,{100 + n}"' for n in range(N)]).replace('"""', '"'), ["numbers: point"]),
+    "minus.csv": (table(p=[f"\u2212{n}.5" for n in range(N)]), ["numbers: point"]),
+    "single.csv": (
+        "text\n" + "\n".join(WORDS),
+        "must have a label and at least one other column; for a model of running",
+    ),
+    "nested.json": (
+        json.dumps([{"m": {"x": x, "deep": {"z": z}}, "y": y} for x, z, y in TABLE.itertuples(index=False)]),
+        ["m.deep.z number", *READ],
+    ),
+    "nested.jsonl": (
+        "\n".join(json.dumps({"u": {"x": x, "z": z}, "y": y}) for x, z, y in TABLE.itertuples(index=False)),
+        ["u.x number", *READ],
+    ),
+    "features.json": (json.dumps({"count": N, "features": TABLE.to_dict("records")}), READ),
+    "index.json": (TABLE.to_json(orient="index"), READ),
+    "split.json": (TABLE.to_json(orient="split"), READ),
+    "schema.json": (TABLE.to_json(orient="table", index=False), READ),
+    "account.json": (
+        json.dumps([{"account": None if n == 5 else 2**60 + n, "x": x, "y": y} for n, (x, y) in enumerate(zip(X, Y))]),
+        ["ignore: [account]   # check: account: row numbers or ids"],
+    ),
+    "nullable.parquet": (
+        file_of("to_parquet", TABLE.assign(i=pd.array([None if n % 9 == 0 else n % 7 for n in range(N)], "Int64"))),
+        ["missing: median   # check: missing values of i (14)"],
+    ),
+    "zone.parquet": (
+        file_of("to_parquet", TABLE.assign(t=HOURS.tz_localize("UTC"), d=pd.to_timedelta(np.arange(N), "h"))),
+        ["ignore: [d]   # check: d: neither numbers nor texts", "columns: {t: date}"],
+    ),
+    "nfd.csv": (
+        table(place=[unicodedata.normalize(("NFC", "NFD")[n % 2], "Café") for n in range(N)]),
+        ["all values are Café"],
+    ),
+    "french.csv": (
+        table(d=[f"{1 + n % 28} {('mars', 'août', 'mai')[n % 3]} 2020" for n in range(N)]),
+        ["columns: {d: date}"],
+    ),
+    "t_week.csv": (series([f"2{n // 52:03}-W{1 + n % 52:02}" for n in range(N)]), SERIES),
+    "t_compact.csv": (series(HOURS.strftime("%Y%m%d%H%M%S")), SERIES),
+    "t_basic.csv": (series(HOURS.strftime("%Y%m%dT%H%M%S")), SERIES),
+    "t_points.csv": (series(HOURS.strftime("%d.%m.%Y %H.%M")), SERIES),
+    "t_quartal.csv": (series([f"{n % 4 + 1}. Quartal {1990 + n // 4}" for n in range(N)]), SERIES),
+    "page.html": (TABLE.to_html(), "page.html: is HTML or XML; save it as CSV or Parquet, for example with pandas"),
+    "page.txt": ("<?xml version='1.0'?>\n" + TABLE.to_html(), "is HTML or XML; save it as CSV or Parquet"),
+    "a.arff": ("@relation r\n@attribute x numeric\n@data\n1\n", "is an ARFF file; save it as CSV or Parquet"),
+    "svm.txt": ("".join(f"{n % 2} 1:{x} 2:{x}\n" for n, x in enumerate(X)), "is a LibSVM file; save it as CSV"),
+    "fast.txt": (
+        "".join(f"__label__{y} {text}\n" for y, text in zip(Y, WORDS)),
+        "is a file of fastText; save it as CSV",
+    ),
+    "a.pkl": (file_of("to_pickle"), "is a file of Python or HDF5; save it as CSV or Parquet"),
+    "a.db": (b"SQLite format 3\0", "is a database; save it as CSV or Parquet"),
+    "a.tar.gz": (gzip.compress(b"a"), "is an archive; save it as CSV or Parquet"),
+    "a.ods": (b"PK", "is a spreadsheet other than Excel; save it as CSV or Parquet"),
 }
 
 
@@ -318,6 +416,10 @@ def test_excel_is_read_with_its_extra(tmp_path, monkeypatch):
     TABLE.assign(y=Y, d=DAYS).to_excel(path, index=False)
     _, text = read(path)
     assert all(plain(line) in plain(text) for line in (*READ, "columns: {d: date}"))
+    above = pd.DataFrame([["Report 2024", None, None], [None] * 3, list(TABLE), *TABLE.values.tolist()])
+    above.to_excel(path, index=False, header=False)
+    _, text = read(path)
+    assert all(plain(line) in plain(text) for line in (*READ, "skip: 2   # check: lines above the names"))
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(InputError, match=r"Excel files need the extra `excel`; pip install 'hetero_tf\[excel\]'"):
         read(path)

@@ -1,5 +1,6 @@
 """Sentences, stored as ids of their tokens."""
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,7 +99,7 @@ class Codec(BaseCodec):
 
     def parse(self, name: str, text: str) -> bytes:
         try:
-            return text.encode()
+            return unicodedata.normalize("NFC", text).encode()
         except UnicodeEncodeError as error:
             raise InputError("is not valid Unicode") from error
 
