@@ -37,22 +37,7 @@ _INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """Roles of the columns.
-
-    Attributes:
-        label: The column of labels, or the columns of targets.
-        owner: The column with the natural client of each row; None: no owners.
-        ignore: Columns to leave out.
-        categorical: Columns whose numbers are categories.
-        types: Types of columns, which override the types that their values suggest.
-        one_hot: Whether categories are one-hot encoded, see `Column`.
-        numbers: Number format: "plain", "point" or "comma", see `columns.to_plain_number`.
-        missing: Treatment of missing values, see `csv.load`.
-        scale: Scaling of columns; the others are standardized.
-        targets: "label", "numbers" or "label_set", see `targets`.
-        missing_values: Further texts or numbers that denote a missing value.
-        group: The column of groups whose rows stay in one split; None: rows are drawn.
-    """
+    """Roles of the columns: options of `csv.load`, of which `types` are `columns` and `one_hot` is `categories`."""
 
     label: tuple[str, ...]
     owner: str | None

@@ -101,6 +101,7 @@ class _Text:
             path, "\n".join([*lines[: first - 1], lines[first - 1].lstrip("#"), *lines[first:]]), first - 1, None
         )
         sign = source.find_delimiter()
+        rows: list[tuple[int, list[str]]]
         (_, names), *rows = *itertools.islice(named.rows(sign, is_strict=False), 3), (0, [])
         is_header = (
             len(rows) > 1 and len(names) == len(rows[0][1]) > 1 and not _has_header([row for _, row in rows[:-1]])

@@ -245,7 +245,7 @@ def choose_notation(summaries: list[ColumnSummary]) -> Choice | None:
 
 def _odd_labels(columns, ignored):
     """Return the texts of labels that denote missing values: words among numbers, and the unit below the name."""
-    texts = {}
+    texts: dict[str, None] = {}
     units = [each for each in _used(columns, ignored) if each.odd]
     are_units = units and all(
         len(each.odd) == 1 and each.odd[0][1] == 1 and find_row(columns.table.columns[each.name], each.odd[0][0]) == 0

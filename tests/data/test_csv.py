@@ -1,7 +1,5 @@
 """Tables as text: which column is what, labels, owners, splits; every refusal names file and line."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -64,50 +62,6 @@ def test_column_names_the_owners(tmp_path):
     )
 
 
-def test_other_signs_and_no_header(tmp_path):
-    (tmp_path / "own.csv").write_bytes(b"\xef\xbb\xbf1;a;2\r\n\r\n3;b;4\r\n5;a;6\r\n7;b;8\r\n")
-    dataset = load(tmp_path, label="column_1", header=False, delimiter="semicolon", test_share=0.5)
-    assert dataset.class_names == ("a", "b") and [field.name for field in dataset.fields] == ["column_0", "column_2"]
-    assert sorted(np.concatenate([dataset.train.x, dataset.test.x]).tolist()) == [[1, 2], [3, 4], [5, 6], [7, 8]]
-
-
-def test_labels_that_are_numbers_stand_in_their_order(tmp_path):
-    write(tmp_path, ["a,kind", *(f"{index},{label}" for index, label in enumerate([10, 9, 100, 10, 9, 100] * 2))])
-    dataset = load(tmp_path, test_share=0.5)
-    assert dataset.class_names == ("9", "10", "100")
-    assert sorted(dataset.train.y.tolist()) == [0, 0, 1, 1, 2, 2]
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("", None),
-        ("1,red,1,f", r"own.csv:22: must have 5 values separated by ',', like the first line. Received: 4, \["),
-        ("1,red,1,f,ox,1", r"own.csv:22: must have 5 values .* Received: 6"),
-        (",red,1,f,ox", r"own.csv:22: column 'height' has no value here \(''\); fill it in or remove the row; the opt"),
-        ("NA,red,1,f,ox", r"own.csv:22: column 'height' has no value here \('NA'\)"),
-        ("nan,red,1,f,ox", r"own.csv:22: column 'height' has no value here \('nan'\)"),
-        ("1, ,1,f,ox", r"own.csv:22: column 'colour' has no value here"),
-        ("1,red,1,f,?", r"own.csv:22: column 'kind' has no value here"),
-        (
-            "1O,red,1,f,ox",
-            r"own.csv:22: column 'height' is numeric, but here it is '1O'; correct it, set `missing_values: ",
-        ),
-        ("inf,red,1,f,ox", r"own.csv:22: column 'height' is numeric, but here it is 'inf'"),
-        ("1e39,red,1,f,ox", r"own.csv:22: column 'height' must be finite numbers in the range of float32. .* 1e\+39"),
-        ('1,"red,1,f,ox', r"own.csv:22: cannot be parsed as CSV: unexpected end of data"),
-    ],
-)
-def test_invalid_line_is_reported(tmp_path, line, message):
-    write(tmp_path, [*LINES, line])
-    if message is None:
-        assert len(load(tmp_path).train.x) == 16
-        return
-    with pytest.raises(InputError, match=message) as refusal:
-        load(tmp_path)
-    assert "\n" not in str(refusal.value)
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -154,34 +108,6 @@ def test_options_that_do_not_fit_are_rejected(tmp_path, options, message):
         load(write(tmp_path), **options)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "own.csv: expected at least one row of data. Received: none"),
-        (b"a,kind\n", "own.csv: expected at least one row of data. Received: none"),
-        (b"a,a,kind\n1,2,x\n", "column names must be unique. Received: 'a' twice"),
-        (b"a,,kind\n1,2,x\n", r"column 'Unnamed: 1' has no name, or is an index .* `index=False`, or set `ignore: "),
-        (b"1,2,3\n1,2,3\n", "own.csv:1: expected column names; if the file has no header, set `header: false`"),
-        (b"a,kind\n1,\xff\n", "own.csv:2: is not UTF-8 text; save it as UTF-8"),
-        (b"\xffa,kind\n1,\n", "own.csv:1: is not UTF-8 text; save it as UTF-8"),
-    ],
-)
-def test_invalid_table_is_rejected(tmp_path, content, message):
-    (tmp_path / "own.csv").write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        load(tmp_path)
-
-
-def test_column_of_all_different_texts_is_no_category(tmp_path):
-    write(tmp_path, ["name,kind", *(f"n{index},{index % 2}" for index in range(1001))])
-    with pytest.raises(
-        InputError, match="'name' has 1,001 distinct texts in 1,001 rows, such as 'n0': it looks like an id"
-    ):
-        load(tmp_path)
-    with pytest.raises(InputError, match="column 'name' must have at most 1000 categories; add it to `ignore`"):
-        load(tmp_path, columns={"name": "category"})
-
-
 def test_folder_or_nothing_instead_of_a_file(tmp_path):
     with pytest.raises(
         InputError, match="expected .parquet .* files. Received: none; .*data: folder reads one folder of pictures"
@@ -196,17 +122,6 @@ def column(folder, values, **options):
     lines = ["sep=;", "a;kind", *(f"{value};{'uv'[index % 2]}" for index, value in enumerate(2 * values))]
     dataset = load(write(folder, lines), delimiter="semicolon", test_share=0.5, **options)
     return dataset.codec.texts or sorted(set(np.concatenate([dataset.train.x, dataset.test.x])[:, 0].tolist()))
-
-
-@pytest.mark.parametrize("value", ["1,5", "1.234,56", "1,234.5", "12 %"])
-def test_numbers_in_another_notation_are_no_categories(tmp_path, value):
-    values = [value, value.replace("1", "2"), "3"]
-    message = (
-        rf"own.csv:3: column 'a' has the value '{re.escape(value)}', not a plain number such as -1234.5; set `numbers: "
-    )
-    with pytest.raises(InputError, match=message):
-        column(tmp_path, values)
-    assert set(values) <= set(column(tmp_path, values, categorical=("a",)))
 
 
 @pytest.mark.parametrize(
@@ -267,12 +182,6 @@ def test_order_of_dates_follows_from_the_values(tmp_path, days, order):
     assert day.codec.order == order
 
 
-def test_dates_without_a_known_order_are_rejected(tmp_path):
-    lines = ["day,n,kind", *(f"0{1 + n % 9}/05/2024,{n},{'uv'[n % 2]}" for n in range(8))]
-    with pytest.raises(InputError, match="must say which number is the day, but no day is above 12; save the dates"):
-        load(write(tmp_path, lines), columns={"day": "date"})
-
-
 SPARSE = ["size,colour,kind"]
 SPARSE += [f"{'' if n == 3 else n},{'NA' if n == 4 else 'red' if n % 4 else 'blue'},{'uv'[n % 2]}" for n in range(20)]
 
@@ -306,15 +215,3 @@ def test_fill_values_do_not_read_the_test_rows(tmp_path):
     rows = dataset.train.x[:, 0]
     fill = dataset.codec.fill
     assert fill == pytest.approx(float(rows[np.abs(rows - fill) > 1e-3].mean()), rel=1e-6)
-
-
-def test_targets_that_are_amounts_are_no_classes(tmp_path):
-    lines = ["x,target", *(f"{n % 5},{40 + 3 * (n % 30)}" for n in range(120))]
-    with pytest.raises(
-        InputError,
-        match="label 'target' has 30 distinct numbers in 120 rows, from 40 to 127: a continuous target; set `task: "
-        "regression`, or `columns: {'target': category}` if the numbers are names of classes",
-    ):
-        load(write(tmp_path, lines), label="target")
-    assert load(tmp_path, label="target", columns={"target": "category"}).classes == 30
-    assert load(write(tmp_path, [lines[0], *(f"{n % 5},{n % 30}" for n in range(120))]), label="target").classes == 30
