@@ -53,6 +53,11 @@ class ColumnRoles:
     group: str | None = None
 
     @property
+    def class_label(self) -> str | None:
+        """Name of the only label column if its values are classes; else None."""
+        return self.label[0] if self.targets == LABEL and len(self.label) == 1 else None
+
+    @property
     def ignored(self) -> tuple[str, ...]:
         """Names of the columns that are left out."""
         return (*self.ignore, *(name for name, type_ in self.types.items() if type_ == "ignore"))

@@ -98,9 +98,8 @@ def load(
     )
     requested = None if image is None else [name for name in (*roles.label, owner, image) if name is not None]
     selection = ColumnSelection(requested, roles.ignored, image, roles.label if targets == LABEL_SET else ())
-    only_label = roles.label[0] if targets == LABEL and len(roles.label) == 1 else None
     layout = {"header": header, "delimiter": delimiter, "skip": skip, "encoding": encoding}
-    tables, names = read_tables(data_dir, path, test, selection, only_label, **layout)
+    tables, names = read_tables(data_dir, path, test, selection, roles.class_label, **layout)
     if image is not None:
         return _picture_dataset(tables, roles, (image, size, channels), test_share, names)
     return table_dataset(tables, roles, test_share, names, validation)

@@ -6,16 +6,17 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Count, TestShare, Tokenizer, Vocabulary
+from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.data.arrow_files import ColumnSelection
 from hetero_tf.data.codecs import Field, words
 from hetero_tf.data.column_targets import read_targets
 from hetero_tf.data.data_files import find, find_folder
 from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.folder import FileKind, iterate_files, list_class_folders, list_folders, split_folders
 from hetero_tf.data.held_out import held_out
-from hetero_tf.data.raw_table import RawTable
+from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_text
 from hetero_tf.data.table_files import read_tables
-from hetero_tf.data.text_folders import has_text_folders, read_text_folders
 from hetero_tf.data.tokenizers import check_spaces
 from hetero_tf.data.vocabulary_file import find_tokens
 from hetero_tf.data.words import TokenOptions, build_tokenizer
@@ -116,3 +117,37 @@ def _split_texts(table: RawTable, name: str, tokenizer: str) -> list[list[str]]:
     if empty := column.find(lambda text: not words[text]):
         raise table.value_error(empty[0], name, "has no words; fill it in or remove the row")
     return [words[column.texts[code]] for code in column.codes]
+
+
+TEXTS = FileKind("labelled_text", "text files", ".txt", (".txt", ".text"), (".pdf", ".doc", ".docx", ".odt", ".rtf"))
+# Bytes of the largest text.
+LARGEST_TEXT = 2**20
+
+
+def has_text_folders(folder: Path) -> bool:
+    """Return whether a folder, or the one of its training split, has folders with text files."""
+    train, _ = split_folders(folder)
+    return any(
+        file.suffix.lower() in TEXTS.endings for name in list_folders(train) for file in iterate_files(train / name)
+    )
+
+
+def read_text_folders(folder: Path, text: str, label: str) -> list[RawTable]:
+    """Read the tables of the training and, if present, of the test split.
+
+    Args:
+        folder: FOLDER/CLASS/*.txt, or FOLDER/train/CLASS/*.txt and FOLDER/test/CLASS/*.txt.
+        text, label: Names of the columns.
+
+    Raises:
+        InputError: See `list_class_folders`; or a file is not UTF-8 text.
+    """
+    names, *splits = list_class_folders(folder, TEXTS)
+    return [_read_table(split, names, text, label) for split in splits if split is not None]
+
+
+def _read_table(split, names, text, label):
+    contents = [decode(read_bytes(file, LARGEST_TEXT, follow=True), file) for file in split.files]
+    labels = TextColumn.from_values(names[number] for number in split.labels)
+    columns = {text: TextColumn.from_values(contents), label: labels}
+    return RawTable(str(split.folder), columns, lambda row: str(split.files[row]))

@@ -1,5 +1,6 @@
-"""Loads images, a table, series or several arrays of the user from a NumPy .npz file."""
+"""Loads images, a table, series or several arrays of the user from a NumPy .npz file, or images from .npy files."""
 
+import dataclasses
 import itertools
 from pathlib import Path
 from typing import Literal
@@ -9,9 +10,11 @@ import numpy as np
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import open_file
+from hetero_tf.base.hardware import check_memory
 from hetero_tf.base.npz_reader import array_names, read_arrays
-from hetero_tf.data.data_files import LOADERS, find_file
+from hetero_tf.data.data_files import LOADERS, find
 from hetero_tf.data.dataset import Dataset
+from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.in_memory import from_arrays
 from hetero_tf.data.targets import LABEL
 
@@ -39,13 +42,18 @@ def load(
     writer; the texts class_names `[classes]` and feature_names `[features]` name the labels and the columns of a table
     or channels of series.
 
+    A folder with the files x_train.npy, y_train.npy, x_test.npy and y_test.npy, and perhaps those of owners, has uint8
+    images. They stay on disk: each round reads only the images of its active clients.
+
     Args:
-        path: the .npz file
+        path: the .npz file, or the folder of .npy files
         classes: number of classes; null: the number of class_names, of different texts or of one-hot columns, else the
             highest training label plus one, and each label must occur
         kind: images, table or series (such as measurements over time); null: a table for two axes, else images
     """
-    file = find_file(data_dir, path, "path")
+    file = find(data_dir, path, "path")
+    if file.is_dir():
+        return _load_folder(file, classes, targets)
     with open_file(file) as content:
         if content.read(2) != b"PK":
             raise InputError(f"{file}: cannot be read as an .npz file; it is damaged or has another format; {LOADERS}")
@@ -65,6 +73,38 @@ def load(
     return from_arrays(*arrays, **named, classes=classes, source=f"{example_kind} ({file})", targets=targets, kind=kind)
 
 
+def _load_folder(folder, classes, targets):
+    arrays = [_open_images(folder, name) if name.startswith("x") else _read_integers(folder, name) for name in NAMES]
+    owners = {name: _read_integers(folder, name) for name in OWNERS if (folder / f"{name}.npy").exists()}
+    source = f"images that stay on disk ({folder})"
+    return from_arrays(*arrays, **owners, classes=classes, source=source, targets=targets)
+
+
+def _open(folder, name):
+    if not (folder / f"{name}.npy").exists():
+        files = ", ".join(f"{each}.npy" for each in NAMES)
+        raise InputError(f"{folder}: expected the files {files}. Missing: {name}; {LOADERS}")
+    return DiskArray.open(folder / f"{name}.npy")
+
+
+def _read_integers(folder, name):
+    """Read labels or owners into memory."""
+    array = _open(folder, name)
+    check_memory(array.path, array.nbytes)
+    return array[:]
+
+
+def _open_images(folder, name):
+    """Open images and add a channel axis if needed."""
+    x = _open(folder, name)
+    if x.dtype != np.uint8 or x.ndim not in (3, 4):
+        raise InputError(
+            f"{folder / name}.npy: must be uint8 [n, height, width] or [n, height, width, channels] in 0..255. "
+            f"Received: {x.dtype} {x.shape}"
+        )
+    return dataclasses.replace(x, row=(*x.row, 1)) if x.ndim == 3 else x
+
+
 def _examples(data, name, parts):
-    """Returns an array, or its parts x_train.NAME by NAME."""
+    """Return an array, or its parts x_train.NAME by NAME."""
     return data[name] if parts == [name] else {part.removeprefix(f"{name}."): data[part] for part in parts}

@@ -15,6 +15,7 @@ from hetero_tf.data.data_files import TEST_NAMES, find
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, split_folders
 from hetero_tf.data.inspection import inspect_column, sample
+from hetero_tf.data.labelled_text import has_text_folders, read_text_folders
 from hetero_tf.data.picture_files import ENDINGS as PICTURES
 from hetero_tf.data.table_files import (
     EXCEL,
@@ -26,14 +27,12 @@ from hetero_tf.data.table_files import (
     read_table,
     table_ending,
 )
-from hetero_tf.data.text_folders import has_text_folders, read_text_folders
 from hetero_tf.data.tfds import NAME
 from hetero_tf.data.words import read_words
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 from hetero_tf.starter.labels import LABEL_NAMES, choose_label, task_of_numbers
-from hetero_tf.starter.pictures import SAMPLED_PICTURES, choose_size, draft_folder, draft_masks, draft_tfds
+from hetero_tf.starter.pictures import SAMPLED_PICTURES, choose_size, draft_audio, draft_folder, draft_masks, draft_tfds
 from hetero_tf.starter.series import TimeColumns, draft_series, find_times
-from hetero_tf.starter.sounds import draft_audio
 from hetero_tf.starter.tables import draft_table, find_owner, summarize
 from hetero_tf.starter.texts import draft_labelled, draft_running, find_sentences, words_of_column
 

@@ -1,11 +1,12 @@
-"""A person's own .npz file of images: what is taken, what is converted, what is refused."""
+"""A .npz file and a folder of .npy files with images: conversions, images that stay on disk, and refusals."""
 
 import numpy as np
 import pytest
 
-from hetero_tf.base.errors import InputError
+from hetero_tf.base.errors import InputError, MemoryProblem
 from hetero_tf.data import npz
 from hetero_tf.data.dataset import NotAvailable
+from hetero_tf.data.disk_array import DiskArray
 
 GOOD = {
     "x_train": np.arange(6 * 4 * 5, dtype=np.uint8).reshape(6, 4, 5),
@@ -100,3 +101,57 @@ def test_owners_are_read_if_present(tmp_path):
     assert dataset.train.owners.dtype == np.int32 and dataset.train.owners.tolist() == [4, 0, 0, 2, 4, 4]
     assert dataset.test.owners is None
     assert load(tmp_path, test_owners=np.array([1, 0])).test.owners.tolist() == [1, 0]
+
+
+def load_folder(folder, classes=None, **changed):
+    (folder / "own").mkdir(exist_ok=True)
+    for name, array in (GOOD | changed).items():
+        np.save(folder / "own" / f"{name}.npy", array)
+    return npz.load(folder, path="own", classes=classes)
+
+
+def test_folder_equals_npz_file_of_the_same_arrays(tmp_path):
+    owners = {"train_owners": np.array([4, 0, 0, 2, 4, 4]), "test_owners": np.array([1, 0])}
+    dataset = load_folder(tmp_path, **owners, y_train=GOOD["y_train"].astype(">i8"))
+    assert isinstance(dataset.train.x, DiskArray) and isinstance(dataset.test.x, DiskArray)
+    assert dataset.sha256 == load(tmp_path, **owners).sha256
+    assert dataset.source == f"images that stay on disk ({tmp_path / 'own'})"
+    assert load_folder(tmp_path, classes=7).classes == 7
+    coloured = np.zeros((6, 4, 5, 3), np.uint8)
+    assert load_folder(tmp_path, x_train=coloured, x_test=coloured[:2]).train.x.shape == (6, 4, 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"x_train": np.zeros((6, 4, 5))}, r"own/x_train.npy: must be uint8 \[n, height, .* Received: float64 \(6, 4,"),
+        ({"x_test": np.zeros((2, 5), np.uint8)}, r"own/x_test.npy: must be uint8 .* Received: uint8 \(2, 5\)"),
+        (
+            {"x_train": np.asfortranarray(GOOD["x_train"])},
+            r"own/x_train.npy: must contain .* C order; .* Fortran order",
+        ),
+        ({"y_train": np.array([0, 1, 2, 0, 1, 2.5])}, r"y_train must be whole numbers 0..k-1, .* Received: float64"),
+        ({"y_train": GOOD["y_train"].astype(object)}, r"own/y_train.npy: must contain numbers .* Received: object"),
+    ],
+)
+def test_invalid_files_of_a_folder_are_rejected(tmp_path, changed, message):
+    with pytest.raises(InputError, match=message) as refusal:
+        load_folder(tmp_path, **changed)
+    assert str(tmp_path / "own") in str(refusal.value)
+
+
+def test_large_truncated_and_missing_files_of_a_folder_are_named(tmp_path, monkeypatch):
+    load_folder(tmp_path)
+    with monkeypatch.context() as limited:
+        limited.setattr(
+            "hetero_tf.data.npz.check_memory", lambda path, size: (_ for _ in ()).throw(MemoryProblem(path))
+        )
+        with pytest.raises(MemoryProblem, match="y_train.npy"):
+            npz.load(tmp_path, path="own")
+    path = tmp_path / "own" / "x_train.npy"
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(InputError, match=r"own/x_train.npy: must have the size in its header.* Received: 113 bytes"):
+        npz.load(tmp_path, path="own")
+    path.unlink()
+    with pytest.raises(InputError, match=r"own: expected the files x_train.npy, y_train.npy, .* Missing: x_train"):
+        npz.load(tmp_path, path="own")

@@ -88,7 +88,7 @@ ELSEWHERE = {
     ("data", "tfds"): "data/test_tfds.py: needs data sets in the format of TensorFlow Datasets",
     ("data", "tiny_imagenet"): "data/test_tiny_imagenet.py: needs the archive's folders",
     ("data", "femnist"): "data/test_femnist.py: needs LEAF's folders",
-    ("data", "npy"): "data/test_npy.py: needs a folder of arrays",
+    ("data", "npy"): "data/test_data_npz.py: needs a folder of arrays",
     ("data", "audio"): "data/test_audio.py: needs folders of WAV files",
     ("data", "folder"): "data/test_folder.py: needs folders of pictures",
     ("data", "masks"): "data/test_picture_masks.py: needs folders of pictures and masks",

@@ -351,7 +351,7 @@ FILES = {
         ["ignore: [d]   # check: d: neither numbers nor texts", "columns: {t: date}"],
     ),
     "nfd.csv": (
-        table(place=[unicodedata.normalize(("NFC", "NFD")[n % 2], "Café") for n in range(N)]),
+        table(city=[unicodedata.normalize(("NFC", "NFD")[n % 2], "Café") for n in range(N)]),
         ["all values are Café"],
     ),
     "french.csv": (
