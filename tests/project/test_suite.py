@@ -124,7 +124,7 @@ def names(changed):
 
 def test_a_change_selects_the_tests_that_can_see_it():
     assert "runs/test_checkpoints.py" in names("hetero_tf/runs/checkpoints.py")
-    assert {"rounds/test_merge.py", "rounds/test_engine.py"} <= names("hetero_tf/rounds/merge.py")
+    assert {"rounds/test_submodel_cut.py", "rounds/test_engine.py"} <= names("hetero_tf/rounds/merge.py")
     # Plug-ins and layers are found by name.
     assert "contracts/test_losses.py" in names("hetero_tf/methods/losses/cross_entropy.py")
     assert "project/test_readme.py" in names("README.md")

@@ -1,24 +1,12 @@
 """Batches of a block's clients: buffers of frozen units, and labels by their positions on the axes of clients."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import tensorflow as tf
 
 from hetero_tf.data.inputs import Input
 from hetero_tf.data.inputs.examples import Examples, Pass
-from hetero_tf.models.cut import Axis, Cut
 from hetero_tf.planning.packing import BlockPlan
-from hetero_tf.rounds.batches import Batches, label_axis_of
-
-
-def test_labels_outside_a_client_s_axis_have_a_position_on_it():
-    """An idle client reads another client's example."""
-    cut = Cut(((6,),), ((Axis(6, (3,), label=True),),), ((True,),))
-    clients = [tf.constant([1, 4, -1]), tf.constant([0, 2, 5])]
-    axis = label_axis_of(SimpleNamespace(labels=tf.stack(clients)), cut, clients)
-    assert axis.count == 3
-    assert axis.local(tf.constant([[4, 1, 3], [5, 0, 4]])).numpy().tolist() == [[1, 0, 2], [2, 0, 2]]
+from hetero_tf.rounds.batches import Batches
 
 
 def test_frozen_units_run_once_per_example_and_short_batches_are_padded():

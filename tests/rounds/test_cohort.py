@@ -158,6 +158,16 @@ def test_non_finite_client_of_a_block_does_not_change_the_others(base):
             assert metrics[name][~lost.reshape(1, -1)].tobytes() == others[name][~lost.reshape(1, -1)].tobytes()
 
 
+def test_idle_clients_ignore_the_example_that_they_read():
+    """An idle client reads example 0, which belongs to client 0 and is NaN."""
+    data = tiny.images((7, 3, 7, 4), kind=np.float32)
+    process = tiny.process(tiny.DENSE, "engine=stacked", "levels.mix=c", data=data)
+    planned = process.plan(0, [1, 2])
+    assert sorted(planned.steps) == [1, 2]
+    (actual, rows), (expected, others) = (run(each, [planned]) for each in (with_nan(process, client=0), process))
+    assert tiny.same(actual, expected) and rows == others and rows[0]["non_finite"] == 0
+
+
 def run_packed(process, packed):
     """One call with the given packing."""
     after, metrics = process.runner.compiled_round(

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from hetero_tf.models.cut import Axis, Cut
+from hetero_tf.rounds.merge import axis_mask, coverage
 from hetero_tf.rounds.submodel_cut import SubmodelCut, have_same_coordinates, merged_coordinates, positions_in
 
 LABELS = 7
@@ -115,33 +116,6 @@ def test_padding_reads_entry_0_and_only_merged_labels_are_scattered():
         np.testing.assert_array_equal(submodel.scatter_sum(gathered[None], [merged]), expected)
 
 
-def test_absent_labels_padding_and_the_mask_token_are_not_merged():
-    axis = Axis(5, (3,), label=True, extra=1)
-    cut = SubmodelCut.of(Cut(((6, 2),), ((axis, None),), ((True,),)), 0, [1])
-    coordinates = cut.coordinates(None, None, None, None, tf.constant([1, 4, -1]), None)
-    assert coordinates[axis].numpy().tolist() == [1, 4, -1, 5]
-    merged = merged_coordinates(coordinates, tf.constant([False, True, False]))
-    assert merged[axis].numpy().tolist() == [-1, 4, -1, -1]
-
-
-def test_a_client_trains_one_network_of_an_ensemble():
-    axis = Axis(3, (1,), member=True)
-    cut = SubmodelCut.of(Cut(((3, 4, 2),), ((axis, None, None),), ((True,),)), 0, [1])
-    coordinates = cut.coordinates(None, None, None, None, None, tf.constant(2))
-    assert cut.gather(tf.range(24), [coordinates]).numpy().tolist() == [list(range(16, 24))]
-    summed = cut.scatter_sum(tf.ones([1, 8]), [coordinates])
-    assert summed.numpy().tolist() == [0] * 16 + [1] * 8
-
-
-def test_adjacent_complete_values_are_one_segment():
-    sizes = [segment.size for segment in SubmodelCut.of(CUT, 0, [1] * 7).segments]
-    assert sizes == [10, 7, 20, 8, 5]
-    lacking = SubmodelCut.of(CUT, 1, [1] * 7).segments
-    assert [(segment.size, segment.part_size) for segment in lacking][3:5] == [(6, 0), (2, 2)]
-    staged = SubmodelCut.of(CUT, 0, [1, 1, 2, 1, 1, 1, 1]).segments
-    assert [segment.size for segment in staged][1:3] == [3, 4]
-
-
 def test_equal_coordinates_are_scattered_once():
     """Values are summed first, so a block needs as few operations as one client."""
     cut = SubmodelCut.of(CUT, 0, [1] * 7)
@@ -171,3 +145,28 @@ def test_inverse_index_contains_every_coordinate():
         for coordinate in range(size):
             matches = np.flatnonzero(index == coordinate)
             assert positions[coordinate] == (matches[0] if matches.size else len(index))
+
+
+def covered(cut, clients, weights, zeros=False):
+    """`coverage` of clients with these coordinates."""
+    masks = {axis: tf.stack([axis_mask(axis, each, tf.float64) for each in clients]) for axis in cut.distinct}
+    return coverage(cut, masks, weights, zeros).numpy()
+
+
+def test_coverage_counts_clients_with_the_weight_that_they_have_for_a_value():
+    clients = [build_coordinates(0, "random", seed) for seed in range(3)]
+    columns = np.stack([np.isin(np.arange(sum(map(math.prod, SHAPES))), columns_of(CUT, 0, each)) for each in clients])
+    weights, others = tf.constant([1.0, 2, 3], tf.float64), tf.constant([1.0, 0, 0], tf.float64)
+    actual = covered(CUT, clients, [*[weights] * 4, *[others] * 3])
+    expected = np.where(np.arange(len(actual)) < 37, weights.numpy() @ columns, others.numpy() @ columns)
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_lacking_channels_count_as_zeros_and_absent_labels_never(zeros):
+    label = Axis(LABELS, (LABELS,), label=True)
+    cut = Cut(SHAPES[:1] + ((LABELS,),), AXES[:1] + ((label,),), ((True,),) * 2)
+    coordinates = build_coordinates(0, "first", 0) | {label: tf.constant([0, 2, -1, -1, -1, -1, -1])}
+    actual = covered(cut, [coordinates], [tf.ones([1], tf.float64)] * 2, zeros)
+    assert actual[:10].tolist() == [1] * (10 if zeros else 6) + [0] * (0 if zeros else 4)
+    assert actual[10:].tolist() == [1, 0, 1, 0, 0, 0, 0]

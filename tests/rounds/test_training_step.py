@@ -1,11 +1,8 @@
 """Steps that several levels share are one function of the graph, and training does not change."""
 
-import math
-
 import methods
 import numpy as np
 import pytest
-import tensorflow as tf
 import tiny
 
 from hetero_tf.models.state import flatten_state
@@ -68,50 +65,6 @@ def count_nodes(process):
 @pytest.mark.parametrize("name", ["fedprox", "fjord_taught", "depthfl", "fedepth_link", "fedepth_peers", "splitmix"])
 def test_steps_of_one_level_or_of_compared_outputs_are_not_shared(name):
     assert shared_steps(methods.built(name, "auto")) == []
-
-
-def doubling(shapes, learned):
-    """A step whose gradients are twice its trainable values, and whose carried values are tripled."""
-
-    def call(objective, parts, *_):
-        assert [part.shape[1] for part in parts] == [math.prod(shape) for shape in shapes]
-        return tf.zeros([parts[0].shape[0]]), [2 * part for part in parts[:learned]], [3 * p for p in parts[learned:]]
-
-    return type("Doubling", (), {"shapes": shapes, "learned": learned, "__call__": staticmethod(call)})()
-
-
-def test_gradients_and_running_statistics_reach_their_positions():
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        wide = [tuple(rng.integers(1, 5, rng.integers(1, 4)).tolist()) for _ in range(6)]
-        learned, clients = int(rng.integers(1, 6)), int(rng.integers(1, 3))
-        steps, step_positions, expected = [], [], [np.zeros((clients, *shape)) for shape in wide]
-        values = [rng.normal(size=(clients, *shape)) for shape in wide]
-        expected_carried = [value.copy() for value in values[learned:]]
-        for _ in range(int(rng.integers(1, 4))):
-            positions = [0, *np.flatnonzero(rng.random(6) < 0.7)[1:].tolist()]
-            # Trainable values may be cropped; carried ones move only at full size.
-            cut = [tuple(int(rng.integers(1, size + 1)) for size in wide[position]) for position in positions]
-            num_trainable = sum(position < learned for position in positions)
-            steps.append(doubling(cut, num_trainable))
-            step_positions.append(tuple(positions))
-            for position, shape in zip(positions, cut):
-                part = (slice(None), *map(slice, shape))
-                if position < learned:
-                    expected[position][part] += 2 * values[position][part]
-                elif shape == wide[position]:
-                    expected_carried[position - learned] *= 3
-
-        def rows(parts):
-            return np.concatenate([part.reshape(clients, -1) for part in parts], 1)
-
-        step = SummedStep(tuple(wide), learned, tuple(steps), tuple(step_positions))
-        loss, gradients, carried = step.loss_and_gradients(None, tf.constant(rows(values)), None, None, None)
-        assert loss.shape == (clients,)
-        np.testing.assert_allclose(gradients, rows(expected[:learned]), rtol=1e-15)
-        assert (carried is None) == (learned == 6)
-        if carried is not None:
-            np.testing.assert_array_equal(carried, rows(expected_carried))
 
 
 # Widths as in fjord, and masks and networks without large constants of their own.
