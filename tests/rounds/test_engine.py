@@ -13,7 +13,6 @@ import tiny
 from tensorflow.python.framework import op_def_registry
 
 from hetero_tf.data.inputs.examples import batch_shapes
-from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
 from hetero_tf.recipe.schema import Levels
 from hetero_tf.rounds import engine
@@ -163,23 +162,6 @@ def test_training_compiled_by_xla_equals_the_plain_loop():
     process = tiny.with_setup(process, engine={"compiled": True}, examples={"batch_shapes": shapes_of(process)})
     check_against_plain_loop(process, case, "everyone")
     assert stateful_operations(process.runner.compiled_round) == set()
-
-
-def test_compared_plans_cover_all_cases_of_blocks():
-    seen = set()
-    for base in ("IMAGES", "TEXT"):
-        process = build_process(next(case for case in CASES if case[0] == base), "stacked")
-        rounds = [plan for kind in COHORTS for plan in build_plans(process, kind)]
-        assert {level for plan in rounds for level in plan.levels} == set(range(len(process.setup.submodels)))
-        batches = [row for plan in rounds for row in plan.rows.reshape(-1, plan.rows.shape[2]) if row[0] >= 0]
-        assert {(row < 0).any() for row in batches} == {True, False}  # short ones
-        assert any((plan.steps == 0).any() for plan in rounds)
-        for plan in rounds:
-            packed, _ = pack_rounds([plan], [2] * len(process.setup.submodels), process.family.submodel_of)
-            for clients, rows, ticks in zip(packed.clients[0], packed.rows[0], packed.ticks[0]):
-                idle = ~(rows[:, :ticks] >= 0).any(-1).all()
-                seen.add((base, "empty" if -1 in clients else "idle" if idle else "all active"))
-    assert seen == {(base, kind) for base in ("IMAGES", "TEXT") for kind in ("empty", "idle", "all active")}
 
 
 @pytest.mark.parametrize(

@@ -101,17 +101,3 @@ def test_biases_are_scaled_too_and_the_first_layer_reads_the_input():
         factor = 0.5 if name in ("kernel", "bias") and layer != "0_1_padded_conv2d" else 1
         np.testing.assert_allclose(wide[path], factor * value, rtol=1e-6, err_msg=path)
     assert np.abs(unscaled["0_2_padded_conv2d/bias"]).min() > 0 and {"0_0_norm/in/gamma"} <= unscaled.keys()
-
-
-def test_first_predictions_are_less_confident_and_training_differs(eager):
-    """Logits of a dense head are smaller by sqrt(width), so the first loss is closer to that of a guess."""
-    ensemble = ("levels.widths={a: 0.25}", "levels.mix=a", "levels.members={a: 2}", "client.loss=cross_entropy")
-    starts, ends = [], []
-    for fan_in in ("own", "wide"):
-        process = tiny.process(tiny.DENSE, *ensemble, f"levels.members_fan_in={fan_in}")
-        state = process.initialize()
-        starts.append(process.evaluate(state)[0]["global_loss"])
-        ends.append(tiny.arrays(process.next(state)[0]))
-    guess = np.log(tiny.CLASSES)
-    assert abs(starts[1] - guess) < 0.7 * abs(starts[0] - guess)
-    assert tiny.gap(*ends) > 0.01

@@ -3,7 +3,6 @@
 import dataclasses
 
 import numpy as np
-import oracle
 import pytest
 import tensorflow as tf
 import tiny
@@ -13,12 +12,7 @@ from hetero_tf.models.state import flatten_state
 from hetero_tf.planning.plan import Plan
 from hetero_tf.run.federation import OVERFLOW
 
-BASES = {"images": tiny.IMAGES, "text": tiny.TEXT}
 both_engines = pytest.mark.parametrize("engine", [pytest.param("sequential", marks=pytest.mark.long), "stacked"])
-
-
-def build_process(base, *overrides):
-    return tiny.shared(BASES[base], *overrides)
 
 
 def dense(*overrides):
@@ -86,22 +80,6 @@ def test_the_order_of_clients_changes_rounding_only(engine, eager):
         assert tiny.gap(actual, reference) < 1e-14
 
 
-def test_merge_of_equal_clients_is_the_client(eager):
-    process = dense()
-    for level in range(3):
-        one = dataclasses.replace(process.plan(0, [2]), levels=np.asarray([level], np.int32))
-        four = Plan(*(np.repeat(array, 4, axis=0) for array in one.arrays().values()))
-        assert tiny.same(run(process, [four])[0], run(process, [one])[0])
-
-
-def test_server_sgd_with_rate_0_keeps_every_bit_and_with_rate_1_replaces(eager):
-    still = dense("round.server={name: sgd, learning_rate: 0.0}")
-    planned = tiny.plans(still, 2)
-    assert tiny.same(run(still, planned)[0], tiny.arrays(still.initialize()))
-    whole = dense("round.server={name: sgd, learning_rate: 1.0}")
-    assert tiny.gap(run(whole, planned)[0], run(dense(), planned)[0]) < 1e-6
-
-
 def test_server_step_receives_the_coverage(eager):
     process = tiny.process(tiny.DENSE, "levels.mix=a-c", "levels.assignment=fixed")
 
@@ -114,37 +92,6 @@ def test_server_step_receives_the_coverage(eager):
     expected = [np.tile(wide, (2, 1)), wide, np.outer(wide, head), head]
     for value, covered in zip(weights.values(), expected, strict=True):
         assert value.tolist() == covered.tolist()
-
-
-@pytest.mark.parametrize("base", BASES)
-def test_uncovered_values_keep_every_bit_and_others_move(base, eager):
-    process = build_process(base, "round.submodel=random", "precision=float64")
-    client, old = 2, tiny.arrays(process.initialize())
-    plan = dataclasses.replace(process.plan(0, [client]), levels=np.asarray([1], np.int32))
-    new = run(process, [plan])[0]
-    level = process.family.predictor(process.recipe.levels.names[1])
-    for variable in level.trainable_variables:
-        before, after = old[variable.path], new[variable.path]
-        index = [
-            oracle.coordinates(process, size, submodel_size, 0, client)
-            for size, submodel_size in zip(before.shape, variable.shape)
-        ]
-        covered = np.zeros(before.shape, bool)
-        covered[np.ix_(*[oracle.merged(process, coordinates, client) for coordinates in index])] = True
-        assert before[~covered].tobytes() == after[~covered].tobytes()
-        assert (after[covered] != before[covered]).any()
-
-
-def test_the_row_of_the_mask_token_is_trained_but_never_merged(eager):
-    process = build_process("text", "round.submodel=prefix", "precision=float64")
-    old = tiny.arrays(process.initialize())
-    new = run(process, [process.plan(0, [0, 1, 2, 3])])[0]
-    path = next(path for path in old if path.endswith("tokens"))
-    known = process.partition.label_mask.any(0)
-    assert old[path].shape[0] == tiny.WORDS + 1
-    assert new[path][-1].tobytes() == old[path][-1].tobytes()
-    assert (new[path][:-1][known] != old[path][:-1][known]).any(axis=1).all()
-    assert new[path][:-1][~known].tobytes() == old[path][:-1][~known].tobytes()
 
 
 @pytest.mark.parametrize(
