@@ -19,11 +19,12 @@ LEAVES = {
     "mean": "running_mean",
     "variance": "running_var",
 }
-# Results that no replay compares: counters of batches, values that follow from compared results, and results of the
-# recorded driver that hetero_tf does not have (the best models of the clients, ensembles sorted by accuracy).
+# Results that no replay compares: counters of batches, values that follow from compared results (the weight of an arrival
+# from the global values), and results of the recorded driver that hetero_tf does not have (the best models of the
+# clients, ensembles sorted by accuracy).
 DERIVED = re.compile(
     r"num_batches_tracked$|/reported_loss(_acc)?$|/perplexity$|/local\d+/loss$|/as_published/|^f\d\d/eval/loss_acc$"
-    r"|/members\d/loss_acc$|/avg_of_best/|^f\d\d/final/|/ensemble/outputs$|^f\d\d/sort/"
+    r"|/members\d/loss_acc$|/avg_of_best/|^f\d\d/final/|/ensemble/outputs$|^arrivals/(weight|refused|version_after)$|^global/flush$|^f\d\d/sort/"
 )
 
 

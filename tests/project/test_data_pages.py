@@ -8,6 +8,7 @@ import signal
 import urllib.request
 from pathlib import Path
 
+import folders
 import numpy as np
 import programs
 import pytest
@@ -57,21 +58,11 @@ def flowers():
     return [names, *([f"garden_{i % 10}", *map(float, x[i]), species[i]] for i in range(60))]
 
 
-def write_pictures(folder, count, size=32):
-    import tensorflow as tf  # here, as the other tests need none of it
-
-    folder.mkdir(parents=True)
-    for index in range(count):
-        pixels = RNG.integers(0, 255, (size, size, 3), np.uint8)
-        (folder / f"{index}.png").write_bytes(tf.io.encode_png(pixels).numpy())
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A working folder with the files that the pages name."""
     import pyarrow as pa
     import pyarrow.parquet as pq
-    import tensorflow as tf
 
     monkeypatch.chdir(tmp_path)
     write_table("flowers.csv", flowers())
@@ -83,18 +74,9 @@ def folder(tmp_path, monkeypatch):
     texts = [[" ".join(RNG.choice(words[topic].split(), 7)), topic] for topic in words for _ in range(30)]
     write_table("messages.csv", [["text", "topic"], *texts])
     Path("book.txt").write_text("the cat sat on the mat and then it ran\n" * 300)
-    for name in ("cat", "dog"):
-        write_pictures(tmp_path / "pictures" / name, 20)
-    write_pictures(tmp_path / "streets/images", 30, 64)
-    (tmp_path / "streets/masks").mkdir()
-    for index in range(30):
-        mask = (np.arange(64)[:, None, None] > RNG.integers(20, 40)) * np.ones((64, 64, 1))
-        (tmp_path / f"streets/masks/{index}.png").write_bytes(tf.io.encode_png(mask.astype(np.uint8)).numpy())
-    for name in ("english", "italian"):
-        Path("spoken", name).mkdir(parents=True)
-        for index in range(15):
-            samples = tf.constant(RNG.uniform(-1, 1, (4000, 1)).astype(np.float32))
-            Path("spoken", name, f"{index}.wav").write_bytes(tf.audio.encode_wav(samples, 8000).numpy())
+    folders.write_pictures(tmp_path / "pictures", ("cat", "dog"), images=20, size=32)
+    folders.write_masks(tmp_path / "streets", images=30, size=64)
+    folders.write_sounds(tmp_path / "spoken", ("english", "italian"), clips=15)
     x, y = RNG.integers(0, 255, (40, 16, 16, 3), np.uint8), np.arange(40) % 2
     np.savez("images.npz", x_train=x[:30], y_train=y[:30], x_test=x[30:], y_test=y[30:])
     return tmp_path

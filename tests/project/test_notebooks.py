@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import programs
@@ -43,11 +41,7 @@ def test_outputs_are_stored(path):
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """A folder with the installed wheel."""
-    folder = tmp_path_factory.mktemp("wheel")
-    command = ["-m", "pip", "install", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder)]
-    done = subprocess.run([sys.executable, *command, str(CHECKOUT)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return folder
+    return programs.install(tmp_path_factory.mktemp("wheel") / "installed")
 
 
 @pytest.mark.parametrize("path", page_cases(NOTEBOOKS))

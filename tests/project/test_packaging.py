@@ -1,4 +1,4 @@
-"""The container files and the source distribution: linted, replayed without a daemon, and complete."""
+"""The container files, the wheel and the source distribution: linted, replayed without a daemon, and complete."""
 
 import json
 import re
@@ -114,3 +114,16 @@ def test_the_source_distribution_has_all_tracked_files_and_its_tests_run(tmp_pat
         [sys.executable, "-m", "pytest", *tests], cwd=unpacked, env=env, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.long
+def test_the_wheel_trains_a_shipped_recipe_outside_the_checkout(tmp_path):
+    site = programs.install(tmp_path / "wheel")
+    options = {"cwd": tmp_path, "env": programs.environment(PYTHONPATH=str(site)), "capture_output": True, "text": True}
+    code = "import hetero_tf; print(hetero_tf.__file__)"
+    assert subprocess.run([sys.executable, "-c", code], **options).stdout == f"{site}/hetero_tf/__init__.py\n"
+    command = [site / "bin" / "hetero_tf", "--recipe", "tiny/digits", "--run_dir", "run"]
+    done = subprocess.run(command, timeout=1200, **options)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == [1, 2]

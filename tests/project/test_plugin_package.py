@@ -25,14 +25,12 @@ def written(folder):
 
 @long_unless_changed(PAGE)
 def test_the_package_of_the_page_is_installed_tested_and_trained_with(tmp_path):
-    source, site = tmp_path / "source", tmp_path / "site"
+    source = tmp_path / "source"
     assert written(source) == [
         *("hetero_tf_windows/__init__.py", "hetero_tf_windows/windows.py"),
         *("pyproject.toml", "test_windows.py"),
     ]
-    options = ("--no-deps", "--no-build-isolation", "-q", "--disable-pip-version-check", "--target")
-    install = [sys.executable, "-m", "pip", "install", *options, str(site), str(source)]
-    subprocess.run(install, check=True, timeout=600)
+    site = programs.install(tmp_path / "site", source)
     env = programs.environment(PYTHONPATH=f"{ROOT}:{site}")
     listed = programs.command("list", "--plugins", cwd=tmp_path, env=env)
     assert listed.stdout.splitlines()[0] == "windows  hetero-tf-windows 0.1.0  hetero_tf_windows.windows"

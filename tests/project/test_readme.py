@@ -5,11 +5,10 @@ import io
 import re
 from pathlib import Path
 
-import numpy as np
 from changed_pages import long_unless_changed
 from each import for_each
 
-from hetero_tf import learning_process, load_recipe
+from hetero_tf import load_recipe
 from hetero_tf.base import registry
 from hetero_tf.cli.commands import COMMANDS
 from hetero_tf.cli.flags import define_flags
@@ -43,23 +42,6 @@ def test_the_example_for_a_notebook_runs():
         exec(example, names)
     assert names["state"].round == 5 and names["model"].count_params() > 0
     assert [line.split()[0] for line in output.getvalue().splitlines()[:5]] == ["1", "2", "3", "4", "5"]
-
-
-@long_unless_changed(CHECKOUT / "BUILD.md")
-def test_the_example_of_a_new_part_runs(tmp_path, monkeypatch):
-    (example,) = python_blocks(BUILD)
-    assert len(example.splitlines()) <= 20
-    (tmp_path / "windows.py").write_text(example)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(registry, "_registered", {kind: {} for kind in registry.KINDS})
-    registry.register_plugin("windows")
-    process = learning_process(
-        load_recipe("tiny/digits", ["round.submodel={name: windows, step: 2}", "levels.mix=a-c"])
-    )
-    before = process.initialize()
-    state, row = process.next(before)
-    assert row["non_finite"] == 0
-    assert any((np.asarray(state.weights[path]) != np.asarray(value)).any() for path, value in before.weights.items())
 
 
 def test_the_front_page_is_short_and_its_commands_exist():

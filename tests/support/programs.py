@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,6 +70,23 @@ def python(code, *arguments, **options):
     """Runs lines of Python to their end in a separate process."""
     options = {"capture_output": True, "text": True, "timeout": 600, "env": environment(), **options}
     return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], **options)
+
+
+def install(folder, source=ROOT):
+    """Install the package of a folder without its dependencies, and return the folder with it."""
+    folder.mkdir()
+    if source == ROOT:
+        # A copy, since the build leaves folders where it works.
+        source = folder / "source"
+        for name in ("hetero_tf", "recipes"):
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("setup.py", "README.md"):
+            shutil.copy(ROOT / name, source)
+    options = ("-q", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--target")
+    command = [sys.executable, "-m", "pip", "install", *options, folder / "site", source]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stderr
+    return folder / "site"
 
 
 def script(path):
