@@ -185,11 +185,15 @@ def write_private(path: Path | str, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def replace_file(path: Path | str) -> Iterator[BinaryIO]:
+def replace_file(path: Path | str, is_one_of_many: bool = False) -> Iterator[BinaryIO]:
     """Open a draft for writing bytes; it replaces `path` at the end of the block.
 
     After a crash, `path` contains either the old or the new bytes, never a mixture. The file keeps its permissions, and
-    its owner as far as the system allows.
+    its owner as far as the system allows. Drafts of this file that killed programs left are removed.
+
+    Args:
+        path: Path of the file.
+        is_one_of_many: Do not list the folder for such drafts, which takes long if it gets many files.
 
     Raises:
         InputError: The path is a link, pipe, device or folder.
@@ -197,10 +201,15 @@ def replace_file(path: Path | str) -> Iterator[BinaryIO]:
     """
     path = Path(path)
     check_write_target(path)
+    if not is_one_of_many:
+        _remove_dead_drafts(path)
     draft = draft_path(path)
     remove(draft)
     try:
         with processes.before_exit(lambda: discard(draft)), disk_errors(path, "write"), create_file(draft) as file:
+            with contextlib.suppress(OSError):
+                # The lock tells programs on other machines and in other containers that this one still writes.
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(FileNotFoundError):
                 _copy_owner_and_mode(path, file.fileno())
             yield file
@@ -210,6 +219,24 @@ def replace_file(path: Path | str) -> Iterator[BinaryIO]:
         discard(draft)
         raise
     sync_folder(path.parent)
+
+
+def _remove_dead_drafts(path):
+    """Remove drafts of a file whose process has ended and whose lock is free."""
+    pattern = re.compile(rf"{re.escape(TEMPORARY + path.name[:DRAFT_NAME_LENGTH])}\.(?P<process>[0-9]+)")
+    with contextlib.suppress(OSError):
+        for match in filter(None, map(pattern.fullmatch, os.listdir(path.parent))):
+            if is_process_alive(int(match["process"])):
+                continue
+            with contextlib.suppress(OSError):
+                draft = path.with_name(match[0])
+                descriptor = os.open(draft, os.O_RDONLY | SAFE_OPEN_FLAGS)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    # Only files: a folder of this name has another origin.
+                    os.unlink(draft)
+                finally:
+                    os.close(descriptor)
 
 
 def _copy_owner_and_mode(path, descriptor):
@@ -252,9 +279,9 @@ def draft_path(path: Path) -> Path:
     return path.with_name(f"{TEMPORARY}{path.name[:DRAFT_NAME_LENGTH]}.{os.getpid()}")
 
 
-def write_atomic(path: Path | str, data: bytes | memoryview) -> None:
+def write_atomic(path: Path | str, data: bytes | memoryview, is_one_of_many: bool = False) -> None:
     """Replace the content of a file atomically; see `replace_file`."""
-    with replace_file(path) as file:
+    with replace_file(path, is_one_of_many) as file:
         file.write(data)
 
 

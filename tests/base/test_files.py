@@ -95,6 +95,26 @@ def test_write_atomic_replaces_leftovers_and_needs_a_folder(tmp_path):
     assert os.listdir(tmp_path) == ["a"]
 
 
+def test_drafts_of_killed_programs_are_removed_by_the_next_write(tmp_path):
+    script = "from hetero_tf.base import files\nwith files.replace_file('a.txt') as file:\n print(flush=True)\n input()"
+    command, environment = [sys.executable, "-c", script], {**os.environ, "PYTHONPATH": os.getcwd()}
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, **streams) as writer:
+        writer.stdout.readline()
+        (living,) = os.listdir(tmp_path)
+        (tmp_path / ".tmp-a.txt.99999999").mkdir()
+        files.write_atomic(tmp_path / "a.txt", b"one")
+        assert set(os.listdir(tmp_path)) == {"a.txt", living, ".tmp-a.txt.99999999"}
+        # In another container, the process of a draft is unknown; the lock shows that it lives.
+        os.rename(tmp_path / living, tmp_path / ".tmp-a.txt.99999998")
+        files.write_atomic(tmp_path / "a.txt", b"two")
+        assert ".tmp-a.txt.99999998" in os.listdir(tmp_path)
+        writer.kill()
+    (tmp_path / ".tmp-b.txt.99999998").touch()
+    files.write_atomic(tmp_path / "a.txt", b"three")
+    assert set(os.listdir(tmp_path)) == {"a.txt", ".tmp-a.txt.99999999", ".tmp-b.txt.99999998"}
+
+
 def test_a_replaced_file_keeps_its_owner_and_permissions(tmp_path):
     path = tmp_path / "a.txt"
     path.touch()
