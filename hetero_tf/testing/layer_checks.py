@@ -38,7 +38,7 @@ def call_layer(layer: keras.layers.Layer, inputs: np.ndarray, training: bool = F
 
 
 def check_arguments(subject: Subject) -> None:
-    """Constructor arguments are attributes, documented, and part of the config."""
+    """Constructor arguments are attributes, documented (except those of the model builder), and part of the config."""
     layer = build_layer(subject)
     cls = type(layer)
     subject.require("shape" in (cls.__doc__ or ""), "the docstring must describe shapes")
@@ -47,7 +47,8 @@ def check_arguments(subject: Subject) -> None:
     names = [name for name in inspect.signature(cls.__init__).parameters if name not in ("self", "kwargs")]
     missing = [name for name in names if not hasattr(layer, name)]
     subject.require(not missing, "constructor arguments must be attributes", missing)
-    undocumented = [name for name in names if name not in registry.argument_docs(inspect.getdoc(cls) or "")]
+    documented = {*registry.LEVEL_PARAMETERS, *registry.argument_docs(inspect.getdoc(cls) or "")}
+    undocumented = [name for name in names if name not in documented]
     subject.require(not undocumented, "`Args:` must describe every argument", undocumented)
     arguments = {name: getattr(layer, name) for name in names}
     config = build_layer(subject, **arguments).get_config()
