@@ -18,8 +18,7 @@ import numpy as np
 
 from hetero_tf.devices.measured_fleet import device_of, fit_speed, measure_steps
 from hetero_tf.devices.on_device import LiteRTTrainer
-from hetero_tf.planning.fleets.clock import client_times
-from hetero_tf.planning.fleets.devices import devices_of
+from hetero_tf.planning.fleets.devices import client_times, devices_of
 from hetero_tf.recipe.schema import Device, Fleet
 
 

@@ -31,8 +31,6 @@ class Dropout(keras.layers.Layer):
 
     def __init__(self, rate: Share, clients: int = 1, **kwargs):
         super().__init__(**kwargs)
-        if not 0 <= rate < 1:
-            raise ValueError(f"`rate` must be in [0, 1). Received: rate={rate}")
         self.rate = rate
         self.clients = clients
         self.threshold = min(round(rate * STEPS), STEPS - 1)

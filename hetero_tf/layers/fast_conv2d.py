@@ -139,7 +139,6 @@ def fastest_form(
 
     Args:
         map_size: (height, width) of the inputs.
-        kernel: Shape of the kernel.
         dtype: Type of the inputs.
         batch: Examples of a training step. If None, only outputs are computed, without gradients.
     """

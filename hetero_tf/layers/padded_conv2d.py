@@ -47,8 +47,6 @@ class PaddedConv2D(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if kernel_size % 2 == 0:
-            raise ValueError(f"`kernel_size` must be odd. Received: kernel_size={kernel_size}")
         self.filters = filters
         self.kernel_size = kernel_size
         self.stride = stride

@@ -29,8 +29,6 @@ class PaddedDepthwiseConv2D(keras.layers.Layer):
 
     def __init__(self, kernel_size: OddSize = 3, stride: FixedSize = 1, **kwargs):
         super().__init__(**kwargs)
-        if kernel_size % 2 == 0:
-            raise ValueError(f"`kernel_size` must be odd. Received: kernel_size={kernel_size}")
         self.kernel_size = kernel_size
         self.stride = stride
 

@@ -1,6 +1,6 @@
 """PreActivationBlock: the residual block of PreResNet."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import keras
 import tensorflow as tf
@@ -60,9 +60,6 @@ class PreActivationBlock(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        for name, value, form in (("residual", residual, Residual), ("scaler_at", scaler_at, ScalerPosition)):
-            if value not in get_args(form):
-                raise ValueError(f"`{name}` must be one of {', '.join(get_args(form))}. Received: {name}={value!r}")
         self.filters = filters
         self.stride = stride
         self.norm = norm

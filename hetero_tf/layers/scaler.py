@@ -25,8 +25,6 @@ class Scaler(keras.layers.Layer):
 
     def __init__(self, scale: float = 1.0, enabled: bool = True, **kwargs):
         super().__init__(**kwargs)
-        if not 0 < scale <= 1:
-            raise ValueError(f"`scale` must be in (0, 1]. Received: scale={scale}")
         self.scale = scale
         self.enabled = enabled
         self.supports_masking = True

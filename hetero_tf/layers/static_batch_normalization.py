@@ -80,8 +80,6 @@ class StaticBatchNormalization(keras.layers.Layer):
 
     def __init__(self, epsilon: Epsilon = 1e-5, **kwargs):
         super().__init__(**kwargs)
-        if epsilon <= 0:
-            raise ValueError(f"`epsilon` must be positive. Received: epsilon={epsilon}")
         self.epsilon = epsilon
         self.group_size = None
 

@@ -42,10 +42,6 @@ class TrackedBatchNormalization(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if epsilon <= 0:
-            raise ValueError(f"`epsilon` must be positive. Received: epsilon={epsilon}")
-        if not 0 < momentum <= 1:
-            raise ValueError(f"`momentum` must be in (0, 1]. Received: momentum={momentum}")
         self.epsilon = epsilon
         self.momentum = momentum
         self.apart = apart

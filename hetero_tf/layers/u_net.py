@@ -102,7 +102,6 @@ class _ConvolutionPair(keras.layers.Layer):
 
     Args:
         filters: Output channels.
-        inputs: Number of maps.
         norm: Kind of `Norm`.
         scaling: `Scaler` after both convolutions.
     """

@@ -39,7 +39,6 @@ def build_custom_model(
             classes: length of the label axis. If it has a parameter `scale`, it gets the level's width divided by the
             global model's while a client trains and 1 otherwise, for layers such as `Scaler`.
         shape: Shape of one input without the batch axis.
-        width, scale, classes: Arguments of the function.
         dtype: "float32" or "mixed_bfloat16", the policy of layers without an explicit one.
         seed: Seed of the initial values, unless the function's initialisers set seeds.
         clients: Must be 1.

@@ -13,12 +13,7 @@ from hetero_tf.recipe.schema import Recipe
 
 
 def broadcast_to_values(variable_numbers: np.ndarray, sizes: Sequence[int]) -> tf.Tensor:
-    """Broadcast one number for each variable, [..., variables], to its values, [..., values].
-
-    Args:
-        variable_numbers: The numbers.
-        sizes: Number of values of each variable.
-    """
+    """Broadcast one number for each variable, [..., variables], to its values, [..., values]."""
     # Adjacent variables with equal numbers are one broadcast. XLA would spend minutes on a gather by computed indices.
     blocks = [
         (np.array(numbers, variable_numbers.dtype), sum(sizes[position] for position in positions))

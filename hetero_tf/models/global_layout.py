@@ -16,11 +16,7 @@ from hetero_tf.recipe.schema import Recipe
 
 
 def shapes(family: ModelFamily, level: str, classes: int) -> dict[str, tuple[int, ...]]:
-    """Return `{path: shape}` of the values of a level's client; in an ensemble, those of one network of its axis.
-
-    Args:
-        classes: Length of the label axis.
-    """
+    """Return `{path: shape}` of the values of a level's client; in an ensemble, those of one network of its axis."""
     return _shapes(family, variables_in_order(family, level, classes))
 
 
@@ -43,10 +39,6 @@ def initial_peers(family: ModelFamily, weights: Sequence[tf.Tensor], count: int)
 
     A peer with the initial values of another network would see the same batches and remain its copy, and neither could
     learn from the other. So each peer draws its initial values. Constants are those of the global model.
-
-    Args:
-        weights: The global values, in order.
-        count: Number of peers.
     """
     top = family.recipe.levels.global_level
     order = shapes(family, top, family.classes)

@@ -24,7 +24,6 @@ def add_preprocessing(model: keras.Model, source: Input, x: np.ndarray, is_store
 
     Args:
         model: Takes normalised images [n, height, width, channels], rows [n, features], or spectrograms.
-        x: Examples as stored.
         is_stored: Whether the new model takes pixels in 0..255, and warns if they seem to be in 0..1, and samples of 16
             bits; else pixels in 0..1 and samples in -1..1.
 

@@ -23,14 +23,14 @@ def call_by_functions(models: Iterable[keras.Model]) -> None:
     Args:
         models: All models of a round; they are trained by `stateless_call`.
     """
-    blocks = {
-        id(layer): layer
+    blocks = dict.fromkeys(
+        layer
         for model in models
         for layer in model.layers
         if layer.variables and next(iter(all_layers(layer)), None) is not None
-    }
+    )
     blocks_by_signature = collections.defaultdict(list)
-    for block in blocks.values():
+    for block in blocks:
         blocks_by_signature[layer_signature(block)].append(block)
     for equal_blocks in blocks_by_signature.values():
         if len(equal_blocks) >= MIN_BLOCKS:

@@ -20,9 +20,7 @@ def call(
     """Return the float32 outputs of a model in inference with other values of its weights.
 
     Args:
-        model: Keras model with one output.
         values: By path; the other variables keep their values.
-        examples: Batch of inputs.
     """
     outputs, _ = model.stateless_call(*_in_order(model, values), examples, training=False)
     return tf.cast(outputs, tf.float32)
@@ -34,11 +32,6 @@ def with_statistics(
     """Return values in which the statistics of static batch normalization are those of a batch.
 
     With random statistics, signals would vanish in a deep model.
-
-    Args:
-        model: Keras model with one output.
-        values: All of its weights by path.
-        examples: Batch of inputs.
     """
     # A training step returns the batch statistics as new non-trainable values.
     measured = {variable.path for variable in queried(model)}
@@ -113,9 +106,7 @@ def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> 
     """Refuse a model that cannot be cut, trained or exported, by its layers and shapes.
 
     Args:
-        model: The result of the user's function.
         shape: Shape of one input without the batch axis.
-        classes: Length of the label axis.
 
     Raises:
         InputError: Names the layer or the weight.

@@ -60,12 +60,9 @@ class StateLayout:
 
     Attributes:
         shapes: `{path: shape}` of the global values, in order.
-        dtype: Float type of all values.
-        slots: Names of the server's slots.
         ensemble: Number of networks of the global model, the first axis of every shape, or None for no such axis.
         personal: Paths of the values that stay with the clients.
         has_memory: Whether clients store the memory of a correction.
-        peers: Number of a client's peers.
         delays: Largest number of rounds by which a result may arrive late; 0: all arrive in the round of their start.
     """
 

@@ -52,14 +52,14 @@ def queried(model: keras.Model) -> list[keras.Variable]:
 
 def constants(model: keras.Model) -> list[keras.Variable]:
     """Return the variables that keep their initial values, in model order."""
-    other_ids = {id(variable) for variable in (*tracked(model), *queried(model))}
-    return [v for v in model.non_trainable_variables if not is_seed(v) and id(v) not in other_ids]
+    others = {variable.path for variable in (*tracked(model), *queried(model))}
+    return [v for v in model.non_trainable_variables if not is_seed(v) and v.path not in others]
 
 
 def carried(model: keras.Model) -> list[keras.Variable]:
     """Return the constants and running statistics, in model order: non-trainable variables that a client receives."""
-    other_ids = {id(variable) for variable in queried(model)}
-    return [v for v in model.non_trainable_variables if not is_seed(v) and id(v) not in other_ids]
+    others = {variable.path for variable in queried(model)}
+    return [v for v in model.non_trainable_variables if not is_seed(v) and v.path not in others]
 
 
 def values(model: keras.Model) -> list[keras.Variable]:
@@ -74,9 +74,9 @@ def with_values(model: keras.Model, replacements: list) -> tuple[list, list]:
         The trainable values, and the non-trainable ones; seeds and statistics of the query keep the model's values.
     """
     learned = len(model.trainable_variables)
-    state = {id(variable): value for variable, value in zip(carried(model), replacements[learned:], strict=True)}
+    state = {variable.path: value for variable, value in zip(carried(model), replacements[learned:], strict=True)}
     return list(replacements[:learned]), [
-        state[id(v)] if id(v) in state else tf.convert_to_tensor(v) for v in model.non_trainable_variables
+        state[v.path] if v.path in state else tf.convert_to_tensor(v) for v in model.non_trainable_variables
     ]
 
 
@@ -93,17 +93,13 @@ def layer_signature(layer: keras.layers.Layer) -> Hashable:
     try:
         config = json.dumps({**layer.get_config(), "name": ""}, sort_keys=True)
     except (NotImplementedError, TypeError):
-        return id(layer)
+        return layer
     variables = tuple((tuple(variable.shape), variable.dtype, variable.trainable) for variable in layer.variables)
     return type(layer), config, variables
 
 
 def check_constants(model: keras.Model, dtype: str) -> None:
     """Refuse constants that a client could not keep.
-
-    Args:
-        model: Built functional Keras model.
-        dtype: Float type of its weights.
 
     Raises:
         InputError: Names the layer and the weight: a constant of another type, or one that training would change.
@@ -115,9 +111,9 @@ def check_constants(model: keras.Model, dtype: str) -> None:
                 f"{_named(variable)} must be {dtype} like the weights, since clients get both as one vector; keep "
                 f"a table of whole numbers as a NumPy array in the layer. Received: {variable.dtype}"
             )
-    frozen = {id(v) for layer in all_layers(model) if not layer.trainable for v in layer._trainable_variables}
+    frozen = {v.path for layer in all_layers(model) if not layer.trainable for v in layer._trainable_variables}
     # Frozen weights were built for training: only the other constants may be assigned in a call.
-    variables_to_check = [variable for variable in fixed if id(variable) not in frozen]
+    variables_to_check = [variable for variable in fixed if variable.path not in frozen]
     for variable in variables_to_check and _changed(model, variables_to_check):
         raise InputError(
             f"{_named(variable)} must not change in training, because it is neither trainable nor a declared "
@@ -128,8 +124,8 @@ def check_constants(model: keras.Model, dtype: str) -> None:
 
 def _declared(model, name):
     """Return the non-trainable variables that layers name in a class attribute, in model order."""
-    ids = {id(getattr(layer, field)) for layer in all_layers(model) for field in getattr(layer, name, ())}
-    return [variable for variable in model.non_trainable_variables if id(variable) in ids]
+    paths = {getattr(layer, field).path for layer in all_layers(model) for field in getattr(layer, name, ())}
+    return [variable for variable in model.non_trainable_variables if variable.path in paths]
 
 
 def _named(variable):
@@ -140,7 +136,7 @@ def _named(variable):
 @tf.autograph.experimental.do_not_convert
 def _changed(model, fixed):
     """Return the constants that a call in training mode assigns, detected in a trace of it."""
-    watched_ids = {id(variable) for variable in fixed}
+    watched = {variable.path for variable in fixed}
     changed: list[keras.Variable] = []
 
     @tf.function(autograph=False)
@@ -151,7 +147,7 @@ def _changed(model, fixed):
         changed.extend(
             variable
             for variable, old, new in zip(model.non_trainable_variables, state, after)
-            if new is not old and id(variable) in watched_ids
+            if new is not old and variable.path in watched
         )
 
     spec = model.inputs[0]

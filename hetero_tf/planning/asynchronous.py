@@ -19,7 +19,7 @@ from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.selections import ClientPool
 from hetero_tf.planning import timing
-from hetero_tf.planning.fleets.clock import ClientTimes
+from hetero_tf.planning.fleets.devices import ClientTimes
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.plan import Batching, Plan, arrange, device_work
 from hetero_tf.planning.selection import select_cohort
@@ -33,7 +33,6 @@ class ClientStart(NamedTuple):
     """The start of a client.
 
     Attributes:
-        client: Its id.
         duration: Seconds from its start to its arrival, or until it drops out.
         dropped: True if it returns nothing; the server notices it as soon as the client drops out.
     """

@@ -93,7 +93,6 @@ def pack_rounds(
     """Pack planned rounds into blocks; clients keep the order of the plan, so the most work starts first.
 
     Args:
-        plans: The rounds.
         sizes: Clients of a block, for each sub-model of the mix.
         submodel_of: Index of the sub-model of each level of the mix.
 
@@ -197,7 +196,6 @@ def share_blocks(packed: PackedRounds, slots: np.ndarray, costs: np.ndarray, rep
     """Return the packed round with a replica for each block; replicas without one get an empty block.
 
     Args:
-        packed: One round.
         slots: [cohort], index of each client of its plan among the slots of all blocks.
         costs: [cohort], training cost of each client.
     """

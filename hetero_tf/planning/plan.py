@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from hetero_tf.base import seeds
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.methods.selections import Choice
-from hetero_tf.planning.fleets.clock import local_steps
+from hetero_tf.planning.fleets.devices import local_steps
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.timing import RoundClock, RoundTiming, Work, time_round
 from hetero_tf.recipe.schema import Levels, Recipe
@@ -27,7 +27,6 @@ class Plan:
         clients: [cohort], ids of the active clients, most work first; with an ensemble, one entry per network that a
             client trains.
         levels: [cohort], indices into the mix of the recipe.
-        steps: [cohort], local steps.
         rows: [cohort, steps, batch], examples of each step; -1: padding.
         starts: [cohort, steps], first position within the examples (text), 0 for images.
         stages: [cohort, steps], index of each step's stage among those of the level.
@@ -190,7 +189,6 @@ class Batching:
         Args:
             examples: Those of the client, int32 [n].
             round: Index, from 0.
-            client: Its id.
             level: Its level, as index into the mix.
         """
         recipe, division = self.recipe, self.division
@@ -211,7 +209,6 @@ def plan_round(
     """Plan one round.
 
     Args:
-        partition: Its split of the data.
         round: Index, from 0.
         clock: Clock of the fleet. If None, all clients return.
     """

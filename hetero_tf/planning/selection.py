@@ -59,7 +59,6 @@ def expected_seconds(
     """Return the seconds that clients need for their whole work on their own links, without jitter: float64 [n].
 
     Args:
-        round: The round, for the levels of clients.
         ids: int [n], the clients.
         examples: int [n], their numbers of training examples.
         starts: Number of positions at which each batch is read, 1 for images.
@@ -110,7 +109,6 @@ def select_cohort(recipe: Recipe, pool: ClientPool, count: int, attempt: int = 0
     """Choose the clients of a round.
 
     Args:
-        pool: The clients to choose from.
         count: Number of clients to choose; fewer if fewer are able.
         attempt: Each number chooses a different cohort for the same round.
 
@@ -149,7 +147,6 @@ def record_round(
     """Return the history after a round.
 
     Args:
-        history: The history before it.
         round: Number of finished rounds, with this one.
         clients: int [returned], ids of the clients that returned a finite result; of a client with several networks the
             last one counts.

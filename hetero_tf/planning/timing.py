@@ -14,8 +14,7 @@ import numpy as np
 
 from hetero_tf.base import registry, seeds
 from hetero_tf.methods.policies import AsynchronousPolicy, SynchronousPolicy
-from hetero_tf.planning.fleets.clock import ClientTimes, client_times
-from hetero_tf.planning.fleets.devices import Devices, devices_of
+from hetero_tf.planning.fleets.devices import ClientTimes, Devices, client_times, devices_of
 from hetero_tf.recipe.schema import Fleet, Recipe
 
 # Results of the clients of a round.
@@ -35,7 +34,6 @@ class RoundClock:
     """Clock of the clients of a recipe: the work of each level, and the fleet that it runs on.
 
     Attributes:
-        recipe: A recipe with a fleet.
         bytes_down, bytes_up: [levels], bytes of weights that a client receives and sends in a round.
         train_flops: [levels, stages], operations of training on one example in each stage.
     """
@@ -92,7 +90,6 @@ class RoundClock:
         """Return the seconds of each local step of one client: float64 [steps].
 
         Args:
-            devices: The devices of the round.
             index: Index of the client among them.
             level: Its level as index into the mix.
             examples: int [steps], the examples of each step.
@@ -168,9 +165,6 @@ def time_round(clock: RoundClock, round: int, ids: Sequence[int] | np.ndarray, w
     A client drops out after its download. The round ends as soon as all clients have returned, or `round.clients` of
     them with over-selection; else at the deadline; without a deadline when no client remains. The others stop then:
     their download, and their energy until then, count.
-
-    Args:
-        ids: The clients that start.
     """
     policy, ids = round_policy(clock.recipe), np.asarray(ids, np.int32)
     assert isinstance(policy, SynchronousPolicy)

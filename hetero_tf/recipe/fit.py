@@ -22,7 +22,6 @@ class Facts:
     """Properties of a data set that the checks need.
 
     Attributes:
-        source: Description of the data for messages.
         example: Shape of one input, without None.
         classes: Number of classes, words or targets.
         several: True if the training examples have more than one label.
@@ -71,7 +70,6 @@ def check_kind(recipe: Recipe, kind: str, targets: str, source: str) -> None:
 
     Args:
         targets: Form of the targets, see `data.targets`.
-        source: Description of the data for messages.
 
     Raises:
         InvalidValue: The path is `input` or `task`.

@@ -78,7 +78,6 @@ def walk(model: Model, example: Shape, width: float | None = None, classes: int 
     """Trace the shape of one example through all layers of a model, including exits.
 
     Args:
-        example: Shape of one input.
         width: Width of the model, in (0, 1]. If None, `!w` and `!classes` in shapes are unknown to formulas.
         classes: Length of the label axis; None before the data are read.
 

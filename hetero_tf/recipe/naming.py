@@ -23,7 +23,6 @@ def run_name(recipe: Recipe, path: str | Path, overrides: Sequence[str]) -> str:
     have different names.
 
     Args:
-        recipe: The recipe with its overrides.
         path: Its file or shipped name, as for `load`.
         overrides: Texts `path=value`.
     """

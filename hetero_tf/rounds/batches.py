@@ -25,7 +25,6 @@ class Batches:
     Attributes:
         plan: The examples and the stage of each tick.
         clients: int32 [K], rows of the clients in `examples`.
-        label_axis: Label axis of the clients.
         ticks: Scalar int32, the tick after the last one; 0 leaves the weights unchanged.
         buffer: `rows -> inputs` of a stage that starts after frozen units. If None, inputs are read from examples.
     """
@@ -104,7 +103,6 @@ class Batches:
 
         Args:
             forward: The frozen units: inputs [1, batch, ...] to outputs [1, batch, *shape].
-            dtype: Float type of the outputs.
 
         Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), which allows it if memory permits.
         """
@@ -181,9 +179,6 @@ REFUSAL_PREFIX = "client.stages.buffered must be false here, where a buffer woul
 
 def check_buffers(source: Input, stored: np.ndarray, block: ClientBlock) -> None:
     """Refuse buffers that would change the result.
-
-    Args:
-        block: Block of one client.
 
     Raises:
         InputError: Batches are random or parts of examples, or frozen units mix the examples of a batch.

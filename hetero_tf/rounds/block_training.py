@@ -69,7 +69,6 @@ class RoundScalars(NamedTuple):
 
     Attributes:
         number: int32, counted from 0.
-        learning_rate: Learning rate of the local steps.
     """
 
     number: tf.Tensor
@@ -82,7 +81,6 @@ class BlockResult:
     """Results of a block's clients.
 
     Attributes:
-        coordinates: Coordinates of each client's sub-model.
         merged: Those of them that are merged.
         stored: `{table: [K, ...]}`, the clients' rows of the tables before the round.
         memory: [K, values], the new memories of the clients' corrections, or None.

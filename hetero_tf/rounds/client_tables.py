@@ -40,7 +40,6 @@ class TableCut:
 
         Args:
             stored: [clients, columns of the table].
-            coordinates: Those of each client.
             rows: [clients, values of the sub-model].
         """
         if not self.columns:

@@ -66,9 +66,7 @@ def train_cohort(setup: RoundSetup, state: StateRows, packed: PackedRounds, scal
     """Train all clients of a round from the same global values.
 
     Args:
-        state: The values before the round.
         packed: The arrays of one round; S = blocks, K = the largest block.
-        scalars: Those of the round.
     """
     count, max_clients, stale = tf.shape(packed.clients)[0], max(setup.block_sizes), setup.algorithm.stale_merge
 
@@ -116,8 +114,8 @@ def _coverage(setup, masks, weights, delays):
     def at(delay):
         arrives = tf.cast(tf.equal(delays, delay), layout.dtype)
         # One product for each distinct tensor, as `coverage` recognizes equal weights by identity.
-        products = {id(each): each * arrives for each in weights}
-        return coverage(layout.cut, masks, [products[id(each)] for each in weights], layout.zeros_count)
+        products = {each.ref(): each * arrives for each in weights}
+        return coverage(layout.cut, masks, [products[each.ref()] for each in weights], layout.zeros_count)
 
     return tf.map_fn(at, tf.range(stale.delays + 1), fn_output_signature=tf.TensorSpec([None], layout.dtype))
 

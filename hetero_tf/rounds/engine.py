@@ -51,9 +51,7 @@ def choose_engine(
 
     Args:
         label_axis: Length of the label axis that clients train.
-        example: Shape of one input.
         batch: Examples of a client's largest batch.
-        replicas: The replicas that compute the blocks.
     """
     engine, device, blocks, reasons = family.recipe.engine, family.device, [], []
     checked: set[keras.Model] = set()
@@ -130,7 +128,6 @@ def report(engine: Engine, blocks: Sequence[ClientBlock], family: ModelFamily) -
 
     Args:
         blocks: Blocks of each sub-model.
-        family: The models of the blocks.
 
     Returns:
         {"clients_at_once": {level: clients}, "by_taps": [level], "by_winograd": [level], "by_function": [level],
@@ -172,7 +169,6 @@ def check_block(block: ClientBlock, single: ClientBlock, checked: set[keras.Mode
     """Refuse a block whose results differ from those of each client's single model.
 
     Args:
-        block: Block of several clients.
         single: Model of one client of the same level.
         checked: Batched models that were checked in blocks of other levels; those of this block are added.
 

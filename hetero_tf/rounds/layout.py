@@ -48,7 +48,6 @@ class RowLayout:
     """Layout of a client's row at one level.
 
     Attributes:
-        classes: Length of the label axis.
         variables: Variables of one network of the client, in the order of the global values.
         trainable: Number of trainable variables; they come first.
         networks: Networks of a client: 1 and its peers. The trainable values of all networks come before the others.

@@ -39,7 +39,6 @@ class LocalTraining:
     """The local steps of a block's clients.
 
     Attributes:
-        block: Block of K clients.
         key: int32 [K, 3] (seed, round, client) for dropout and masks; each step appends the client's step number.
         correct: `weights [K, parameters] -> [K, parameters]`, added to the gradients, or None for no correction.
         mask: `weights [K, parameters] -> [K, parameters]`, their factors in the forward pass; entries at 0 are frozen.

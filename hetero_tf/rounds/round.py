@@ -20,9 +20,6 @@ from hetero_tf.rounds.round_setup import RoundSetup
 def build_round(setup: RoundSetup, layout: StateLayout) -> Callable:
     """Build the compiled round.
 
-    Args:
-        layout: Layout of the run's state.
-
     Returns:
         A tf.function `(values, packed, learning_rates, first_round, seed) -> (values, metrics)`, and then the values of
         `read_training_rows` if the examples stay on disk. values: in the structure of `StateLayout.build`; packed: a

@@ -68,8 +68,6 @@ class GlobalLayout:
     """Layout of the global values: the sub-models' cut of them, and which values are merged.
 
     Attributes:
-        cut: Coordinates of the sub-models in the global values.
-        dtype: Float type of the global values.
         trainable: Number of trainable global values; running statistics follow them.
         first_merged_stage: For each global value and sub-model, the number of completed stages from which on a client
             counts in its merge; 0: never.

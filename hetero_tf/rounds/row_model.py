@@ -17,7 +17,6 @@ class RowShape:
     """The values of one client in a row: the trainable ones, then its carried ones.
 
     Attributes:
-        shapes: Shapes of all values.
         learned: Number of trainable variables among them.
     """
 
@@ -57,7 +56,6 @@ class RowModel:
 
         Args:
             values: The clients' values, each [K, values].
-            full_shapes: Their shapes.
             key: int32 [K, words] for dropout.
             inputs: [K, batch, ...].
 
@@ -94,8 +92,8 @@ class RowModel:
 
     def _indices(self, variables):
         """Return the indices of these variables among the model's non-trainable ones."""
-        ids = {id(variable) for variable in variables}
-        return [index for index, v in enumerate(self.model.non_trainable_variables) if id(v) in ids]
+        paths = {variable.path for variable in variables}
+        return [index for index, v in enumerate(self.model.non_trainable_variables) if v.path in paths]
 
     def _to_clients(self, logits, spec):
         if self.clients == 1:
@@ -139,7 +137,6 @@ def _batch_value(part, shape, shape_of_all):
 
     Args:
         part: [K, values].
-        shape: Shape of one client's variable.
         shape_of_all: Shape of the model's variable: clients on the first axis, or side by side on the last axis.
     """
     if part.shape[0] == 1 or len(shape_of_all) > len(shape):

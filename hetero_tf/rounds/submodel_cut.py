@@ -143,7 +143,6 @@ class SubmodelCut:
 
         Args:
             rows: The global row [values] for all clients, or one for each, [clients, values].
-            coordinates: Those of each client.
 
         Returns:
             [clients, values of the sub-model].

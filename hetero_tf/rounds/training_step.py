@@ -125,7 +125,7 @@ class WidthStep(RowShape):
             key: int32 [K, words] for dropout.
             inputs, targets: [K, batch, ...].
         """
-        function_key = id(objective.loss), id(objective.couple), objective.outside
+        function_key = objective.loss, objective.couple, objective.outside
         if function_key not in self._functions:
             self._functions[function_key] = tf.function(
                 functools.partial(self._compute, objective.loss, objective.couple, objective.outside),

@@ -51,7 +51,6 @@ class Trained:
 
     Attributes:
         state: The state after the last round, or that of the round whose weights a Keras callback has restored.
-        rows: The metrics of each round.
     """
 
     state: State

@@ -87,9 +87,6 @@ def check_split(recipe: Recipe, partition: Partition) -> None:
 def check_cohort(recipe: Recipe, clients: int) -> None:
     """Check that the policy starts at most the clients that can train, and that a buffer can become full.
 
-    Args:
-        recipe: The recipe, with levels that fit.
-
     Raises:
         InvalidValue: The path is `round.policy` or `round.policy.size`.
     """

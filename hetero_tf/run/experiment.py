@@ -303,12 +303,7 @@ CONTENTS = {
 
 
 def readme_text(run: RunFolder, recipe: Recipe, command: str, metric: str) -> str:
-    """Return the text of README.txt.
-
-    Args:
-        command: The command line of the training.
-        metric: The selection metric of the best round.
-    """
+    """Return the text of README.txt."""
     folder = quote_shell(run.path)
     rows = [(getattr(run, name).name, meaning.format(metric=metric)) for name, meaning in CONTENTS.items()]
     rows.append(("run.lock", "locked by the process that trains here"))
@@ -354,7 +349,6 @@ def open_state(
 
     Args:
         recipe: The recipe of the folder, with overrides that a run may change.
-        settings: The folder, the data and the threads.
         which: "best" or "last".
         say: Receives a message for each damaged newer state.
         described: Use the folder's description of the data instead of the data, see

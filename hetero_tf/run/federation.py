@@ -198,7 +198,6 @@ class Federation:
 
         Args:
             records: See `global_metrics.round_metrics`.
-            outcome: Metrics of its time and of missing clients.
         """
         metrics = round_metrics(plan, records, self.recipe.levels.names)
         return {**metrics, "learning_rate": learning_rate, **self.round_cost(plan).metrics(), **outcome}

@@ -52,7 +52,6 @@ class TrainingLoop:
 
     Args:
         run: The folder of the run, which this process has locked.
-        progress: Progress to start from.
         run_environment: The environment, as checkpoints store it.
         console: Its phases end with those of the first call.
         display: Shows the current work between two lines of the console.

@@ -96,7 +96,6 @@ def fit_stored(
 
     Args:
         newest_facts: Result of `facts.newest`. If None, the run is new, and the recipe splits the data.
-        split: Splits the data by the recipe.
 
     Raises:
         InputError: The data or the partition are not those of the run, or the file is damaged.
@@ -183,9 +182,6 @@ def check_checkpoints(run: RunFolder, recipe: Recipe, newest_facts: dict | None,
     """Refuse to restart a run whose checkpoints are lost: that would overwrite its other files.
 
     A run that was stopped before its first checkpoint starts again.
-
-    Args:
-        say: Receives a note if the run starts again.
 
     Raises:
         InputError: There are metrics or a best state, but no checkpoint of their rounds.
@@ -295,7 +291,6 @@ def load_best(
 
     Args:
         run_environment: The environment in which the run continues.
-        say: Receives a note if the state is lost.
     """
     best_metrics = newest["best"]
     if not best_metrics:

@@ -11,7 +11,6 @@ def round_span(recipe: Recipe, round: int, began: float, timing: RoundTiming) ->
     Args:
         round: Its number from 1.
         began: Seconds of device time at its start.
-        timing: Times of its clients.
     """
     assert recipe.fleet is not None
     devices, levels, times = list(recipe.fleet.devices), recipe.levels.names, timing.times

@@ -10,6 +10,7 @@ A violated rule raises `AssertionError` with the plug-in, the rule and the value
 checks, in tests/contracts.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -18,20 +19,12 @@ from typing import Any
 import numpy as np
 
 from hetero_tf.base import registry
-from hetero_tf.testing import (
-    cut_checks,
-    data_checks,
-    layer_checks,
-    loss_checks,
-    round_checks,
-    signature_checks,
-    step_checks,
-)
+from hetero_tf.testing import cut_checks, data_checks, layer_checks, loss_checks, step_checks
 from hetero_tf.testing.subject import Subject
 
 CHECKS = {
     kind: checks
-    for module in (cut_checks, data_checks, layer_checks, loss_checks, round_checks, step_checks)
+    for module in (cut_checks, data_checks, layer_checks, loss_checks, step_checks)
     for kind, checks in module.CHECKS.items()
 }
 
@@ -66,7 +59,7 @@ def plugin_checks(kind: str, name: str, options: Mapping[str, Any] | None = None
     if kind not in CHECKS:
         raise ValueError(f"`kind` must be one of {', '.join(sorted(CHECKS))}. Received: kind={kind!r}")
     subject = Subject(kind, name, options or {}, **example)
-    functions = CHECKS[kind] if kind == "layers" else (*signature_checks.CHECKS, *CHECKS[kind])
+    functions = CHECKS[kind] if kind == "layers" else (*COMMON_CHECKS, *CHECKS[kind])
     return [Check(subject, function) for function in functions]
 
 
@@ -102,3 +95,86 @@ def check_plugin(
         raise ValueError(f"`module` must define a plug-in of the kind {kind}. Received: {module.__name__}")
     for check in checks:
         check()
+
+
+# {kind: {function: parameters that are always passed}}
+FUNCTIONS = {
+    "data": {"load": "data_dir"},
+    "partitions": {"split": "train_labels test_labels classes rng"},
+    "inputs": {"build": "dtype"},
+    "policies": {"policy": ""},
+    "selections": {"choose": "pool count rng"},
+    "submodels": {"keep": "size count round client seed"},
+    "masks": {"prepare": "start key maskable number", "mask": "weights state", "counts": "weights start state"},
+    "stages": {"divide": "outline level shares"},
+    "tasks": {"task": ""},
+    "losses": {"loss": "outputs targets present outside"},
+    "couplings": {"couple": "losses logits targets round"},
+    "corrections": {"correct": "weights start memory slots", "remember": "memory weights start slots steps rate"},
+    "optimizers": {"step": "weights gradients slots rate count"},
+    "updates": {"update": "weights start steps key"},
+    "servers": {"apply": "old mean coverage slots registered"},
+    "schedules": {"multiplier": "round"},
+    "metrics": {"metric": "scores targets"},
+}
+# Keywords without annotation that are passed only to functions with such a parameter.
+OPTIONAL = {
+    "data": ("targets", "learned"),
+    "tasks": ("statistics", "classes"),
+    "losses": ("class_shares",),
+    "inputs": ("uniform", "statistics", "rate"),
+    "partitions": ("train_owners", "test_owners"),
+    "servers": ("memory_change",),
+}
+# Keys that a recipe contains next to the options.
+RESERVED = {"data": {"fallback", "name"}, "optimizers": {"learning_rate", "clip_norm", "name"}}
+FLAGS = {"stages": "DRAWN", "losses": "MASKS_LABELS", "couplings": "READS_LOGITS", "corrections": "REMEMBERS"}
+
+
+def check_parameters(subject: Subject) -> None:
+    """Functions have the parameters of their kind; options are keyword-only, the same in each function."""
+    kind, options = subject.kind, registry.options(subject.kind, subject.name)
+    for function, expected in FUNCTIONS[kind].items():
+        if function == "remember" and not subject.module.REMEMBERS:
+            continue  # A correction without memory.
+        subject.require(hasattr(subject.module, function), f"a function `{function}({expected})` is missing")
+        parameters = inspect.signature(getattr(subject.module, function)).parameters
+        # The outputs of a classification are logits.
+        names = ["outputs" if name == "logits" and kind == "losses" else name for name in parameters]
+        optional = [name for name in OPTIONAL.get(kind, ()) if name in names]
+        others = [name for name in names if name not in options]
+        subject.require(
+            others == [*expected.split(), *optional], f"`{function}` must have the parameters {expected}", others
+        )
+        is_plain = all(parameters[name].annotation is inspect.Parameter.empty for name in optional)
+        subject.require(is_plain, f"parameters other than options must have no annotation: {optional}")
+        for option in options.values():
+            parameter = parameters.get(option.name)
+            default = inspect.Parameter.empty if option.required else option.default
+            is_same = (
+                parameter is not None and parameter.kind is parameter.KEYWORD_ONLY and parameter.default == default
+            )
+            subject.require(is_same, f"`{function}` must have the keyword-only option {option.name} with its default")
+
+
+def check_options(subject: Subject) -> None:
+    """Every option is documented in `Args:` and has a name that recipes do not use otherwise."""
+    options = registry.options(subject.kind, subject.name)
+    undocumented = [option.name for option in options.values() if not option.doc]
+    subject.require(not undocumented, "`Args:` of the docstring must describe every option", undocumented)
+    reserved = RESERVED.get(subject.kind, {"name"}) & options.keys()
+    subject.require(not reserved, "an option must not have the name of another key of recipes", sorted(reserved))
+
+
+def check_constants(subject: Subject) -> None:
+    """Constants of the kind exist with their types."""
+    if subject.kind in FLAGS:
+        value = getattr(subject.module, FLAGS[subject.kind], None)
+        subject.require(type(value) is bool, f"{FLAGS[subject.kind]} must be True or False", value)
+    if subject.kind in ("optimizers", "servers"):
+        slots = getattr(subject.module, "SLOTS", None)
+        is_valid = isinstance(slots, tuple) and len(set(slots)) == len(slots)
+        subject.require(is_valid, "SLOTS must be a tuple of different names", slots)
+
+
+COMMON_CHECKS = (check_parameters, check_options, check_constants)

@@ -25,9 +25,6 @@ def violated_contracts(recipe: Recipe) -> list[str]:
     """Return a sentence for each registered plug-in of a recipe that violates the contract of its kind.
 
     Excluded are layers and loaders of data, whose contracts need examples of the user.
-
-    Args:
-        recipe: The recipe, with the options of the plug-ins.
     """
     sentences = []
     for kind, plugin in _used_plugins(recipe):

@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from contract_cases import shipped
-from refusals import refusal
 
 from hetero_tf.layers.norm import Norm, NormKind
-from hetero_tf.layers.padded_conv2d import PaddedConv2D
-from hetero_tf.layers.pre_activation_block import PreActivationBlock
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization, normalize
-from hetero_tf.models.build_model import layer_class
 from hetero_tf.testing.layer_checks import PIXELS
 
 RNG = np.random.default_rng(0)
@@ -111,20 +107,6 @@ def test_the_scaler_divides_in_training_only():
     assert (Scaler(0.25, enabled=False)(PIXELS, training=True).numpy() == PIXELS.astype(np.float32)).all()
 
 
-@pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("size", [1, 3, 5])
-def test_convolutions_pad_equally_on_both_sides(size, stride):
-    layer = PaddedConv2D(2, size, stride, dtype="float64")
-    outputs = layer(PIXELS).numpy()
-    side = size // 2
-    padded = np.pad(PIXELS, ((0, 0), (side, side), (side, side), (0, 0)))
-    for row in range(outputs.shape[1]):
-        for column in range(outputs.shape[2]):
-            window = padded[:, row * stride : row * stride + size, column * stride : column * stride + size]
-            expected = np.tensordot(window, layer.kernel.numpy(), 3) + layer.bias.numpy()
-            np.testing.assert_allclose(outputs[:, row, column], expected, atol=1e-12)
-
-
 @pytest.mark.parametrize(("kind", "axes"), [("in", (1, 2)), ("ln", (1, 2, 3)), ("gn", (1, 2, 4))])
 def test_norms_have_mean_0_and_variance_1_over_their_groups(kind, axes):
     outputs = Norm(kind, dtype="float64")(PIXELS).numpy()
@@ -136,40 +118,3 @@ def test_norms_have_mean_0_and_variance_1_over_their_groups(kind, axes):
 def test_norm_none_is_the_identity():
     assert (Norm("none")(PIXELS).numpy() == PIXELS.astype(np.float32)).all()
     assert get_args(NormKind) == ("sbn", "bn", "wbn", "in", "gn", "ln", "none")
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "expected"),
-    [
-        ("StaticBatchNormalization", {"epsilon": 0}, "`epsilon` must be positive. Received: epsilon=0"),
-        ("TrackedBatchNormalization", {"epsilon": 0}, "`epsilon` must be positive. Received: epsilon=0"),
-        ("TrackedBatchNormalization", {"momentum": 0}, "`momentum` must be in (0, 1]. Received: momentum=0"),
-        ("TrackedBatchNormalization", {"momentum": 1.5}, "`momentum` must be in (0, 1]. Received: momentum=1.5"),
-        ("Scaler", {"scale": 0}, "`scale` must be in (0, 1]. Received: scale=0"),
-        ("Scaler", {"scale": 1.5}, "`scale` must be in (0, 1]. Received: scale=1.5"),
-        ("Dropout", {"rate": -0.1}, "`rate` must be in [0, 1). Received: rate=-0.1"),
-        ("Dropout", {"rate": 1}, "`rate` must be in [0, 1). Received: rate=1"),
-        ("PaddedConv2D", {"kernel_size": 2}, "`kernel_size` must be odd. Received: kernel_size=2"),
-        ("PaddedDepthwiseConv2D", {"kernel_size": 2}, "`kernel_size` must be odd. Received: kernel_size=2"),
-        ("PreActivationBlock", {"residual": "x"}, "`residual` must be one of input, activated. Received: residual='x'"),
-        (
-            "PreActivationBlock",
-            {"scaler_at": "x"},
-            "`scaler_at` must be one of norms, products. Received: scaler_at='x'",
-        ),
-        ("Norm", {"kind": "x"}, "`kind` must be one of sbn, bn, wbn, in, gn, ln, none. Received: kind='x'"),
-    ],
-)
-def test_impossible_arguments_are_refused(name, arguments, expected):
-    defaults, _ = ARGUMENTS.get(name, ({}, None))
-    assert refusal(lambda: layer_class(name)(**{**defaults, **arguments}), kind=ValueError) == expected
-
-
-def test_a_block_keeps_its_input_as_shortcut_unless_shape_changes():
-    for filters, stride, projected in ((8, 1, False), (6, 1, True), (8, 2, True)):
-        block = PreActivationBlock(filters, stride, norm="none", dtype="float64")
-        block(PIXELS)
-        assert (block.shortcut is not None) == projected
-        block.conv2.kernel.assign(np.zeros(block.conv2.kernel.shape))
-        expected = block.shortcut(np.maximum(PIXELS, 0)) if projected else PIXELS
-        np.testing.assert_allclose(block(PIXELS), expected, atol=1e-14)

@@ -1,5 +1,7 @@
 """Optimizers of local steps: formulas in NumPy."""
 
+import math
+
 import numpy as np
 import oracle_terms
 import pytest
@@ -56,25 +58,52 @@ def test_several_steps_equal_numpy(name, options):
         np.testing.assert_allclose(actual[count], value, rtol=1e-12, atol=1e-14)
 
 
-def test_adam_is_invariant_to_the_scale_of_gradients_and_sgd_is_not():
-    zeros, options = tf.zeros(SHAPE, tf.float64), {"weight_decay": 0.0}
-    for name, num_slots in (("adam", 2), ("adamw", 2), ("sgd", 1)):
-        small, large = (
-            stepped(name, drawn(3) * scale, zeros, (zeros,) * num_slots, **options)[0][-1] for scale in (1, 100)
-        )
-        assert np.allclose(small, large, rtol=1e-5) == (name != "sgd")
+OPTIONS = {"clip": {"norm": 2.0}}  # {update: options without a default}
+STEPS = (2, 1, 5)
+KEYS = ((0, 1, 2), (0, 1, 5), (0, 1, 7))
 
 
-def test_decay_of_adamw_is_not_scaled_by_the_squares():
-    ones, zeros, gradients = tf.ones(SHAPE, tf.float64), tf.zeros(SHAPE, tf.float64), drawn(1) * 1e-6
-    plain, decayed = (stepped("adamw", gradients, ones, (zeros,) * 2, weight_decay=decay)[0][0] for decay in (0.0, 0.2))
-    np.testing.assert_allclose(plain - decayed, RATE * 0.2, rtol=1e-9)
+def draw(dtype="float64"):
+    """Weights and start; the first client moves less than the others."""
+    start, change = np.random.default_rng(0).normal(size=(2, *SHAPE))
+    return tf.constant(start + change * [[0.1], [1.0], [3.0]], dtype), tf.constant(start, dtype)
 
 
-def test_nesterov_adds_the_next_momentum_step():
-    zeros = tf.zeros(SHAPE, tf.float64)
-    plain, ahead = (
-        stepped("sgd", drawn(1), zeros, (zeros,), momentum=0.5, weight_decay=0.0, nesterov=nesterov)[0][0]
-        for nesterov in (False, True)
-    )
-    np.testing.assert_allclose(ahead, 1.5 * plain, rtol=1e-14)
+def updated(name, weights, start, clients=slice(None), **options):
+    arguments = {**OPTIONS.get(name, {}), **options}
+    keys, steps = (tf.constant(values)[clients] for values in (KEYS, STEPS))
+    return registry.find("updates", name).update(weights[clients], start[clients], steps, keys, **arguments).numpy()
+
+
+def test_clip_limits_each_clients_distance_and_keeps_its_direction():
+    weights, start = draw()
+    clipped = updated("clip", weights, start, norm=1.0)
+    moved, change = clipped - start, (weights - start).numpy()
+    lengths = np.linalg.norm(change, axis=1)
+    assert lengths[0] < 1 < lengths[1] < lengths[2]
+    assert clipped[0].tobytes() == weights[0].numpy().tobytes(), "who moves less stays bit-equal"
+    np.testing.assert_allclose(np.linalg.norm(moved[1:], axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(moved[1:], change[1:] / lengths[1:, None], rtol=1e-12)
+
+
+def test_clip_leaves_unchanged_clients_and_keeps_nan_visible():
+    start = tf.zeros(SHAPE, tf.float64)
+    assert not updated("clip", start, start).any()
+    broken = tf.tensor_scatter_nd_update(start, [[1, 2]], tf.constant([np.nan], tf.float64))
+    clipped = updated("clip", broken, start)
+    assert np.isnan(clipped[1]).any() and np.isfinite(clipped[[0, 2]]).all()
+
+
+def test_steps_fall_after_the_listed_rounds():
+    # MNIST of HeteroFL: rounds 1 to 100 at the full rate, the 101st at a tenth (round 100 when counted from 0).
+    steps = registry.find("schedules", "steps").multiplier
+    assert [steps(round, at=(100,)) for round in (0, 99, 100, 101)] == [1, 1, 0.1, 0.1]
+    assert [steps(round, at=(150, 250), factor=0.5) for round in (149, 150, 249, 250)] == [1, 0.5, 0.5, 0.25]
+    assert steps(5, at=()) == 1
+
+
+def test_cosine_is_half_way_in_the_middle_and_zero_at_the_end():
+    cosine = registry.find("schedules", "cosine").multiplier
+    assert cosine(10, rounds=20) == pytest.approx(0.5)
+    assert cosine(5, rounds=20) == pytest.approx((1 + math.sqrt(0.5)) / 2)
+    assert cosine(20, rounds=20) == cosine(25, rounds=20) == 0

@@ -7,9 +7,7 @@ import numpy as np
 import oracle_terms
 import pytest
 import tensorflow as tf
-from refusals import refusal
 
-from hetero_tf import recipe
 from hetero_tf.base import registry
 
 REGISTERED, SHAPE = 20, (4, 5)
@@ -85,55 +83,6 @@ def test_scaffold_moves_by_a_share_and_adds_the_change_of_the_memories():
     np.testing.assert_allclose([new, after], [[1.5, 0.5], [1 + 2 * 3 / REGISTERED, 2 / REGISTERED]])
 
 
-def test_momentum_0_is_sgd_and_a_full_step_replaces():
-    changes = list(rounds(5))
-    replaced = played("replace", changes)
-    for states in (played("sgd", changes), played("momentum", changes, momentum=0.0)):
-        for (weights, _), (expected, _) in zip(states, replaced, strict=True):
-            np.testing.assert_allclose(weights, expected, atol=1e-15)
-    half = played("sgd", changes, learning_rate=0.5)
-    for (weights, _), (expected, _) in zip(played("momentum", changes, learning_rate=0.5, momentum=0.0), half):
-        assert weights.tobytes() == expected.tobytes()
-
-
-def test_the_first_round_of_yogi_is_that_of_adam_and_later_ones_differ():
-    changes = list(rounds(3))
-    adam, yogi = (played(name, changes) for name in ("adam", "yogi"))
-    np.testing.assert_allclose(yogi[0][0], adam[0][0], rtol=1e-12)
-    assert np.abs(yogi[2][0] - adam[2][0]).max() > 1e-5
-
-
-def test_sgd_moves_by_a_share_of_the_change():
-    apply, _ = server("sgd", learning_rate=0.25)
-    old, mean, coverage = np.ones(3), np.asarray([3.0, 5.0, 1.0]), np.asarray([2.0, 1.0, 0.0])
-    assert apply(old, mean, coverage, ())[0].tolist() == [1.5, 2.0, 1.0]
-    assert server("sgd", learning_rate=0.0)[0](old, mean, coverage, ())[0].tolist() == old.tolist()
-
-
 def test_replace_returns_the_mean_itself():
     mean = tf.constant([3.0, 4.0])
     assert registry.find("servers", "replace").apply(tf.zeros(2), mean, tf.ones(2), (), registered=3) == (mean, ())
-
-
-def test_dynamic_has_a_fixed_point_and_moves_further_with_more_clients():
-    apply, _ = server("dynamic")
-    still = apply(np.ones(3), np.ones(3), np.asarray([1.0, 2.0, 3.0]), (np.zeros(3),))
-    assert still[0].tolist() == [1, 1, 1] and still[1][0].tolist() == [0, 0, 0]
-    # All clients cover the entry: from 1 to the mean at 2, and the same distance again.
-    new, (drift,) = apply(np.ones(2), np.full(2, 2.0), np.asarray([20.0, 5.0]), (np.zeros(2),))
-    np.testing.assert_allclose(new, [3.0, 2.25])
-    np.testing.assert_allclose(drift, [-0.1, -0.025])
-
-
-@pytest.mark.parametrize(
-    ("option", "allowed"),
-    [
-        ("adam, beta1: 1.0", "too large; must be a number of at least 0 and below 1. Received: 1.0"),
-        ("yogi, beta2: -0.1", "too small; must be a number of at least 0 and below 1. Received: -0.1"),
-        ("adagrad, adaptivity: 0.0", "too small; must be a number above 0 and at most 1000000000. Received: 0.0"),
-        ("momentum, momentum: 1.0", "too large; must be a number of at least 0 and below 1. Received: 1.0"),
-        ("dynamic, alpha: 0.0", "too small; must be a number above 0 and at most 1000000000. Received: 0.0"),
-    ],
-)
-def test_options_outside_their_ranges_are_refused(option, allowed):
-    assert refusal(recipe.load, "tiny/mnist", [f"round.server={{name: {option}}}"]).endswith(f": {allowed}")

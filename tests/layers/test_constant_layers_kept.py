@@ -9,11 +9,10 @@ import tensorflow as tf
 import tiny
 from refusals import refusal
 
-from hetero_tf import export
 from hetero_tf.base import registry
 from hetero_tf.data.inputs import all_labels
 from hetero_tf.models import global_layout
-from hetero_tf.models.variables import constants, queried
+from hetero_tf.models.variables import queried
 
 BASE = tiny.IMAGES.replace("Norm: {kind: sbn}", "PositionTable, Norm: {kind: sbn}").replace(
     "- GlobalAveragePooling2D", "- [GlobalAveragePooling2D, FrozenDense: {units: !w 14}]"
@@ -23,7 +22,6 @@ FROZEN_HEAD = BASE.replace("units: !w 14}]", "units: !w 14}, FrozenDense: {units
     "    - Dense: {units: !classes, kernel_initializer: fan_in_uniform}\n", ""
 )
 FIXED = ("0_2_position_table/table", "0_2_position_table/gain", "1_1_frozen_dense/dense/kernel")
-WIDTHS = ("a", "c")
 pytestmark = pytest.mark.usefixtures("eager")
 
 
@@ -98,17 +96,6 @@ def test_a_frozen_head_is_cut_by_labels_like_a_trained_one():
     assert process.setup.examples.labels is not None
 
 
-@pytest.mark.parametrize("level", WIDTHS)
-def test_every_level_predicts_with_the_first_entries_of_the_constants(level):
-    process = built()
-    state, _ = process.run(process.initialize(), tiny.plans(process, 1))
-    model = process.network(state, level)
-    assert [variable.path for variable in constants(model)] == list(FIXED)
-    for variable in constants(model):
-        whole = np.asarray(state.weights[variable.path])
-        np.testing.assert_array_equal(variable, whole[tuple(slice(size) for size in variable.shape)])
-
-
 @pytest.mark.parametrize("level", ["a", "c"])
 def test_statistics_are_computed_with_the_constants(level):
     process = built()
@@ -120,26 +107,6 @@ def test_statistics_are_computed_with_the_constants(level):
     model(inputs, training=True)
     for variable in queried(model):
         np.testing.assert_allclose(variable, statistics[variable.path], atol=1e-12)
-
-
-def test_an_exported_model_has_the_constants(tmp_path):
-    process = built()
-    state, _ = process.run(process.initialize(), tiny.plans(process, 1))
-    for level in ("a", "c"):
-        statistics = process.statistics(state, level)
-        folder, _ = export.export(process, state, statistics, tmp_path, {}, level)
-        serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
-        pixels = np.random.default_rng(0).random((3, 5, 5, 2)).astype(np.float32)
-        model = process.network(state, level, statistics)
-        expected = model((pixels - [0.4, 0.5]) / [0.3, 0.2])
-        np.testing.assert_allclose(serve(image=tf.constant(pixels))["logits"], expected, atol=1e-5)
-
-
-def test_a_constant_is_not_transferred():
-    process = built("round.label_rows=all", "client.loss=cross_entropy")
-    for level, cost in zip(WIDTHS, process.client_costs):
-        sizes = [np.prod(variable.shape) for variable in process.family.predictor(level).trainable_variables]
-        assert cost.bytes_down == cost.bytes_up == 8 * sum(sizes)
 
 
 REFUSED = {

@@ -102,25 +102,6 @@ def test_padding_does_not_change_the_output(kind):
     assert np.abs(without(padded) - model(words)).max() > 1e-3
 
 
-def test_batched_clients_equal_single_clients(kind):
-    clients = 3
-    words = RNG.integers(0, 9, (clients, BATCH, POSITIONS)).astype(np.int32)
-    parts = [Embedding(9, CHANNELS, padding=0), kind(UNITS, return_sequences=True)]
-    stacked = [Embedding(9, CHANNELS, padding=0, clients=clients), kind(UNITS, return_sequences=True, clients=clients)]
-    stacked[1](stacked[0](words))
-    weights = [RNG.normal(0, 0.5, value.shape) for layer in stacked for value in layer.get_weights()]
-    table, *others = weights
-    stacked[0].set_weights([table])
-    stacked[1].set_weights(others)
-    batched = stacked[1](stacked[0](words))
-    for client in range(clients):
-        parts[1](parts[0](words[client]))
-        parts[0].set_weights([table[client]])
-        shapes = [value.shape for value in parts[1].get_weights()]
-        parts[1].set_weights([value[client].reshape(shape) for value, shape in zip(others, shapes)])
-        np.testing.assert_allclose(batched[client], parts[1](parts[0](words[client])), atol=1e-6)
-
-
 def test_no_operation_of_the_loop_has_state(kind):
     """A stateful operation would serialise the clients of a round."""
     layer = filled(kind(UNITS))

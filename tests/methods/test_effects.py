@@ -19,17 +19,14 @@ from hetero_tf.data.inputs import all_labels
 from hetero_tf.methods.stages import LevelSpec, ModelOutline
 from hetero_tf.models.build_model import layer_class
 from hetero_tf.recipe import layer_table
-from hetero_tf.testing.round_checks import selection_pool
+from hetero_tf.testing.step_checks import selection_pool
 from hetero_tf.testing.subject import Subject
 
 RNG = np.random.default_rng(0)
 # Options with which the other options have an effect.
 BESIDE = {
     ("selections", "oort"): {"exploration": 0.5, "pacer_step": 2, "pacer_delta": 30.0},
-    ("data", "synthetic", "rows"): {"kind": "text"},
-    ("data", "synthetic", "test_rows"): {"kind": "text"},
-    ("data", "synthetic", "length"): {"kind": "text"},
-    ("data", "synthetic", "vocabulary"): {"kind": "text"},
+    **{("data", "synthetic", name): {"kind": "text"} for name in ("rows", "test_rows", "length", "vocabulary")},
     ("data", "synthetic", "rate"): {"kind": "audio"},
     ("data", "wikitext2"): {"verify": False, "rows": 3, "test_rows": 2},
     ("data", "text"): {"train": "words.txt", "rows": 3, "test_rows": 2},
@@ -96,17 +93,16 @@ ELSEWHERE = {
     ("data", "text", "column"): "data/test_text_data.py: needs Parquet files",
     ("data", "text", "vocabulary_file"): "data/test_vocabulary_file.py: needs a vocabulary file",
     ("data", "series"): "data/test_series.py: needs a file of series",
-    ("data", "csv", "group"): "data/test_table_options.py: needs files",
-    ("data", "csv", "skip"): "data/test_table_options.py: needs files",
-    ("data", "csv", "encoding"): "data/test_table_options.py: needs files",
-    ("data", "labelled_text", "missing"): "data/test_table_options.py: needs files",
-    ("data", "labelled_text", "header"): "data/test_table_options.py: needs files",
-    ("data", "parquet", "group"): "data/test_table_options.py: needs files",
-    ("data", "parquet", "missing_values"): "data/test_table_options.py: needs files",
-    ("data", "series", "missing_values"): "data/test_table_options.py: needs files",
-    ("data", "series", "gaps"): "data/test_table_options.py: needs files",
-    ("data", "series", "skip"): "data/test_table_options.py: needs files",
-    ("data", "series", "encoding"): "data/test_table_options.py: needs files",
+    **{
+        ("data", name, option): "data/test_table_options.py: needs files"
+        for name, options in {
+            "csv": "group skip encoding",
+            "labelled_text": "missing header",
+            "parquet": "group missing_values",
+            "series": "missing_values gaps skip encoding",
+        }.items()
+        for option in options.split()
+    },
     ("data", "csv"): "data/test_csv.py: needs tables",
     ("data", "parquet"): "data/test_parquet.py: needs tables and pyarrow",
     ("data", "wikitext2", "download"): "data/test_wikitext2.py: needs a server",
@@ -131,27 +127,9 @@ INPUTS = {
     "SelfAttention": VECTORS,
     "TransformerBlock": VECTORS,
 }
-SIZES = {
-    "rows": 3,
-    "channels": 11,
-    "positions": 7,
-    "classes": 9,
-    "words": 9,
-    "units": 5,
-    "filters": 8,
-    "width": 6,
-    "heads": 2,
-}
-SIZES |= {
-    "head_width": 3,
-    "hidden": 7,
-    "lora_rank": 3,
-    "kernel_size": 3,
-    "patch": 3,
-    "pool_size": 4,
-    "activation": "relu",
-    "rate": 0.3,
-}
+SIZES = {"rows": 3, "channels": 11, "positions": 7, "classes": 9, "words": 9, "units": 5, "filters": 8, "width": 6}
+SIZES |= {"heads": 2, "head_width": 3, "hidden": 7, "lora_rank": 3, "kernel_size": 3, "patch": 3, "pool_size": 4}
+SIZES |= {"activation": "relu", "rate": 0.3}
 
 # Not required, but the defaults suit other images, or have no adapters.
 NEEDED = {"GroupNormalization": {"groups": 4}, "MaxPooling1D": {"pool_size": 4}, "MaxPooling2D": {"pool_size": 4}}
@@ -369,17 +347,8 @@ def others(constraint, value):
     return [f"{value}_other"]
 
 
-REQUIRED = {
-    "seconds": 5.0,
-    "clients": 20,
-    "alpha": 0.5,
-    "mu": 0.1,
-    "norm": 1.0,
-    "rounds": 10,
-    "factor": 0.5,
-    "at": (2,),
-    "candidates": 9,
-}
+REQUIRED = {"seconds": 5.0, "clients": 20, "alpha": 0.5, "mu": 0.1, "norm": 1.0, "rounds": 10, "factor": 0.5}
+REQUIRED |= {"at": (2,), "candidates": 9}
 
 
 def outcome(kind, name, options, folder):

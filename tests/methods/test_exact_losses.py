@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from hetero_tf.methods.losses import batch_masked_cross_entropy, cross_entropy, masked_cross_entropy, softmax_twice
-from hetero_tf.methods.losses.masked_cross_entropy import masked
 
 CLASSES, OUTSIDE = 7, 4
 PRESENT = np.asarray([True, False, True, True, False, True, True])
@@ -106,13 +105,6 @@ def test_a_graph_loop_with_unknown_sizes_equals_numpy(jit, dtype):
     for _ in range(3):
         expected = expected - 0.5 * plain(expected, targets.numpy(), present, OUTSIDE)[1].astype(dtype)
     np.testing.assert_allclose(actual, expected, rtol=1e-5 if dtype == "float32" else 1e-13)
-
-
-def test_masked_counts_an_absent_label_as_logit_0():
-    logits = tf.constant([[2.0, 50.0, -1.0, 0.5, -70.0, 3.0, 1.0]], tf.float64)
-    expected = -0.5 + np.log(np.exp([2, -1, 0.5, 3, 1]).sum() + 2)  # two absent labels, exp(0) each
-    np.testing.assert_allclose(masked_cross_entropy.loss(logits, tf.constant([3]), PRESENT, 0), [expected], rtol=1e-14)
-    assert masked(logits, PRESENT).numpy().tolist() == [[2, 0, -1, 0.5, 0, 3, 1]]
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3)])

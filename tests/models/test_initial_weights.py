@@ -142,23 +142,6 @@ def test_personal_units_of_a_run_are_averaged(run):
     np.testing.assert_array_equal(arrays["1_10/kernel"], np.asarray([2, 4], np.float32))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"2_0_dense/bias": None},
-            "an array for every variable; 2_0_dense/bias is missing; take .* Received: 3 arrays",
-        ),
-        ({"2_0_dense/scale": np.ones(3)}, "every array must be a variable of the model; 2_0_dense/scale is unknown"),
-        ({"1_1/kernel": np.ones((3, 2))}, r"1_1/kernel must have shape \(2, 3\), that of the model at its full width"),
-        ({"1_10/kernel": np.array([1, np.inf])}, "1_10/kernel must be finite"),
-    ],
-)
-def test_run_that_does_not_fit_is_refused_like_a_file(run, changes, message):
-    with pytest.raises(InputError, match=f"run/best, round 4: .*{message}"):
-        initial_weights.read(str(run(4, changes).path), VARIABLES)
-
-
 def test_incomplete_run_is_refused(run, tmp_path):
     for path, message in (
         (

@@ -4,7 +4,6 @@ import functools
 import json
 import math
 
-import numpy as np
 import pytest
 import tiny
 from descriptions import describe_recipe
@@ -173,17 +172,6 @@ def test_slimmable_training_costs_the_sum_of_its_widths():
         name: total(forward(process.family.new_training_model(name, 9), (5, 5, 2))).activations for name in "bc"
     }
     assert extra == {"a": 3 * 4 * sum(activations.values()), "b": 3 * 4 * activations["c"], "c": 0}
-
-
-def test_client_costs_equal_the_description_and_models_remain_trainable(eager):
-    process = tiny.process(DEEP, EQUAL, "levels.depths={a: 2, b: 1, c: 1}")
-    levels = accounting.describe(process).levels
-    client_costs = process.client_costs
-    assert [(work.bytes_down, work.bytes_up) for work in client_costs] == [
-        (levels[name].bytes_down, levels[name].bytes_up) for name in "abc"
-    ]
-    state, row = process.next(process.initialize(), [0, 1, 3])
-    assert row["loss"] > 0 and all(np.isfinite(value).all() for value in tiny.arrays(state).values())
 
 
 def test_client_cost_of_an_ensemble_is_that_of_one_network(eager):

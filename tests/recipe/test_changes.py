@@ -91,14 +91,3 @@ def test_another_optimizer_keeps_the_common_keys_and_drops_the_options_it_lacks(
 def test_null_removes_an_optional_plugin():
     loaded = recipe.load("methods/fedprox", ["client.correction=null"])
     assert loaded.client.correction is loaded.client.update is loaded.round.mask is None
-
-
-def test_a_new_partition_keeps_the_options_it_shares():
-    loaded = recipe.loads(BASE, overrides=["partition.name=labels", "partition.per_client=2"])
-    assert loaded.partition.name == "labels"
-    assert loaded.partition.options["clients"] == 10 and loaded.partition.options["per_client"] == 2
-
-
-def test_overridden_data_set_of_a_shipped_recipe():
-    loaded = recipe.load("mnist", ["data.dataset=fashion_mnist"])
-    assert loaded.data.loader.options["dataset"] == "fashion_mnist" and loaded.data.fallback == "digits"

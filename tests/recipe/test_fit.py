@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+import numpy as np
 import pytest
 from bad_recipes import BASE, with_layers
 from refusals import refusal
@@ -10,6 +11,7 @@ from refusals import refusal
 import hetero_tf
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
+from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.recipe.fit import COPIES, Facts, check_fit, check_kind
 
 FACTS = Facts(source="digits", example=(8, 8, 1), classes=10, several=True, pixels=(0.0, 1.0), train=200, test=100)
@@ -181,3 +183,22 @@ def test_embedding_smaller_than_the_vocabulary_is_rejected():
 def test_sequences_input_rejects_other_data():
     text = refusal(hetero_tf.learning_process, recipe.load("tiny/text_topics", ["data={name: synthetic, kind: text}"]))
     assert "the input sequences needs sequences, but the data are text, synthetic text (seed 0)" in text
+
+
+@pytest.mark.parametrize(
+    "x, y, expected",
+    [
+        (
+            np.zeros((2, 3), np.float32),
+            [0, 1],
+            "expected words int32 [n, length], all dimensions above 0. Received: float32 (2, 3)",
+        ),
+        (np.full((2, 3), 4, np.int32), [0, 1], "every word id must be in 0..3. Received: 4 at position 0"),
+        (np.zeros((2, 3), np.int32), [0, 2], "every label must be in 0..1. Received: 2 at position 1"),
+        (np.zeros((2, 3), np.int32), [0], "expected labels int32 [2], one per sequence. Received: int32 (1,)"),
+    ],
+)
+def test_sequences_are_checked(x, y, expected):
+    split = Split(x, np.array(y, np.int32))
+    message = refusal(Dataset, split, split, 2, "mine", vocabulary=("<pad>", "<ukn>", "a", "b"))
+    assert message == f"mine, train split: {expected}"

@@ -1,13 +1,17 @@
 """Layers of a recipe: units, repeats, settings, names, sizes."""
 
 import math
+import re
 from fractions import Fraction
 
 import pytest
-from bad_recipes import BASE, with_layers
+from bad_recipes import BASE, LAYERS, TEXT, with_layers
+from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
+from hetero_tf.recipe import layer_table
+from hetero_tf.recipe.geometry import geometry_of
 from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.nodes import InvalidValue, dotted
 
@@ -81,3 +85,68 @@ def test_pairs_become_tuples():
     assert spec.args == {"pool_size": (2, 1)}
     with pytest.raises(InputError, match=r"pool_size\[1\]: too small; must be a whole number from 1 to 1000"):
         layers("MaxPooling2D: {pool_size: [2, 0]}")
+
+
+@pytest.mark.parametrize("kind", layer_table.known_layers())
+def test_every_layer_loads_with_its_required_arguments(kind):
+    arguments = layer_table.options(kind)
+    form = geometry_of(kind).inputs
+    values = {"activation": "relu", "rate": 0.5, "dropout": 0.5}
+    args = ", ".join(f"{name}: {values.get(name, 8)}" for name, option in arguments.items() if option.required)
+    if form == "words":
+        text = TEXT.replace("masked_text", "next_word") if kind == "Embedding" else TEXT
+        layer = f"{kind}: {{{'words' if kind == 'Embedding' else 'positions: 16, classes'}: !classes, width: !w 16}}"
+        assert recipe.loads(with_layers(layer, CLASSES, base=text)).model.layers[0].kind == kind
+    elif form == "tokens" or kind == "PatchEmbedding":
+        before = ["PatchEmbedding: {patch: 8, width: 8}"] if form == "tokens" else []
+        ends = kind == "ClassTokenReadout" or kind.startswith("Global") or "return_sequences" in arguments
+        behind = [] if ends else ["ClassTokenReadout"]
+        specs = recipe.loads(with_layers(*before, f"{kind}: {{{args}}}", *behind, CLASSES)).model.layers
+        assert kind in [spec.kind for spec in specs]
+    elif kind not in ("Flatten", "GlobalAveragePooling2D", "GlobalMaxPooling2D"):
+        assert layers("PaddedConv2D: {filters: 32}", f"{kind}: {{{args}}}")[1].kind == kind
+
+
+CODE = ("os.system", "builtins:eval", "__import__", "subprocess.Popen", "Lambda", "TFSMLayer", "1", "", "dense")
+KERAS = ("keras.layers.Dense", "Layer", "Model", "Sequential", "Functional", "InputLayer", "Embedding")
+WRAPPERS = ("RNN", "Bidirectional", "TimeDistributed", "TorchModuleWrapper", "JaxLayer")
+
+
+@pytest.mark.parametrize("kind", [*CODE, *KERAS, *WRAPPERS, "hetero_tf.layers.scaler.Scaler"])
+def test_hostile_layers_report_their_line(kind):
+    for written in (f'"{kind}"', f'"{kind}": {{}}', f'"{kind}": {{function: "os.system(1)"}}'):
+        text = BASE.replace("- GlobalAveragePooling2D", f"- {written}")
+        assert re.match(r"(r.yaml: 2 errors\n)?r.yaml:11:", refusal(recipe.loads, text, "r.yaml"))
+
+
+def test_flatten_before_any_width_is_fine():
+    text = with_layers("Flatten", "[Dense: {units: !w 32}, ReLU]", CLASSES)
+    assert [spec.kind for spec in recipe.loads(text).model.layers] == ["Flatten", "Dense", "ReLU", "Dense"]
+
+
+@pytest.mark.parametrize("channels, allowed", [(64, True), (128, True), (60, True), (32, False)])
+def test_four_groups_divide_the_channels_of_every_level(channels, allowed):
+    items = f"[PaddedConv2D: {{filters: !w {channels}}}, Norm: {{kind: gn}}]"
+    if allowed:
+        assert layers(items)
+        return
+    assert re.search("4 groups do not divide the [0-9]+ channels of level '[ae]'", refusal(layers, items))
+    # Levels outside the mix do not count.
+    assert layers(items, base=BASE.replace("mix: a1-e9", "mix: a1-c9"))
+
+
+def test_four_groups_divide_the_channels_of_a_u_net():
+    message = refusal(recipe.load, "tiny/shapes_unet", ["model.settings.norm=gn"])
+    assert "layers[0].UNet: 4 groups do not divide the 2 channels of level 'b'" in message
+    assert recipe.load("shapes_unet", ["model.settings.norm=gn"])
+
+
+def test_sizes_that_only_together_are_too_large():
+    text = BASE.replace("    - Dense", "    - Dense: {units: 1000000}\n    - Dense: {units: !w 1000000}\n    - Dense")
+    message = "1000000000000 weights in one layer; at most 2147483648 are allowed. Received: !w 1000000 after 1000000"
+    assert message in refusal(recipe.loads, text)
+
+
+@pytest.mark.parametrize("name, overrides, message", LAYERS)
+def test_layers_that_cannot_process_text_are_rejected(name, overrides, message):
+    assert refusal(recipe.load, name, overrides.split("\n")).split("\n")[0].endswith(f": {message}")

@@ -232,21 +232,6 @@ def test_totals_of_a_resumed_run_add_up(train_stub, tmp_path):
     assert rows[1]["energy"] == sum(row["round_energy"] for row in rows[:2]) > 0
 
 
-def test_run_with_initial_weights_resumes_without_their_file(train_stub, tmp_path):
-    state = runs.built(RECIPE).initialize()
-    path = tmp_path / "weights.npz"
-    np.savez(path, **{name: np.asarray(value) + 0.5 for name, value in state.weights.items()})
-    text = RECIPE.replace("model:\n", f"model:\n  initial_weights: '{path}'\n")
-    train_stub(tmp_path / "run", text, "rounds=1")
-    assert runs.arrays(tmp_path / "run" / "checkpoints") != {}
-    path.unlink()
-    summary, _ = train_stub(tmp_path / "run", text, "rounds=2")
-    assert summary["rounds"] == 2
-    with pytest.raises(InputError, match="weights.npz: could not read: No such file"):
-        train_stub(tmp_path / "new", text)
-    assert not (tmp_path / "new").exists()
-
-
 def test_a_run_starts_from_the_best_state_of_another(train_stub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train_stub(tmp_path / "first", RECIPE)

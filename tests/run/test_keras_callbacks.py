@@ -66,11 +66,6 @@ def test_early_stopping_ends_the_training_and_restores_the_best_state():
     assert tiny.same(tiny.arrays(trained.state), tiny.arrays(first)) and stopping.mode == "max"
 
 
-def test_early_stopping_ends_without_a_restored_state():
-    trained = train(keras.callbacks.EarlyStopping("global_loss", patience=2, min_delta=1000), rounds=9)
-    assert trained.state.round == len(trained.rows) == 3
-
-
 def test_model_checkpoint_saves_the_model_of_each_round(tmp_path):
     trained = train(keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch:02d}-{val_loss:.2f}.keras")), rounds=2)
     files = sorted(tmp_path.iterdir())

@@ -232,17 +232,6 @@ def test_a_wrong_twin_is_noticed_in_spite_of_the_rounding():
         check_block(tiny.stacks(wrong)(2), build(1), set())
 
 
-def test_other_names_are_rejected():
-    with pytest.raises(InputError) as refusal:
-        recipe.loads(tiny.DENSE, "tiny", ["precision=bfloat16"])
-    assert str(refusal.value) == (
-        "--set precision=bfloat16: precision: unknown value; did you mean 'float64'? "
-        "It must be one of float32, float64, mixed_bfloat16. Received: 'bfloat16'"
-    )
-    assert recipe.loads(tiny.DENSE).float_type == "float32"
-    assert recipe.loads(tiny.DENSE, "tiny", ["precision=float64"]).float_type == "float64"
-
-
 def test_keras_layers_of_a_mixed_model_are_saved_and_loaded(tmp_path):
     inputs = keras.Input((8, 8, 6))
     hidden = MIXED["Conv2D"](4, 3, dtype="mixed_bfloat16")(inputs)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hetero_tf import recipe
-from hetero_tf.planning.fleets.clock import ClientTimes
+from hetero_tf.planning.fleets.devices import ClientTimes
 from hetero_tf.planning.timing import DROPPED, RETURNED, RoundTiming
 from hetero_tf.run.round_spans import round_span
 from hetero_tf.runs.metrics_file import MOST_CLIENTS

@@ -48,7 +48,7 @@ FILES = {
     "data/test_table_dataset data/test_tfds data/test_tiny_imagenet planning/test_device_table planning/test_devices "
     "planning/test_deadline planning/test_plan planning/test_selection planning/test_timing recipe/test_fit "
     "recipe/test_fleet_files recipe/test_geometry recipe/test_schema reports/test_events",
-    "graph": "base/test_metrics data/test_disk_array planning/test_asynchronous recipe/test_recipe_words "
+    "graph": "base/test_metrics data/test_disk_array planning/test_asynchronous "
     "reports/test_describe reports/test_describe_loads reports/test_fleet_loads "
     "reports/test_fleet_times run/test_fine_tuning run/test_graph_constants run/test_learning_process "
     "run/test_notes run/test_portable_round run/test_precision "

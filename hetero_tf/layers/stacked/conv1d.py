@@ -92,9 +92,6 @@ class StackedConv1D(keras.layers.Layer):
 class StackedPooling1D(keras.layers.Layer):
     """Pools the positions of each client by a Keras layer, which treats every channel separately.
 
-    Args:
-        pooling: The Keras layer.
-
     Input and output shape: channel form or leading form.
     """
 

@@ -27,7 +27,6 @@ class ClientPool:
     Attributes:
         able: Number of clients if all of them may train, else the ids of those that may, ascending.
         round: Number of finished rounds.
-        examples_of: Number of training examples of clients, int.
         seconds_of: Expected seconds of clients for the round, float64; zeros without a fleet.
         device_seconds: Device time since the start of the run; 0 unless one of `READS_TIME`, `READS_HISTORY`.
         available_at: `(ids, seconds) -> bool`, True for clients that are available at a device time; all without a

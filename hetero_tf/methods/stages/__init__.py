@@ -74,7 +74,6 @@ class ModelOutline:
     Attributes:
         trunk: Units of the trunk in order, from the stem to the head, which ends in logits.
         exits: `{number: (units of the trunk before it, unit of the branch)}` of the exits before the end of the trunk.
-        widths: Widths of the levels of the mix.
     """
 
     trunk: tuple[str, ...]

@@ -32,7 +32,6 @@ class ForwardCost:
     Attributes:
         name: Name of the layer or unit.
         elements: Output values that FeDepth's Table 1 counts, see `count_values`.
-        parameters: Trainable values.
         multiply_adds: Multiply-adds of the products that actually run, see `multiply_adds`.
         by_constants: Those of them by constant kernels.
         products: Number of these products: convolutions and matrix products.
@@ -122,7 +121,7 @@ def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
         InputError: A product has a shape that is only known at run time.
     """
     calls, outer_calls, outputs_by_signature = [], [], {}
-    directly_in_model = {id(layer) for layer in model.layers}
+    directly_in_model = set(model.layers)
 
     def recording(layer, call):
         def record(*args, **kwargs):
@@ -143,10 +142,10 @@ def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
             outer_calls.append(dataclasses.replace(first_call, layer=layer))
             return outputs
 
-        return record_outer if id(layer) in directly_in_model else record
+        return record_outer if layer in directly_in_model else record
 
     layers = list(all_layers(model))
-    instance_calls = {id(layer): layer.__dict__["call"] for layer in layers if "call" in layer.__dict__}
+    instance_calls = {layer: layer.__dict__["call"] for layer in layers if "call" in layer.__dict__}
     for layer in layers:
         layer.call = recording(layer, layer.call)
     spec = tf.TensorSpec((1, *example), model.inputs[0].dtype)
@@ -155,8 +154,8 @@ def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
     finally:
         for layer in layers:
             del layer.call
-            if id(layer) in instance_calls:
-                layer.call = instance_calls[id(layer)]
+            if layer in instance_calls:
+                layer.call = instance_calls[layer]
     return outer_calls
 
 

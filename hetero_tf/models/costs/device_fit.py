@@ -9,8 +9,7 @@ from hetero_tf.base.units import MIB
 from hetero_tf.models.costs.cost_report import level_costs
 from hetero_tf.models.costs.level_costs import LevelCosts, client_costs
 from hetero_tf.models.costs.memory import estimate
-from hetero_tf.planning.fleets.clock import ClientTimes, client_times, local_steps
-from hetero_tf.planning.fleets.devices import Devices, devices_of
+from hetero_tf.planning.fleets.devices import ClientTimes, Devices, client_times, devices_of, local_steps
 from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Fleet, Recipe
 
