@@ -212,7 +212,7 @@ class TrainingLoop:
         return rows[-1]
 
     def _spans(self, trained, rows):
-        """Yield the times of the clients of the rounds that `metrics_file.jsonl` stores."""
+        """Yield the times of the clients of the rounds that `timeline.jsonl` stores."""
         for plan, row in zip(trained, rows):
             if plan.timing is not None and row["round"] <= metrics_file.MOST_ROUNDS:
                 began = row["device_seconds"] - row["round_seconds"]

@@ -97,7 +97,7 @@ def span(round, ends, status="returned"):
 
 def test_bars_of_clients_are_sorted_by_their_ends_and_last_until_the_end_of_the_round():
     spans = breakdowns.first_rounds([span(1, [10.0, 4.0]), span(2, [5.0], "dropped")])
-    (panel,) = breakdowns.draw(spans).axes
+    (panel,) = breakdowns.draw_timeline(spans).axes
     # Download, training, upload and waiting of three clients.
     assert [[(bar.get_x(), bar.get_width()) for bar in container] for container in panel.containers] == [
         [(0, 1), (0, 1), (10, 1)],
@@ -109,7 +109,7 @@ def test_bars_of_clients_are_sorted_by_their_ends_and_last_until_the_end_of_the_
     assert (list(missing.get_xdata()), list(missing.get_ydata())) == ([15], [2])
     assert labels(panel.get_yticklabels()) == ["phone, a"] * 3 and {"round 1", "round 2"} <= set(labels(panel.texts))
     assert panel.get_xlabel() == "device time (s)"
-    assert breakdowns.describe(spans) == (
+    assert breakdowns.describe_timeline(spans) == (
         "Rounds 1 to 2 take 20 s of device time. Clients wait for 24 % of it. The slowest client, a device phone at level "
         "a, takes 10 s. 2 of 3 results are merged."
     )

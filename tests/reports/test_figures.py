@@ -213,7 +213,7 @@ def test_command_draws_and_reports_the_figure(write_run, capsys, tmp_path, monke
         return code, *capsys.readouterr()
 
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
-    folders, out, user_file = two_seeds(write_run), tmp_path / "figures.png", tmp_path / "own.yaml"
+    folders, out, user_file = two_seeds(write_run), tmp_path / "curves.png", tmp_path / "own.yaml"
     assert command("--out", out) == (
         0, f"drew global_accuracy over round into {out}\n", f"not finished: {folders[1]}, 2 of 3 rounds\n"
     )  # fmt: skip
@@ -223,7 +223,7 @@ def test_command_draws_and_reports_the_figure(write_run, capsys, tmp_path, monke
     for names in (user_file, f"{user_file},mine/any"):
         assert command("--out", out, "--published", names)[0] == 0 and out.read_bytes() != plain
     assert command("--out", out, "--published", "heterofl-cifar10")[0] == 2
-    missing = "hetero_tf: --out is missing; name the picture to write, such as figures.png or figures.svg\n"
+    missing = "hetero_tf: --out is missing; name the picture to write, such as curves.png or curves.svg\n"
     assert command() == (2, "", missing)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     missing = "hetero_tf: plot needs matplotlib, which is not installed; pip install 'hetero_tf[plot]'\n"

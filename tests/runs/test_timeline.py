@@ -18,7 +18,7 @@ def span(round, clients=1, **values):
 
 
 def test_first_rounds_are_stored_and_the_last_repetition_counts(tmp_path):
-    path, spans = tmp_path / "metrics_file.jsonl", [span(round) for round in range(1, metrics_file.MOST_ROUNDS + 3)]
+    path, spans = tmp_path / "timeline.jsonl", [span(round) for round in range(1, metrics_file.MOST_ROUNDS + 3)]
     assert metrics_file.read_spans(path) == []
     metrics_file.append_spans(path, [spans[0], span(2, level="b")])
     # A resumed run repeats rounds.
@@ -29,10 +29,10 @@ def test_first_rounds_are_stored_and_the_last_repetition_counts(tmp_path):
 
 @pytest.mark.parametrize("changes", [{"began": -1}, {"ended": 1e99}, {"clients": [{}]}])
 def test_other_content_is_refused(tmp_path, changes):
-    path = tmp_path / "metrics_file.jsonl"
+    path = tmp_path / "timeline.jsonl"
     metrics_file.append_spans(path, [span(1)])
     path.write_text(json.dumps(json.loads(path.read_text()) | changes) + "\n")
     with pytest.raises(
-        Damaged, match=r"metrics_file.jsonl: (began|ended|clients).* (must be|is missing).*; delete the file$"
+        Damaged, match=r"timeline.jsonl: (began|ended|clients).* (must be|is missing).*; delete the file$"
     ):
         metrics_file.read_spans(path)

@@ -42,7 +42,7 @@ def test_a_run_writes_a_row_for_each_call_and_keeps_them_out_of_its_metrics(trai
     evaluate = LearningProcess.evaluate
     monkeypatch.setattr(LearningProcess, "evaluate", lambda *values: (time.sleep(0.01), evaluate(*values))[1])
     train_stub(tmp_path / "run", programs.RECIPE, "checkpoint.every=2", "evaluate.every=2")
-    rows = metrics_file.rows(tmp_path / "run" / "metrics_file.jsonl")
+    rows = metrics_file.rows(tmp_path / "run" / "timings.jsonl")
     assert [(row["round"], row["rounds"], row["clients"]) for row in rows] == [(2, 2, 4), (4, 2, 4)]
     assert all(row["seconds"] > 0 and row["steps"] >= row["clients"] for row in rows)
     for row in rows:

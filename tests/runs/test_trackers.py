@@ -184,7 +184,7 @@ def test_a_signal_marks_the_run_as_failed(sweep_run, monkeypatch):
 
 def test_program_ends_despite_the_exit_handlers_of_a_failed_tracker(tmp_path):
     program = (
-        "import atexit, sys, time; from hetero_tf.base import exits; from hetero_tf.cli import main\n"
+        "import atexit, sys, time; from hetero_tf.base import processes; from hetero_tf.cli import main\n"
         "processes.SKIPS_CLEANUP.set(); atexit.register(time.sleep, 60); sys.exit(main.main(['hetero_tf', '--version']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)

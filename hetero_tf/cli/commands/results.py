@@ -110,7 +110,7 @@ def plot_runs(flags: FlagValues, console: Console) -> dict:
     from hetero_tf.runs.history import grouped
 
     if not flags.out:
-        raise InputError("--out is missing; name the picture to write, such as figures.png or figures.svg")
+        raise InputError("--out is missing; name the picture to write, such as curves.png or curves.svg")
     path, x, band = Path(flags.out), flags.x, flags.band
     style.check_file(path)
     runs, sentences = gather_runs(flags, "plot")
