@@ -126,7 +126,7 @@ def _run(command, flags):
         if entry.resumes
         else "no file is partially written"
     )
-    if entry.source is not None if entry.needs_tensorflow is None else entry.needs_tensorflow:
+    if entry.needs_tensorflow:
         with ProgressDisplay(console) as display:
             display.begin("loading TensorFlow")
             hardware.import_quietly()

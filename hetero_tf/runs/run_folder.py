@@ -25,10 +25,13 @@ RECIPE = "recipe.yaml"
 # The definition of a sweep, stored in the folder of its runs.
 SWEEP = "sweep.yaml"
 RECIPE_LIMIT = 2**24
-# Temporary files that killed processes leave.
-_LEFT = re.compile(
-    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|classes\.json|data\.json|fleet\.yaml|fleet_trace\.csv|mlflow\.json|wandb\.json|(?:metrics|timings|timeline)\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
+# Files that a run replaces atomically.
+_FILES = (
+    *(RECIPE, "metrics.jsonl", "timings.jsonl", "timeline.jsonl", "environment.json", "costs.json", "classes.json"),
+    *("partition.npz", "data.json", "mlflow.json", "wandb.json", "fleet.yaml", "fleet_trace.csv", "README.txt"),
 )
+# Temporary files that killed processes leave.
+_LEFT = re.compile(rf"\.tmp-(?:{'|'.join(map(re.escape, _FILES))})(?:\.[0-9]+)?")
 
 
 def _path_property(name, doc):
@@ -92,24 +95,8 @@ class RunFolder:
         Raises:
             InputError: A path has another type; the message names the first one.
         """
-        written = (
-            self.recipe,
-            self.metrics,
-            self.timings,
-            self.timeline,
-            self.environment,
-            self.costs,
-            self.classes,
-            self.partition,
-            self.data,
-            self.mlflow,
-            self.wandb,
-            self.fleet,
-            self.trace,
-            self.log,
-        )
-        for path in (self.path / LOCK, self.readme, *written):
-            files.check_write_target(path)
+        for name in (LOCK, *_FILES, "log.txt"):
+            files.check_write_target(self.path / name)
         for path in (self.checkpoints, self.best):
             files.check_write_target(path, folder=True)
 

@@ -29,7 +29,7 @@ class Command:
         words: Flag that receives the words after the command, or None.
         source: Flag that names its recipe, "recipe" or "run_dir", or None.
         package: Outer package of hetero_tf that must be installed; "" for that of its module.
-        needs_tensorflow: Import TensorFlow before the function is called; None: if it has a recipe.
+        needs_tensorflow: Import TensorFlow before the function is called.
         resumes: The same command continues a stopped run.
         meanings: `{flag: meaning}` where it differs from `flag_table.FLAGS`.
     """
@@ -41,7 +41,7 @@ class Command:
     words: str | None = None
     source: str | None = None
     package: str = ""
-    needs_tensorflow: bool | None = None
+    needs_tensorflow: bool = False
     resumes: bool = False
     meanings: Mapping[str, str] = field(default_factory=dict)
 
@@ -75,6 +75,7 @@ _COMMANDS = {
         "trains; the same command resumes",
         "training.train",
         f"recipe fleet run_dir engine allow_other_machine log verbose workers worker devices {_RECIPE}",
+        needs_tensorflow=True,
         source="recipe",
         resumes=True,
     ),
@@ -83,6 +84,7 @@ _COMMANDS = {
         "trains with N logical devices that share each round",
         "training.launch",
         f"local recipe fleet run_dir engine allow_other_machine log verbose {_RECIPE}",
+        needs_tensorflow=True,
         source="recipe",
         package="workers",
         resumes=True,
@@ -106,6 +108,7 @@ _COMMANDS = {
         "costs of every level, and the split of the data",
         "results.describe_recipe",
         f"recipe fleet engine draw workers devices {_RECIPE}",
+        needs_tensorflow=True,
         source="recipe",
         meanings={
             "workers": "host:port of every worker process, to show the division of the work; default none",
@@ -117,6 +120,7 @@ _COMMANDS = {
         "evaluates a trained model",
         "evaluation.evaluate",
         f"run_dir state levels classes draw {_RECIPE}",
+        needs_tensorflow=True,
         source="run_dir",
         meanings=_RUN_DIR | _BATCHES,
     ),
@@ -125,6 +129,7 @@ _COMMANDS = {
         "compares the local models of two clients",
         "evaluation.compare_clients",
         f"run_dir state pair draw {_RECIPE}",
+        needs_tensorflow=True,
         source="run_dir",
         meanings=_RUN_DIR,
     ),
@@ -133,6 +138,7 @@ _COMMANDS = {
         "writes a SavedModel that runs without hetero_tf",
         "deploy.export_run",
         f"run_dir state level out format export_version {_RECIPE}",
+        needs_tensorflow=True,
         source="run_dir",
         meanings={
             **_RUN_DIR,
@@ -146,6 +152,7 @@ _COMMANDS = {
         "predicts pictures, table rows or sentences, also whole files",
         "deploy.predict_items",
         f"run_dir export_dir state level input out top maps copy_columns {_RECIPE}",
+        needs_tensorflow=True,
         words="input",
         source="run_dir",
         meanings={
@@ -174,7 +181,6 @@ _COMMANDS = {
         f"max_examples client key level litert {_RECIPE}",
         words="role",
         source="recipe",
-        needs_tensorflow=False,
         resumes=True,
         meanings={
             "run_dir": "server: folder of the run; default runs/NAME, plus the changes of --set",

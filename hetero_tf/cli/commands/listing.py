@@ -49,14 +49,16 @@ def list_runs(flags: FlagValues, console: Console) -> dict:
 
 def _list_plugins(console):
     """Print the plug-in modules of installed packages, without importing them."""
-    from hetero_tf.base.registry import installed_plugins
+    from hetero_tf.base.registry import installed_plugins, package_of
 
-    plugins = installed_plugins()
-    width = max((len(plugin.name) for plugin in plugins), default=0)
+    plugins = [
+        {"name": point.name, "package": package_of(point), "module": point.value} for point in installed_plugins()
+    ]
+    width = max((len(plugin["name"]) for plugin in plugins), default=0)
     for plugin in plugins:
-        console.say(f"{plugin.name:{width}}  {plugin.package}  {plugin.problem or plugin.module}")
+        console.say(f"{plugin['name']:{width}}  {plugin['package']}  {plugin['module']}")
     console.say("use one with --plugin NAME" if plugins else "no installed package has plug-ins for hetero_tf")
-    return {"plugins": [vars(plugin) for plugin in plugins]}
+    return {"plugins": plugins}
 
 
 def _headers(known):
