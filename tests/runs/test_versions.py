@@ -50,7 +50,7 @@ def test_a_failed_version_leaves_no_files(tmp_path, monkeypatch):
         assert write(tmp_path / "out" / "b") == 1 + len(left)
 
 
-def test_a_number_that_another_program_takes_is_skipped(tmp_path, monkeypatch):
+def test_a_number_that_another_program_uses_is_skipped(tmp_path, monkeypatch):
     rename = os.rename
 
     def slow(source, target):
