@@ -46,6 +46,14 @@ def pytest_xdist_auto_num_workers(config):
     return hardware.core_count() + bool(config.getoption("--all") or config.getoption("--part"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def exports_folder(tmp_path_factory):
+    """The folder of the exports that all processes of a session share, see `exports.stored`."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    os.environ["HETERO_TF_EXPORTS"] = str(folder / "exports")
+
+
 @pytest.fixture
 def train(monkeypatch):
     """Function that trains in the process of the test, see `runs.trainer`."""

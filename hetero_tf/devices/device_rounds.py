@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -187,56 +188,57 @@ class DeviceRounds:
             )
             for client, each in transfers.items()
         }
-        responses = self._request("training", requests)
-        results = {
-            client: self._parse_result(responses[client], transfers[client])
-            for client in transfers
-            if client in responses
-        }
-        counted = {client: each for client, each in results.items() if isinstance(each, Result)}
-        refused = {client: each for client, each in results.items() if isinstance(each, Refused)}
-        for client, problem in refused.items():
-            self.fleet.say(f"note: round {state.round + 1}: client {client} was refused: {problem}")
+        note = f"round {state.round + 1}: client {{}} was refused"
+        counted, refused = self._request(
+            "training", requests, note, lambda client, response: self._parse_result(response, transfers[client].up)
+        )
         device_plan = self._plan(state.round, cohort)
         row = self._row(device_plan, len(levels), rate, counted, refused)
-        self._measure(levels, results, device_plan)
+        self._measure(levels, counted, refused, device_plan)
         after, failure = self._merge(state, cohort, transfers, counted)
         row["round_seconds"] = round(time.monotonic() - start, 3)
         return after, row if failure is None else {**row, FAILURE: failure}
 
-    def _measure(self, levels, results, plan):
+    def _measure(self, levels, counted, refused, plan):
         """Add the times of a round's devices to the fleet file."""
         if self.fleet_file is None:
             return
         steps = dict(zip(plan.clients.tolist(), plan.steps.tolist()))
-        times = {client: each.times for client, each in results.items() if isinstance(each, Result)}
+        times = {client: each.times for client, each in counted.items()}
         # With over-selection a round ends before the slowest devices respond.
-        responded = levels.keys() if self.selection.over_selection else results.keys()
+        responded = levels.keys() if self.selection.over_selection else counted.keys() | refused.keys()
         self._measured.add_round(levels, responded, steps, times)
         text = self._measured.to_yaml()
         if text is not None:
             files.write_atomic(self.fleet_file, text.encode())
 
-    def _request(self, action, requests):
-        """The responses of devices that are still connected at the end; the others have dropped out."""
-        responses = self.fleet.request(action, requests)
-        connected = self.fleet.members(0)
-        return {client: responses[client] for client in requests if client in responses and client in connected}
+    def _request(self, action, requests, note, parse):
+        """Return the results `parse(client, response)` and the `Refused` responses, both by client.
+
+        Devices that are not connected at the end have dropped out.
+        """
+        responses, connected = self.fleet.request(action, requests), self.fleet.members(0)
+        results: dict[int, Any] = {}
+        refused: dict[int, Refused] = {}
+        for client in [client for client in requests if client in responses and client in connected]:
+            try:
+                if isinstance(responses[client], Refused):
+                    raise responses[client]
+                results[client] = parse(client, responses[client])
+            except Refused as problem:
+                refused[client] = problem
+                self.fleet.say(f"note: {note.format(client)}: {problem}")
+        return results, refused
 
     def _statistics_for(self, member):
         """The newest statistics of a device's level, if its file needs them; empty before the first query."""
         return self._newest_statistics.get(member.level, {}) if member.measures == ITS_LEVEL else {}
 
-    def _parse_result(self, response, transfer):
-        """The `Result` of a response, or the `Refused` exception."""
-        try:
-            if isinstance(response, Refused):
-                raise response
-            values = parse_arrays(response.arrays, shapes_of(transfer.up), self._dtype)
-            loss, norm = (number(response.metadata, name) for name in ("loss", "gradient_norm"))
-            return Result(values, loss, norm, parse_times(response.metadata))
-        except Refused as problem:
-            return problem
+    def _parse_result(self, response, indices):
+        """Return the `Result` of a response; raise `Refused` if a value is invalid."""
+        values = parse_arrays(response.arrays, shapes_of(indices), self._dtype)
+        loss, norm = (number(response.metadata, name) for name in ("loss", "gradient_norm"))
+        return Result(values, loss, norm, parse_times(response.metadata))
 
     def _merge(self, state, cohort, transfers, counted):
         """(state after the merge, failure of the round or None).
@@ -343,14 +345,10 @@ class DeviceRounds:
             and member.level == level
         }
         shapes = {v.path: tuple(v.shape) for v in queried(self.federation.family.predictor(level))}
-        moments: dict[int, dict] = {}
-        for client, response in self._request("statistics", requests).items():
-            try:
-                if isinstance(response, Refused):
-                    raise response
-                moments[client] = _parse_moments(response.arrays, shapes, self._dtype)
-            except Refused as problem:
-                self.fleet.say(f"note: round {state.round}: statistics of client {client} were refused: {problem}")
+        note = f"round {state.round}: statistics of client {{}} were refused"
+        moments, _ = self._request(
+            "statistics", requests, note, lambda _, response: _parse_moments(response.arrays, shapes, self._dtype)
+        )
         if not moments:
             return {}
         batches = [-(-members[client].examples // recipe.evaluate.statistics_batch) for client in moments]

@@ -109,14 +109,11 @@ def stranger(exported, image_process, tmp_path_factory):
     (work_dir / "images" / "picture.png").write_bytes(tf.io.encode_png(raw[0]).numpy())
     script = "\n".join([STRANGER_SCRIPT, *map(code_of_card, copies)])
     files = [*copies, work_dir / "given.npz", work_dir / "out.npz"]
-    printed = run([sys.executable, "-I", "-c", script, *map(str, files)], work_dir)
+    command = [sys.executable, "-I", "-c", script, *map(str, files)]
+    done = subprocess.run(command, cwd=work_dir, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
     with np.load(work_dir / "out.npz") as outputs:
-        return dict(outputs), printed
-
-
-@pytest.fixture(scope="module")
-def stranger_outputs(stranger):
-    return stranger[0]
+        return {**outputs, "printed": done.stdout}
 
 
 def code_of_card(folder):
@@ -124,12 +121,6 @@ def code_of_card(folder):
     code = (folder / "MODEL_CARD.md").read_text().split("```python\n")[1].split("```")[0]
     assert code.startswith("import tensorflow as tf\n")
     return f"import os; os.chdir({str(folder)!r})\n{code}"
-
-
-def run(command, folder):
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
 
 
 def perturbed_state(process):
@@ -158,48 +149,46 @@ def test_every_value_is_stored_once(exported_images, image_process):
 
 
 @pytest.mark.long
-def test_pixels_give_the_logits_of_the_evaluation(stranger_outputs, image_process, eager):
+def test_pixels_give_the_logits_of_the_evaluation(stranger, image_process, eager):
     state = perturbed_state(image_process)
     statistics = image_process.statistics(state)
     evaluator = image_process.evaluator
     expected = evaluator.build_outputs(evaluator.global_model)(*evaluator.global_values(state, statistics))[:7]
-    np.testing.assert_allclose(stranger_outputs["float/logits"], expected, atol=1e-5)
-    np.testing.assert_allclose(stranger_outputs["float/probabilities"], tf.nn.softmax(expected), atol=1e-5)
-    np.testing.assert_array_equal(stranger_outputs["float/class"], np.argmax(expected, 1))
+    np.testing.assert_allclose(stranger["float/logits"], expected, atol=1e-5)
+    np.testing.assert_allclose(stranger["float/probabilities"], tf.nn.softmax(expected), atol=1e-5)
+    np.testing.assert_array_equal(stranger["float/class"], np.argmax(expected, 1))
     assert np.ptp(expected) > 0.1
 
 
-def test_png_bytes_give_the_same_outputs_and_class_names(stranger_outputs):
+def test_png_bytes_give_the_same_outputs_and_class_names(stranger):
     for name in ("logits", "probabilities", "class"):
-        np.testing.assert_allclose(stranger_outputs[f"bytes/{name}"], stranger_outputs[f"float/{name}"], atol=1e-5)
-        np.testing.assert_allclose(stranger_outputs[f"uint8/{name}"], stranger_outputs[f"float/{name}"], atol=1e-5)
-    assert [name.decode() for name in stranger_outputs["bytes/class_name"]] == [
-        NAMES[k] for k in stranger_outputs["float/class"]
-    ]
-    assert "float/class_name" not in stranger_outputs
+        np.testing.assert_allclose(stranger[f"bytes/{name}"], stranger[f"float/{name}"], atol=1e-5)
+        np.testing.assert_allclose(stranger[f"uint8/{name}"], stranger[f"float/{name}"], atol=1e-5)
+    assert [name.decode() for name in stranger["bytes/class_name"]] == [NAMES[k] for k in stranger["float/class"]]
+    assert "float/class_name" not in stranger
 
 
-def test_token_ids_are_computed_segment_by_segment(stranger_outputs, text_process):
-    np.testing.assert_allclose(stranger_outputs["ids/logits"], segment_logits(text_process, token_ids()), atol=1e-5)
-    np.testing.assert_allclose(stranger_outputs["segment/logits"], stranger_outputs["ids/logits"][:, 5:10], atol=1e-5)
+def test_token_ids_are_computed_segment_by_segment(stranger, text_process):
+    np.testing.assert_allclose(stranger["ids/logits"], segment_logits(text_process, token_ids()), atol=1e-5)
+    np.testing.assert_allclose(stranger["segment/logits"], stranger["ids/logits"][:, 5:10], atol=1e-5)
 
 
-def test_padding_does_not_affect_sentences(stranger_outputs, text_process):
+def test_padding_does_not_affect_sentences(stranger, text_process):
     words = text_process.dataset.codec.vocabulary
-    assert list(stranger_outputs["text/lengths"]) == [3, 6, 0]
-    assert stranger_outputs["text/token_ids"].tolist() == [[3, 50, 4, -1, -1, -1], [7, 0, 50, 2, 1, 9], [-1] * 6]
-    assert np.argwhere(stranger_outputs["text/is_mask"]).tolist() == [[0, 1], [1, 2]]
-    for row, length in enumerate(stranger_outputs["text/lengths"][:2]):
-        logits = segment_logits(text_process, stranger_outputs["text/token_ids"][row : row + 1, :length])[0]
+    assert list(stranger["text/lengths"]) == [3, 6, 0]
+    assert stranger["text/token_ids"].tolist() == [[3, 50, 4, -1, -1, -1], [7, 0, 50, 2, 1, 9], [-1] * 6]
+    assert np.argwhere(stranger["text/is_mask"]).tolist() == [[0, 1], [1, 2]]
+    for row, length in enumerate(stranger["text/lengths"][:2]):
+        logits = segment_logits(text_process, stranger["text/token_ids"][row : row + 1, :length])[0]
         best = np.argsort(-logits, 1)[:, :5]
         assert [
             [word.decode() for word in words_at_position]
-            for words_at_position in stranger_outputs["text/topk_tokens"][row, :length]
+            for words_at_position in stranger["text/topk_tokens"][row, :length]
         ] == [[words[k] for k in words_at_position] for words_at_position in best]
         chances = np.take_along_axis(tf.nn.softmax(logits).numpy(), best, 1)
-        np.testing.assert_allclose(stranger_outputs["text/topk_probabilities"][row, :length], chances, atol=1e-5)
-    assert set(stranger_outputs["text/topk_tokens"][0, 3:].ravel()) == {b""}
-    assert np.isnan(stranger_outputs["text/topk_probabilities"][2]).all()
+        np.testing.assert_allclose(stranger["text/topk_probabilities"][row, :length], chances, atol=1e-5)
+    assert set(stranger["text/topk_tokens"][0, 3:].ravel()) == {b""}
+    assert np.isnan(stranger["text/topk_probabilities"][2]).all()
 
 
 def test_export_json_describes_the_model(exported, image_process):
@@ -250,7 +239,7 @@ def test_metrics_equal_those_of_the_evaluation(exported, image_process, text_pro
         assert measured == pytest.approx(expected, rel=1e-5) and len(measured) == 2
 
 
-def test_card_has_metadata_of_the_hub_and_the_training(exported_images):
+def test_card_has_metadata_of_the_hub_and_code_that_runs(exported_images, stranger):
     about = json.loads((exported_images / "export.json").read_text())
     _, metadata, text = (exported_images / "MODEL_CARD.md").read_text().split("---\n", 2)
     metadata = yaml.safe_load(metadata)
@@ -260,16 +249,11 @@ def test_card_has_metadata_of_the_hub_and_the_training(exported_images):
     values = {metric["type"]: metric["value"] for metric in result["metrics"]}
     assert values == {name: about["measured"][name] for name in ("loss", "accuracy")}
     assert "| method | submodel prefix, " in text and f"| clients | {about['training']['clients']} |" in text
-    assert "Weights: not stated." in text and "| classes | 10" in text
-
-
-def test_card_code_runs(exported_images, stranger):
-    card = (exported_images / "MODEL_CARD.md").read_text()
-    assert "**NOT THE REAL DATA: trained on a stand-in for mnist**" in card and "| level | a (width 1) |" in card
-    accuracy = json.loads((exported_images / "export.json").read_text())["measured"]["accuracy"]
-    assert f"accuracy {accuracy:.4g}, the whole test set" in card
-    assert "`serve_uint8`: image uint8 [any, 14, 14, 1] -> class int32 [any]" in card
-    assert "shape=(1, 10)" in stranger[1] and "shape=(1, 3, 5), dtype=string" in stranger[1]
+    assert "Weights: not stated." in text and "| classes | 10" in text and "| level | a (width 1) |" in text
+    assert "**NOT THE REAL DATA: trained on a stand-in for mnist**" in text
+    assert f"accuracy {about['measured']['accuracy']:.4g}, the whole test set" in text
+    assert "`serve_uint8`: image uint8 [any, 14, 14, 1] -> class int32 [any]" in text
+    assert "shape=(1, 10)" in stranger["printed"] and "shape=(1, 3, 5), dtype=string" in stranger["printed"]
 
 
 def test_narrow_level_is_exported(eager):

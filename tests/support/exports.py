@@ -1,6 +1,5 @@
-"""Exports that tests only read: each is written once, and stored until the package, a recipe or TensorFlow changes."""
+"""Exports that tests only read: each is written once for all processes of a session."""
 
-import contextlib
 import fcntl
 import functools
 import hashlib
@@ -8,14 +7,12 @@ import json
 import os
 import shutil
 import tempfile
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import tables
 import tiny
-from programs import ROOT
 
 import hetero_tf
 from hetero_tf import export, recipe
@@ -23,10 +20,6 @@ from hetero_tf.data.codecs import picture
 from hetero_tf.data.described import describe
 from hetero_tf.export import formats, saved_model
 
-FOLDER = ROOT / ".cache" / "exports"
-# Everything that an export depends on, apart from its recipe.
-SOURCES = ("hetero_tf", "recipes", "tests/support")
-LIBRARIES = ("tensorflow", "keras", "numpy", "ai-edge-litert", "tf2onnx")
 IMAGES = ("tiny/digits", "levels.mix=a")
 # With two channels there is no graph that decodes pictures.
 NARROW_IMAGES = (
@@ -115,51 +108,15 @@ def narrow_table():
 
 
 def stored(write, key):
-    """The folder that `write(folder)` filled, now or in an earlier session."""
-    root, _ = _open(FOLDER, digest(ROOT))
-    path = root / hashlib.sha256(key.encode()).hexdigest()[:16]
+    """The folder that `write(folder)` filled, in this process or in another one of the session."""
+    path = Path(os.environ["HETERO_TF_EXPORTS"], hashlib.sha256(key.encode()).hexdigest()[:16])
+    path.parent.mkdir(exist_ok=True)
     with open(f"{path}.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            with tempfile.TemporaryDirectory(dir=root) as scratch:
+            with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
                 draft = Path(scratch, "draft")
                 draft.mkdir()
                 write(draft)
                 os.rename(draft, path)
     return path
-
-
-@functools.cache
-def digest(root):
-    """SHA-256 of the names and contents of all sources, and of the versions of the libraries."""
-    hasher = hashlib.sha256(repr([_version_of(name) for name in LIBRARIES]).encode())
-    hasher.update(repr(os.environ.get("HETERO_TF_DATA")).encode())
-    for folder in SOURCES:
-        for path in sorted((root / folder).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                content = path.read_bytes()
-                hasher.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
-    return hasher.hexdigest()[:16]
-
-
-def _version_of(library):
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version(library)
-
-
-@functools.cache
-def _open(folder, key):
-    """Create the folder of a key, and return it with a lock that this process keeps to its end.
-
-    A process that is alone removes the folders of other keys.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
-    with contextlib.suppress(BlockingIOError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for other in folder.iterdir():
-            if other.name not in (key, "lock"):
-                shutil.rmtree(other)
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    (folder / key).mkdir(exist_ok=True)
-    return folder / key, lock
