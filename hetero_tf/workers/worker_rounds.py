@@ -266,11 +266,11 @@ def _open_channel(federation: Federation, cluster: Cluster) -> Channel:
         "number of --threads or kind of device": f"{engine.replicas.parallel} {engine.compiled}",
         "version of TensorFlow or Keras": f"{tf.__version__} {keras.__version__}",
     }
-    own = b"".join(hashlib.sha256(text.encode()).digest() for text in settings.values())
+    facts = b"".join(hashlib.sha256(text.encode()).digest() for text in settings.values())
     count = len(cluster.addresses)
     channel = Channel(engine.replicas, count)
     with detecting_lost_workers():
-        rows = channel.gather(np.frombuffer(own, np.int32), cluster.index, count)
+        rows = channel.gather(np.frombuffer(facts, np.int32), cluster.index, count)
     # [workers, settings, words of a digest]
     digests = rows.reshape(count, len(settings), -1)
     for worker, differs in enumerate((digests != digests[0]).any(axis=2)):
