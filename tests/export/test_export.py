@@ -358,10 +358,8 @@ def test_invalid_vocabulary_is_rejected(tmp_path):
         vocabulary_tables(("a", "b", "a"), tmp_path)
 
 
-def test_without_vocabulary_only_token_ids_are_accepted(text_process):
-    dataset = dataclasses.replace(text_process.dataset, vocabulary=None)
-    process = dataclasses.replace(text_process, dataset=dataset)
-    task = positions.MaskedTextTask(process, None)
+def test_without_vocabulary_only_token_ids_are_accepted():
+    task = positions.MaskedTextTask(exports.without_vocabulary(), None)
     endpoints, tables = task.endpoints(None)
     assert set(endpoints) == {"serving_default", "serve_segment"} and tables == ()
     assert "token_ids=[[0, 1, 50]]" in task.calls(endpoints)

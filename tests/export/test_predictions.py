@@ -102,8 +102,7 @@ def test_an_invalid_item_does_not_lose_the_others(pictures, sentences, tmp_path)
     assert set(results[1].fields.values()) == {None} and results[0].fields == results[-1].fields
     bad, best = predicted.run(sentences, ["no hidden word", "one <mask>"])
     assert bad.error == "a sentence must contain <mask> for the word to predict" and best.error is None
-    process = exports.process(*exports.TEXT)
-    process = dataclasses.replace(process, dataset=dataclasses.replace(process.dataset, vocabulary=None))
+    process = exports.without_vocabulary()
     assert refusal(predictor_of_process, process, process.network(process.initialize())).startswith(
         "predict needs a data set with a vocabulary."
     )

@@ -1,5 +1,6 @@
 """Exports that tests only read: each is written once for all processes of a session."""
 
+import dataclasses
 import fcntl
 import functools
 import hashlib
@@ -33,6 +34,16 @@ TEXT = ("tiny/wikitext2", "levels.mix=b", "input.segment=5", "data.length=40", "
 def process(name, *overrides):
     """The learning process of a shipped recipe."""
     return hetero_tf.learning_process(recipe.load(name, overrides))
+
+
+def without_vocabulary():
+    """The process of `TEXT` whose words are unknown."""
+    text = process(*TEXT)
+    (field,) = text.dataset.fields
+    field = dataclasses.replace(
+        field, codec=dataclasses.replace(field.codec, vocabulary=None, count=text.dataset.classes)
+    )
+    return dataclasses.replace(text, dataset=dataclasses.replace(text.dataset, fields=(field,)))
 
 
 def state(process):
