@@ -5,9 +5,11 @@ import json
 import socket
 import time
 from concurrent.futures import CancelledError
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from refusals import refusal
 
 from hetero_tf.data.codecs import Field, category, number
@@ -18,36 +20,31 @@ from hetero_tf.export.serve.loading import Serving, Version, VersionPolicy, tabl
 from hetero_tf.export.serve.rest import BadRequest
 from hetero_tf.export.serve.run import ServerOptions
 
+PAIRS, TEXTS, NUMBERS = tf.TensorSpec([None, 2]), tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.float64)
 
-class Doubled:
-    """A signature that doubles float32 [any, 2], and counts the examples of its calls."""
 
-    seconds = 0.0
+class Signature:
+    """A signature of a SavedModel, which counts the examples of its calls."""
 
-    def __init__(self):
-        import tensorflow as tf
+    def __init__(self, function, outputs, **inputs):
+        self.function, self.examples, self.seconds = function, [], 0.0
+        self.structured_input_signature, self.structured_outputs = ((), inputs), outputs
 
-        self.structured_input_signature = ((), {"x": tf.TensorSpec([None, 2], tf.float32)})
-        self.structured_outputs = {"y": tf.TensorSpec([None, 2], tf.float32)}
-        self.examples = []
-
-    def __call__(self, x):
-        self.examples.append(len(x))
+    def __call__(self, **inputs):
+        self.examples.append(len(next(iter(inputs.values()))))
         time.sleep(self.seconds)
-        return {"y": 2 * x}
+        return self.function(**inputs)
 
 
-class Model:
-    """A SavedModel with one signature."""
-
-    def __init__(self):
-        self.signatures = {"serving_default": Doubled()}
+def doubled():
+    """Signatures of a model that doubles numbers."""
+    return {"serving_default": Signature(lambda x: {"y": 2 * x}, {"y": PAIRS}, x=PAIRS)}
 
 
 @pytest.fixture
 def serving(tmp_path):
     serving = Serving(tmp_path, VersionPolicy(2))
-    serving._loaded["a"] = {1: Version("a", 1, {}, Model())}
+    serving._loaded["a"] = {1: Version("a", 1, {}, SimpleNamespace(signatures=doubled()))}
     return serving
 
 
@@ -165,7 +162,7 @@ def test_response_has_the_values_and_null_for_others():
 
 
 def test_many_examples_are_computed_in_chunks(monkeypatch):
-    signatures = {"serving_default": Doubled()}
+    signatures = doubled()
     body = json.dumps({"instances": [[i, 1] for i in range(600)]}).encode()
     rows = json.loads(rest.respond(signatures, body, lambda: False))["predictions"]
     assert rows == [[2 * i, 2] for i in range(600)] and signatures["serving_default"].examples == [256, 256, 88]
@@ -227,30 +224,16 @@ def test_probes_and_metrics_follow_the_versions(app):
 
 def test_a_version_without_a_known_signature_has_no_example(app):
     manifest = {"signatures": {"scores": {}}, "input": {}}
-    app.serving._loaded["a"] = {1: Version("a", 1, manifest, Model())}
+    app.serving._loaded["a"] = {1: Version("a", 1, manifest, SimpleNamespace(signatures=doubled()))}
     status, body = call(app, method="GET", path="/v1/models/a/example")
     assert status == 404 and body["error"] == ("level a, version 1: an example is known for exports of hetero_tf only")
 
 
-class Rows:
-    """A signature of table rows that returns their ages."""
-
-    def __init__(self):
-        import tensorflow as tf
-
-        types = {"colour": tf.string, "age": tf.float64}
-        self.structured_input_signature = ((), {key: tf.TensorSpec([None], each) for key, each in types.items()})
-        self.structured_outputs = {"ages": tf.TensorSpec([None], tf.float64)}
-
-    def __call__(self, colour, age):
-        return {"ages": age}
-
-
 @pytest.mark.parametrize("is_known", [True, False])
 def test_rows_of_a_table_are_typed_by_its_columns(app, is_known):
-    model = Model()
+    rows = Signature(lambda colour, age: {"ages": age}, {"ages": NUMBERS}, colour=TEXTS, age=NUMBERS)
+    model = SimpleNamespace(signatures={"serving_default": rows})
     fields = Field("colour", category.Codec(("blue", "red"))), Field("age", number.Codec(fill=3.0))
-    model.signatures = {"serving_default": Rows()}
     # The columns of a version of another program are unknown.
     spec = {"fields": json.loads(json.dumps([field.describe() for field in fields]))} if is_known else None
     app.serving._loaded["a"] = {1: Version("a", 1, {}, model, table_columns({"input": spec}))}

@@ -25,19 +25,6 @@ def loosen(folder):
     path.write_bytes(saved.SerializeToString())
 
 
-def inputs(folder):
-    """`{signature: [(name of an input, its shape)]}` of a SavedModel, as it says them."""
-    saved = saved_model_pb2.SavedModel.FromString((Path(folder) / "saved_model.pb").read_bytes())
-    return {
-        name: [
-            (key, [None if size.size == -1 else size.size for size in info.tensor_shape.dim])
-            for key, info in signature.inputs.items()
-        ]
-        for name, signature in saved.meta_graphs[0].signature_def.items()
-        if signature.inputs
-    }
-
-
 def main(folder, cases):
     with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph) as session:
         signatures = tf.compat.v1.saved_model.load(session, ["serve"], folder).signature_def
