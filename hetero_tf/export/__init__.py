@@ -26,13 +26,13 @@ from hetero_tf.base.errors import DiskProblem, InputError, shorten_repr
 from hetero_tf.base.version import __version__
 from hetero_tf.data.described import DescribedDataset
 from hetero_tf.data.targets import POSITIONS
-from hetero_tf.evaluation import predictor
 from hetero_tf.export import formats, saved_model
 from hetero_tf.export.card import CARD, model_card
 from hetero_tf.export.formats import ConversionSource
 from hetero_tf.export.positions import MaskedTextTask, NextWordTask
 from hetero_tf.export.task import ExportTask
 from hetero_tf.models.state import State
+from hetero_tf.models.variables import queried
 from hetero_tf.run.learning_process import LearningProcess
 from hetero_tf.runs import plain_json
 from hetero_tf.runs.versions import EXPORTED, check_version_folder, create_draft, publish
@@ -183,18 +183,16 @@ def compare(
 
 def _check_statistics(process, level, statistics):
     """Reject statistics that are missing or belong to another level."""
-    model = process.family.predictor(level)
-    paths = predictor.statistics_paths(model)
-    for variable in model.non_trainable_variables:
-        if variable.path in paths and not np.isfinite(statistics.get(variable.path, 0)).all():
-            raise InputError(f"`statistics` must be finite. Received: NaN or infinite values in {variable.path}")
-        shape = np.shape(statistics[variable.path]) if variable.path in statistics else "nothing"
-        if variable.path in paths and shape != tuple(variable.shape):
+    for variable in queried(process.family.predictor(level)):
+        value, shape = statistics.get(variable.path), tuple(variable.shape)
+        if value is None or np.shape(value) != shape:
             raise InputError(
                 f"`statistics` must be those of static batch normalisation at level {level!r}, as returned by "
-                f"`process.statistics(state, {level!r})`: {variable.path} has shape "
-                f"{tuple(variable.shape)}. Received: {shape}"
+                f"`process.statistics(state, {level!r})`: {variable.path} has shape {shape}. "
+                f"Received: {'nothing' if value is None else np.shape(value)}"
             )
+        if not np.isfinite(value).all():
+            raise InputError(f"`statistics` must be finite. Received: NaN or infinite values in {variable.path}")
 
 
 def _write_format(name, source, reference, float_metrics):
