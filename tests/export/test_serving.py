@@ -79,17 +79,6 @@ def test_server_leaves_the_logging_of_the_program_alone(folder, tmp_path):
     handler.close()
 
 
-def test_text_gives_words(address):
-    request = {"signature_name": "serve_text", "instances": ["word3 <mask>", "word1"]}
-    status, body = fetch(f"{address}/v1/models/b:predict", request)
-    assert status == 200 and [row["lengths"] for row in body["predictions"]] == [2, 1]
-    first = body["predictions"][0]
-    assert first["is_mask"] == [False, True] and all(word.startswith(("word", "<")) for word in first["topk_tokens"][1])
-    # With a single output, predictions are its values without a name.
-    status, body = fetch(f"{address}/v1/models/b:predict", {"instances": [[1, 50, 2]]})
-    assert status == 200 and np.shape(body["predictions"]) == (1, 3, 50)
-
-
 IMAGE = "image must be float32 [any, 8, 8, 1]"
 BOMB = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(4) + b"IHDR" + b"\x00\x00\x2e\xe0" * 2 + bytes(20)).decode()
 REFUSED = {
