@@ -9,17 +9,9 @@ import numpy as np
 
 from hetero_tf.base.constraints import Text
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.columns import (
-    Column,
-    Notation,
-    Scale,
-    has_leading_zero,
-    is_number,
-    normalize,
-    sort_categories,
-    to_numbers,
-)
-from hetero_tf.data.dates import DATE_EXAMPLES, date_orders, parse_date
+from hetero_tf.data.codecs import Field, category, date, number
+from hetero_tf.data.columns import Notation, Scale, has_leading_zero, is_number, normalize, sort_categories, to_numbers
+from hetero_tf.data.dates import DATE_EXAMPLES, DateOrder, date_orders, parse_date
 from hetero_tf.data.inspection import inspect_column
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.targets import LABEL
@@ -118,8 +110,8 @@ class ColumnRoles:
             raise InputError(f"{source}: `scale` must name feature columns. Received: scale={{{odd[0]!r}: ...}}")
 
 
-def build_column(table: RawTable, name: str, roles: ColumnRoles, is_training: np.ndarray) -> Column:
-    """Build a `Column` of the type that the options or its values determine.
+def build_column(table: RawTable, name: str, roles: ColumnRoles, is_training: np.ndarray) -> Field:
+    """Build the field of a column, with the codec that the options or its values determine.
 
     Args:
         table: The table of the training rows, in plain notation.
@@ -130,48 +122,52 @@ def build_column(table: RawTable, name: str, roles: ColumnRoles, is_training: np
     Raises:
         InputError: The values have another type, or no type is likely.
     """
-    values, kind, fill = table, roles.type_of(name), None
+    values = table
     if roles.missing != "error" and (empty := table.missing_rows(name)).any():
         if empty[is_training].all():
             raise InputError(f"{table.source}: column {name!r} has no value in any training row; add it to `ignore`")
         values = replace(table, columns={name: table.columns[name]}).select(np.flatnonzero(~empty))
         is_training = is_training[~empty]
-    listed = () if kind == "category" else tuple(map(normalize, roles.missing_values))
-    column = _infer_column(values, name, kind, roles)
-    column = replace(column, scale=roles.scale.get(name, "standard"), missing_values=listed)
+    codec = replace(_infer_codec(values, name, roles), scale=roles.scale.get(name, "standard"))
     if roles.missing in ("error", "drop"):
-        return column
-    fill = _fill_value(values, column, roles.missing, is_training)
+        return Field(name, codec)
     if roles.missing == "category" and values is not table:
-        if column.categories:
-            column = replace(column, categories=sort_categories({*column.categories, MISSING_CATEGORY}))
-            fill = MISSING_CATEGORY
-        else:
-            column = replace(column, marks_missing=column.date is None)
-    return replace(column, fill=fill)
+        if isinstance(codec, category.Codec):
+            categories = sort_categories({*codec.categories, MISSING_CATEGORY})
+            return Field(name, replace(codec, categories=categories, fill=MISSING_CATEGORY))
+        if isinstance(codec, number.Codec):
+            codec = replace(codec, marks_missing=True)
+    return Field(name, replace(codec, fill=_fill_value(values, name, codec, roles.missing, is_training)))
 
 
-def _infer_column(table, name, kind, roles):
-    """Build a `Column` without a fill value from rows without missing values in it."""
-    values = table.columns[name]
+def _infer_codec(table, name, roles):
+    """Return a codec without a fill value from rows without missing values in the column."""
+    values, kind = table.columns[name], roles.type_of(name)
+    listed = () if kind == "category" else tuple(map(normalize, roles.missing_values))
     if kind is None:
         _reject_doubtful(table, name, inspect_column(name, values), roles)
     if kind == "number" or (kind is None and parse_numbers(values) is not None):
-        return Column(name, notation=roles.numbers)
+        return number.Codec(notation=roles.numbers, missing_values=listed)
     texts = table.read_texts(name)
     if kind == "date":
-        return Column(name, date=_date_order(table, name, texts))
+        return date.Codec(find_date_order(table, name), missing_values=listed)
     categories = sort_categories(set(texts.texts))
     if len(categories) > MAX_CATEGORIES:
         raise InputError(
             f"{table.source}: column {name!r} must have at most {MAX_CATEGORIES} categories; add it to "
             f"`ignore`. Received: {len(categories)} distinct values, such as {categories[0]!r}"
         )
-    return Column(name, categories, roles.one_hot, notation="plain" if kind else roles.numbers)
+    notation: Notation = "plain" if kind else roles.numbers
+    return category.Codec(categories, roles.one_hot, notation=notation, missing_values=listed)
 
 
-def _date_order(table, name, column):
-    """Return the order of year, month and day of a column of dates."""
+def find_date_order(table: RawTable, name: str) -> DateOrder:
+    """Return the order of year, month and day of a column of dates.
+
+    Raises:
+        InputError: A text is not a date, or no day decides the order.
+    """
+    column = table.read_texts(name)
     orders = date_orders(column.texts)
     if len(orders) == 1:
         return orders[0]
@@ -187,25 +183,22 @@ def _date_order(table, name, column):
     )
 
 
-def _fill_value(table, column, missing, is_training):
-    """Return the text that replaces a missing value, from the values of the training rows."""
-    values = table.columns[column.name]
-    if isinstance(values, np.ndarray) and column.categories:
-        values = TextColumn.from_numbers(values)
-    if not column.categories and not column.date:
-        numbers = require_numbers(table, column.name)[is_training]
+def _fill_value(table, name, codec, missing, is_training):
+    """Return the number or text that replaces a missing value, from the values of the training rows."""
+    if isinstance(codec, number.Codec):
+        numbers = require_numbers(table, name)[is_training]
         if missing == "most_frequent":
             distinct, counts = np.unique(numbers, return_counts=True)
-            return repr(float(distinct[counts.argmax()]))
-        return repr(float(np.median(numbers) if missing == "median" else numbers.mean()))
+            return float(distinct[counts.argmax()])
+        return float(np.median(numbers) if missing == "median" else numbers.mean())
+    values = table.read_texts(name)
     counts = np.bincount(values.codes[is_training], minlength=len(values.texts))
-    if column.date and missing != "most_frequent":
-        dates = [date for text in values.texts if (date := parse_date(text, column.date))]
+    if isinstance(codec, date.Codec) and missing != "most_frequent":
+        dates = [each for text in values.texts if (each := parse_date(text, codec.order))]
         by_date = sorted(range(len(dates)), key=dates.__getitem__)
         middle = np.searchsorted(np.cumsum(counts[by_date]), counts.sum() / 2)
         return values.texts[by_date[int(middle)]]
-    most = max(range(len(counts)), key=lambda code: (counts[code], values.texts[code]))
-    return values.texts[most]
+    return values.texts[max(range(len(counts)), key=lambda code: (counts[code], values.texts[code]))]
 
 
 def _reject_doubtful(table, name, summary, roles):

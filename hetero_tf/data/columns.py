@@ -3,13 +3,11 @@
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.dates import PARTS, DateOrder
 
 # A digit after a leading zero, as in 007 and -01.5.
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
@@ -33,58 +31,6 @@ Notation = Literal["plain", "point", "comma"]
 Scale = Literal["standard", "minmax", "none"]
 NOTATIONS: tuple[Notation, ...] = get_args(Notation)
 SCALES: tuple[Scale, ...] = get_args(Scale)
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table.
-
-    Attributes:
-        name: Name of the column.
-        categories: Allowed values in order; empty: the column has numbers or dates.
-        one_hot: Whether categories are one-hot encoded, one feature for each; else the column is one feature, the
-            index of the category.
-        date: Order of year, month and day of dates, which become the features `dates.PARTS`; None: no dates.
-        fill: Value that replaces a missing one; None: a missing value is an error.
-        marks_missing: Whether a further feature is 1 for a missing number, else 0.
-        notation: Number format, see `to_plain_number`.
-        scale: Scaling of the features, see `Dataset.feature_statistics`.
-        missing_values: Further texts that denote a missing value, see `is_listed`.
-    """
-
-    name: str
-    categories: tuple[str, ...] = ()
-    one_hot: bool = True
-    date: DateOrder | None = None
-    fill: str | None = None
-    marks_missing: bool = False
-    notation: Notation = "plain"
-    scale: Scale = "standard"
-    missing_values: tuple[str, ...] = ()
-
-    @property
-    def type(self) -> Literal["number", "category", "date"]:
-        """Type of the values."""
-        return "category" if self.categories else "date" if self.date else "number"
-
-    @property
-    def width(self) -> int:
-        """The number of features that the column becomes."""
-        return len(self.features)
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the features that the column becomes."""
-        if self.categories and self.one_hot:
-            return tuple(f"{self.name}={category}" for category in self.categories)
-        if self.date:
-            return tuple(f"{self.name}.{part}" for part in PARTS)
-        return (self.name, f"{self.name}.missing") if self.marks_missing else (self.name,)
-
-
-def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
-    """Names of the features of all columns, in order."""
-    return tuple(name for column in columns for name in column.features)
 
 
 def is_missing(text: str) -> bool:

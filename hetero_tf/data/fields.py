@@ -2,14 +2,13 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.codecs import Assets, Field, Form, category, date, is_column, number, picture, series, sound
-from hetero_tf.data.columns import Column, parse_number
+from hetero_tf.data.codecs import Assets, Field, Form, is_column, number, picture, series, sound
 
 
 def array_fields(kind: str, x: Any, names: Sequence[str] | None = None, rate: int | None = None) -> tuple[Field, ...]:
@@ -28,21 +27,6 @@ def array_fields(kind: str, x: Any, names: Sequence[str] | None = None, rate: in
     if kind == "series":
         return (Field("series", series.Codec(tuple(x.shape[1:]), names and tuple(names))),)
     return tuple(Field(name, number.Codec()) for name in names or [f"feature {index}" for index in range(x.shape[1])])
-
-
-def column_fields(columns: Iterable[Column]) -> tuple[Field, ...]:
-    """Return the fields of columns."""
-    return tuple(Field(column.name, _column_codec(column)) for column in columns)
-
-
-def _column_codec(column):
-    parsing = column.notation, column.missing_values
-    if column.type == "category":
-        return category.Codec(column.categories, column.one_hot, column.fill, *parsing, scale=column.scale)
-    if column.date is not None:
-        return date.Codec(column.date, column.fill, column.missing_values, scale=column.scale)
-    fill = None if column.fill is None else parse_number(column.fill, column.name)
-    return number.Codec(fill, column.marks_missing, *parsing, scale=column.scale)
 
 
 def input_names(fields: Sequence[Field]) -> list[str]:

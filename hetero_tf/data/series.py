@@ -14,7 +14,7 @@ from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.codecs import Field
 from hetero_tf.data.codecs.series import Codec
 from hetero_tf.data.column_targets import look_up, read_numbers, read_targets
-from hetero_tf.data.column_types import parse_numbers
+from hetero_tf.data.column_types import find_date_order, parse_numbers
 from hetero_tf.data.columns import sort_categories
 from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset, Split
@@ -242,12 +242,7 @@ def _read_times(table, name):
     if numbers is not None:
         return numbers
     column = table.read_texts(name)
-    if len(orders) > 1:
-        raise InputError(
-            f"{table.source}: column {name!r} must say which number is the day, but no day is above 12; save the times "
-            f"like 2024-12-31. Received: {column.texts[0]!r}"
-        )
-    seconds = to_seconds(column.texts, orders[0]) if orders else None
+    seconds = to_seconds(column.texts, find_date_order(table, name)) if orders else None
     if seconds is None:
         problem = "times with and without a time zone" if orders else repr(column.texts[0])
         raise InputError(

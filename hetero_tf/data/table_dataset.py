@@ -9,12 +9,12 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.codecs import date, number
 from hetero_tf.data.column_targets import look_up, read_numbers, read_targets
 from hetero_tf.data.column_types import MAX_CATEGORIES, ColumnRoles, build_column
 from hetero_tf.data.columns import CURRENCIES, Notation, is_missing, to_plain_number
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.dates import DATE_EXAMPLES, date_features, parse_date
-from hetero_tf.data.fields import column_fields
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.inspection import TableSummary, inspect_table
 from hetero_tf.data.raw_table import RawTable, TextColumn
@@ -60,17 +60,17 @@ def table_dataset(
         else np.delete(np.arange(train.rows), np.flatnonzero(~is_test)[validation])
     )
     fitted = train if validation is None else train.select(rows)
-    columns = tuple(build_column(fitted, name, roles, ~is_test[rows]) for name in feature_columns)
-    splits = [Split(_encode_features(table, columns), *target) for table, target in zip(tables, targets)]
+    fields = tuple(build_column(fitted, name, roles, ~is_test[rows]) for name in feature_columns)
+    splits = [Split(_encode_features(table, fields), *target) for table, target in zip(tables, targets)]
     training, tests = splits if len(splits) == 2 else (splits[0].select(~is_test), splits[0].select(is_test))
-    summary = TableSummary(_add_roles(inspection, columns, roles))
+    summary = TableSummary(_add_roles(inspection, fields, roles))
     source = f"table ({train.source})"
-    return Dataset(training, tests, column_fields(columns), len(names), source, class_names=names, summary=summary)
+    return Dataset(training, tests, fields, len(names), source, class_names=names, summary=summary)
 
 
-def _add_roles(inspection, columns, roles):
+def _add_roles(inspection, fields, roles):
     """Return summaries with the types and roles that the recipe gives to the columns."""
-    types = {column.name: column.type for column in columns}
+    types = {field.name: field.describe()["codec"] for field in fields}
     return tuple(
         replace(summary, type=types.get(summary.name, summary.type), role=roles.role_of(summary.name))
         for summary in inspection
@@ -98,59 +98,55 @@ def drop_rows(table: RawTable, feature_columns: Sequence[str], roles: ColumnRole
     return table.select(np.flatnonzero(~is_dropped)) if is_dropped.any() else table
 
 
-def _encode_features(table, columns):
+def _encode_features(table, fields):
     """Return the features of a table, float32 [n, features]."""
-    features = sum(column.width for column in columns)
+    features = sum(field.codec.size for field in fields)
     check_memory(table.source, COPIES * 4 * table.rows * features)
-    x = np.zeros((table.rows, features), np.float32)
-    first = 0
-    for column in columns:
-        _encode(table, column, x[:, first : first + column.width])
-        first += column.width
+    x, first = np.zeros((table.rows, features), np.float32), 0
+    for field in fields:
+        _encode(table, field.name, field.codec, x[:, first : first + field.codec.size])
+        first += field.codec.size
     return x
 
 
-def _encode(table, column, x):
+def _encode(table, name, codec, x):
     """Write the features of a column into an array of zeros [n, features]."""
-    if column.marks_missing:
-        x[:, 1] = table.missing_rows(column.name)
-    table = _fill(table, column)
-    if column.date:
-        x[:] = _read_dates(table, column)
-    elif not column.categories:
-        x[:, 0] = read_numbers(table, column.name)
+    filled = table if codec.fill is None else _fill(table, name, codec)
+    if isinstance(codec, number.Codec):
+        x[:, 0] = read_numbers(filled, name)
+        if codec.marks_missing:
+            x[:, 1] = table.missing_rows(name)
+    elif isinstance(codec, date.Codec):
+        x[:] = _read_dates(filled, name, codec.order)
     else:
-        indices = look_up(table, column.name, column.categories, "not a category of the training rows")
-        if column.one_hot:
+        indices = look_up(filled, name, codec.categories, "not a category of the training rows")
+        if codec.one_hot:
             x[np.arange(len(indices)), indices] = 1
         else:
             x[:, 0] = indices
 
 
-def _fill(table, column):
+def _fill(table, name, codec):
     """Return a table in which the missing values of a column are filled."""
-    if column.fill is None:
-        return table
-    values = table.columns[column.name]
+    values = table.columns[name]
     filled: np.ndarray | TextColumn
-    if isinstance(values, np.ndarray) and not column.categories:
-        filled = np.where(np.isnan(values), float(column.fill), values)
+    if isinstance(values, np.ndarray) and isinstance(codec, number.Codec):
+        filled = np.where(np.isnan(values), codec.fill, values)
     else:
         texts = TextColumn.from_numbers(values) if isinstance(values, np.ndarray) else values
-        is_empty = operator.not_ if column.name in table.literal else is_missing
-        filled = texts.map(lambda text: column.fill if is_empty(text) else text)
-    return replace(table, columns={**table.columns, column.name: filled})
+        is_empty, fill = operator.not_ if name in table.literal else is_missing, str(codec.fill)
+        filled = texts.map(lambda text: fill if is_empty(text) else text)
+    return replace(table, columns={**table.columns, name: filled})
 
 
-def _read_dates(table, column):
+def _read_dates(table, name, order):
     """Return the features of a column of dates, float64 [n, features]."""
-    texts = table.read_texts(column.name)
-    dates = [date for text in texts.texts if (date := parse_date(text, column.date))]
+    texts = table.read_texts(name)
+    dates = [each for text in texts.texts if (each := parse_date(text, order))]
     if len(dates) < len(texts.texts):
-        row, text = texts.find(lambda text: parse_date(text, column.date) is None)
-        example = DATE_EXAMPLES[column.date]
-        raise table.value_error(row, column.name, f"must be a date such as {example}. Received: {text!r}")
-    return np.array([date_features(date) for date in dates])[texts.codes]
+        row, text = texts.find(lambda text: parse_date(text, order) is None)
+        raise table.value_error(row, name, f"must be a date such as {DATE_EXAMPLES[order]}. Received: {text!r}")
+    return np.array([date_features(each) for each in dates])[texts.codes]
 
 
 def convert_notation(table: RawTable, roles: ColumnRoles) -> RawTable:

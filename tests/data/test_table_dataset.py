@@ -1,6 +1,7 @@
 """Rows of a table from a recipe to answers: checks, rounds, metrics, exports, `predict` and a server."""
 
 import dataclasses
+import itertools
 import json
 
 import exports
@@ -15,12 +16,11 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export, recipe
-from hetero_tf.data.codecs import Field, category, split_stored
-from hetero_tf.data.columns import Column
+from hetero_tf.data.codecs import Field, category, date, number, split_stored
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.dates import date_features, parse_date
 from hetero_tf.data.described import describe, from_description
-from hetero_tf.data.fields import array_fields, column_fields
+from hetero_tf.data.fields import array_fields
 from hetero_tf.devices.on_device import LiteRTTrainer
 from hetero_tf.export import saved_model
 from hetero_tf.export.serve import rest
@@ -243,16 +243,17 @@ def test_eight_bits_are_rejected(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
     """`(process, serve, folder)` of a table whose columns have fill values, dates and scales."""
-    columns = (
-        Column("age", fill="30.0", marks_missing=True, missing_values=("-999",)),
-        Column("size", fill="7.5", scale="minmax"),
-        Column("day", date="ymd", fill="2024-01-31"),
-        Column("colour", ("blue", "red"), fill="red", missing_values=("unknown",)),
-    )
+    codecs = {
+        "age": number.Codec(30.0, marks_missing=True, missing_values=("-999",)),
+        "size": number.Codec(7.5, scale="minmax"),
+        "day": date.Codec("ymd", "2024-01-31"),
+        "colour": category.Codec(("blue", "red"), fill="red", missing_values=("unknown",)),
+    }
+    fields = tuple(itertools.starmap(Field, codecs.items()))
     rng, y = np.random.default_rng(0), np.arange(40, dtype=np.int32) % 2
     # Years and days need their means, or the outputs saturate.
     means = [30, 0, 7, 2024, 6, 15, *np.zeros(7)]
-    fields, noise = column_fields(columns), rng.normal(means, size=(40, 13))
+    noise = rng.normal(means, size=(40, 13))
     x = np.concatenate([field.codec.repair(part) for field, part in zip(fields, split_stored(fields, noise))], 1)
     split = Split(x.astype(np.float32), y)
     recipe_text = tables.RECIPE.replace("name: natural", "name: iid")
