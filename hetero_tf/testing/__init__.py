@@ -119,7 +119,7 @@ FUNCTIONS = {
 }
 # Keywords without annotation that are passed only to functions with such a parameter.
 OPTIONAL = {
-    "data": ("targets", "learned"),
+    "data": ("targets", "learned", "validation"),
     "tasks": ("statistics", "classes"),
     "losses": ("class_shares",),
     "inputs": ("uniform", "statistics", "rate"),

@@ -74,8 +74,6 @@ TRIED = {
     ("data", "labelled_text", "vocabulary"): (4,),
     ("data", "labelled_text", "vocabulary_file"): ("other.txt",),
     ("data", "series", "delimiter"): ("semicolon",),
-    ("data", "parquet", "categories"): ("numbers",),
-    ("data", "parquet", "numbers"): ("comma", "plain"),
 }
 TESTS = Path(__file__).parents[1]
 # Options that other tests cover: the file that sets or names them, and the reason. An option in `TRIED` is tested here.
@@ -85,7 +83,6 @@ ELSEWHERE = {
     ("data", "tfds"): "data/test_tfds.py: needs data sets in the format of TensorFlow Datasets",
     ("data", "tiny_imagenet"): "data/test_tiny_imagenet.py: needs the archive's folders",
     ("data", "femnist"): "data/test_femnist.py: needs LEAF's folders",
-    ("data", "npy"): "data/test_data_npz.py: needs a folder of arrays",
     ("data", "audio"): "data/test_audio.py: needs folders of WAV files",
     ("data", "folder"): "data/test_folder.py: needs folders of pictures",
     ("data", "masks"): "data/test_picture_masks.py: needs folders of pictures and masks",
@@ -96,15 +93,16 @@ ELSEWHERE = {
     **{
         ("data", name, option): "data/test_table_options.py: needs files"
         for name, options in {
-            "csv": "group skip encoding",
+            "csv": "group skip encoding missing_values delimiter",
             "labelled_text": "missing header",
-            "parquet": "group missing_values",
             "series": "missing_values gaps skip encoding",
         }.items()
         for option in options.split()
     },
     ("data", "csv"): "data/test_csv.py: needs tables",
-    ("data", "parquet"): "data/test_parquet.py: needs tables and pyarrow",
+    ("data", "csv", "image"): "data/test_parquet.py: needs Parquet files",
+    ("data", "csv", "size"): "data/test_parquet.py: needs Parquet files",
+    ("data", "csv", "channels"): "data/test_parquet.py: needs Parquet files",
     ("data", "wikitext2", "download"): "data/test_wikitext2.py: needs a server",
     ("data", "wikitext2", "verify"): "data/test_text_data.py: needs the published text",
     ("layers", "Embedding", "padding"): "layers/test_layers_recurrent.py: steps that later layers leave out",
@@ -370,6 +368,8 @@ OPTIONS = [
     (kind, name, option)
     for kind in registry.EXPORTS
     for name in registry.names(kind)
+    # A second name has the options of the first.
+    if registry.find(kind, name).__name__.endswith(f".{name}")
     for option in registry.options(kind, name)
 ]
 PLUGINS = list(dict.fromkeys(key[:2] for key in OPTIONS if file_of(*key) is None))
