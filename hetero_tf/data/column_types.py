@@ -177,7 +177,7 @@ def find_date_order(table: RawTable, name: str) -> DateOrder:
             f"like {DATE_EXAMPLES['ymd']}. Received: {column.texts[0]!r}"
         )
     likely = max(DATE_EXAMPLES, key=lambda order: sum(parse_date(text, order) is not None for text in column.texts))
-    row, text = column.find(lambda text: parse_date(text, likely) is None)
+    row, text = column.find(lambda text: parse_date(text, likely) is None) or (0, "")
     raise table.value_error(
         row, name, f"must be a date such as {', '.join(DATE_EXAMPLES.values())}. Received: {text!r}"
     )

@@ -51,7 +51,7 @@ def is_listed(text: str, listed: Collection[str]) -> bool:
 
 
 def parse_number(value: str, name: str) -> float:
-    """Parses a number.
+    """Parse a number.
 
     Args:
         value: The text.
@@ -118,7 +118,7 @@ def normalize(text: str) -> str:
 
 
 def sort_categories(values: set[str]) -> tuple[str, ...]:
-    """Sorts distinct texts: numerically if all of them are numbers, else alphabetically."""
+    """Sort distinct texts: numerically if all of them are numbers, else alphabetically."""
     if all(is_number(value) for value in values):
         return tuple(sorted(values, key=lambda value: (float(value), value)))
     return tuple(sorted(values))

@@ -48,7 +48,7 @@ class FileKind:
 
 
 def find(data_dir: Path | None, name: str, argument: str) -> Path:
-    """Returns the path of `name`, searched in `data_dir` (unless None) and then in the working folder.
+    """Return the path of `name`, searched in `data_dir` (unless None) and then in the working folder.
 
     Args:
         data_dir: Data folder or None.
@@ -74,7 +74,7 @@ def find(data_dir: Path | None, name: str, argument: str) -> Path:
 
 
 def find_file(data_dir: Path | None, name: str, argument: str) -> Path:
-    """Finds a path that must be a file; the `InputError` for a folder lists the loaders of folders."""
+    """Find a path that must be a file; the `InputError` for a folder lists the loaders of folders."""
     path = find(data_dir, name, argument)
     if path.is_dir():
         raise InputError(f"{path}: expected a file. Received: a folder; {LOADERS}")
@@ -82,7 +82,7 @@ def find_file(data_dir: Path | None, name: str, argument: str) -> Path:
 
 
 def find_folder(data_dir: Path | None, name: str, argument: str) -> Path:
-    """Finds a path that must be a folder; the `InputError` for a file lists the loaders of files."""
+    """Find a path that must be a folder; the `InputError` for a file lists the loaders of files."""
     path = find(data_dir, name, argument)
     if not path.is_dir():
         raise InputError(f"{path}: expected a folder. Received: a file; {LOADERS}")

@@ -66,7 +66,7 @@ def folder_name(loader: str, folder: Path) -> str:
 def load_cached(
     name: str, options: list, source: Path, names: Sequence[str], read: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Returns the arrays of `read()`, from the cache if possible; a cache that cannot be used is ignored.
+    """Return the arrays of `read()`, from the cache if possible; a cache that cannot be used is ignored.
 
     Args:
         name: Name of the data set, for the name of the entry.
@@ -99,7 +99,7 @@ def load_cached(
 def open_cached(
     name: str, options: list, source: Path, shape: tuple[int, ...], blocks: Callable[[], Iterator[np.ndarray]]
 ) -> DiskArray:
-    """Returns the uint8 rows of `blocks()`, which stay on disk; a lock serialises concurrent processes.
+    """Return the uint8 rows of `blocks()`, which stay on disk; a lock serialises concurrent processes.
 
     Args:
         name, options, source: As for `load_cached`.
@@ -150,7 +150,7 @@ def _check_space(folder, size, source):
 
 
 def _entry(name, options, source):
-    """Returns the folder of an entry: NAME-KEY, with a hash of the options, the package versions and the files."""
+    """Return the folder of an entry: NAME-KEY, with a hash of the options, the package versions and the files."""
     files = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(source))
     versions = [
         __version__,

@@ -75,7 +75,7 @@ def load(
 
 
 def split_folders(folder: Path) -> tuple[Path, Path | None]:
-    """Returns the folders of the training and the test split; the latter is None if one folder has both."""
+    """Return the folders of the training and the test split; the latter is None if one folder has both."""
     if not (folder / "train").is_dir():
         return folder, None
     test_folders = [folder / name for name in TEST_NAMES if (folder / name).is_dir()]
@@ -95,7 +95,7 @@ def _is_system(name):
 
 
 def list_class_folders(folder: Path, kind: FileKind) -> tuple[tuple[str, ...], ClassFolder, ClassFolder | None]:
-    """Returns the names of the classes, and the files of the training and the test split; see `split_folders`.
+    """Return the names of the classes, and the files of the training and the test split; see `split_folders`.
 
     Raises:
         InputError: A folder has fewer than two classes, no files or an unknown class.
@@ -158,7 +158,7 @@ def _read_split(part, size, channels):
 
 
 def read_pictures(folder: Path, files: Sequence[str], size: int, channels: int) -> np.ndarray | DiskArray:
-    """Returns the pixels uint8 `[n, size, size, channels]` of picture files, from the cache if they are unchanged."""
+    """Return the pixels uint8 `[n, size, size, channels]` of picture files, from the cache if they are unchanged."""
     readers = ((path, functools.partial(read_bytes, path, LARGEST_FILE, follow=True)) for path in files)
     name, shape = f"{folder_name('folder', folder)}-{size}x{size}x{channels}", (len(files), size, size, channels)
     options = [stamp_files(files)]

@@ -36,7 +36,7 @@ def from_arrays(
     kind: Literal["audio", "images", "series", "table"] | None = None,
     rate: int | None = None,
 ) -> Dataset:
-    """Builds a data set of images, table rows, series, audio, or examples of several arrays.
+    """Build a data set of images, table rows, series, audio, or examples of several arrays.
 
     Args:
         x_train, x_test: Images uint8 `[n, height, width]` or `[n, height, width, channels]`, or floats in [0, 1], which
@@ -111,7 +111,7 @@ def from_tf_data(
     kind: Literal["audio", "images", "series", "table"] | None = None,
     rate: int | None = None,
 ) -> Dataset:
-    """Builds a data set from finite, unbatched `tf.data.Dataset`s of pairs `(x, y)`; see `from_arrays`.
+    """Build a data set from finite, unbatched `tf.data.Dataset`s of pairs `(x, y)`; see `from_arrays`.
 
     Args:
         train, test: Elements `(x, y)`: one image, row or dictionary of arrays, and its label as a number, a text or a
@@ -127,7 +127,7 @@ def from_tf_data(
 
 
 def _read_pairs(source, part, pairs):
-    """Reads a `tf.data.Dataset` into the arrays x and y."""
+    """Read a `tf.data.Dataset` into the arrays x and y."""
     spec = pairs.element_spec
     # Batches usually have an unknown size, in contrast to one-hot labels.
     if not isinstance(spec, tuple) or len(spec) != 2 or spec[1].shape.rank and spec[1].shape[0] is None:
@@ -146,7 +146,7 @@ def _read_pairs(source, part, pairs):
 
 
 def _stack(source, part, examples):
-    """Returns examples of equal shapes as an array, or as one array by name."""
+    """Return examples of equal shapes as an array, or as one array by name."""
     if examples and isinstance(examples[0], dict):
         return {name: _stack(source, part, [example[name] for example in examples]) for name in examples[0]}
     shapes = sorted(set(map(np.shape, examples)))
@@ -180,7 +180,7 @@ def _build_split(source, part, x, labels, owners, kind):
 
 
 def _check_numbers(source, part, x, kind):
-    """Returns the rows of a table or series as float32."""
+    """Return the rows of a table or series as float32."""
     name, axes = f"x_{part}", {"table": "features", "series": "time, channels"}[kind]
     if x.dtype.kind not in "iufb" or x.size == 0 or x.ndim != {"table": 2, "series": 3}[kind]:
         raise InputError(

@@ -34,7 +34,7 @@ def read_targets(
     names: Sequence[str] | None,
     targets: str = LABEL,
 ) -> TargetArrays:
-    """Reads the targets of both splits.
+    """Read the targets of both splits.
 
     Args:
         source, y_train, y_test, classes, names: As for `from_arrays`.
@@ -96,7 +96,7 @@ _READERS = {
 def read_labels(
     source: str, y_train: np.ndarray, y_test: np.ndarray, classes: int | None, names: Sequence[str] | None
 ) -> TargetArrays:
-    """Reads the labels of both splits.
+    """Read the labels of both splits.
 
     Args:
         source: Prefix of error messages.
@@ -130,7 +130,7 @@ def read_labels(
 
 
 def _read_array(source, name, values):
-    """Returns labels as an array without an axis of length 1; texts have the dtype of NumPy's str."""
+    """Return labels as an array without an axis of length 1; texts have the dtype of NumPy's str."""
     values = np.asarray(values)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
@@ -152,7 +152,7 @@ def _read_array(source, name, values):
 
 
 def _to_labels(source, name, values, names):
-    """Returns labels int32 `[n]`."""
+    """Return labels int32 `[n]`."""
     if values.dtype.kind == "U" and values.ndim == 1:
         return _index_texts(source, name, values, names)
     if values.ndim == 2 and values.dtype.kind in "biuf" and values.size:
@@ -169,7 +169,7 @@ def _to_labels(source, name, values, names):
 
 
 def _index_texts(source, name, texts, names):
-    """Returns the index of each text in the names."""
+    """Return the index of each text in the names."""
     if names is None:
         raise InputError(
             f"{source}: {name} must be numbers, as y_train is, or set class_names. Received: texts such as "
@@ -187,7 +187,7 @@ def _index_texts(source, name, texts, names):
 
 
 def _decode_one_hot(source, name, rows):
-    """Returns the column of the only 1 of each row."""
+    """Return the column of the only 1 of each row."""
     wrong = np.flatnonzero(~((rows == 0) | (rows == 1)).all(1) | ((rows == 1).sum(1) != 1))
     if wrong.size:
         raise InputError(
@@ -198,7 +198,7 @@ def _decode_one_hot(source, name, rows):
 
 
 def to_integers(source: str, name: str, item: str, values: np.ndarray) -> np.ndarray:
-    """Converts labels or owners to int32 `[n]`.
+    """Convert labels or owners to int32 `[n]`.
 
     Args:
         source, name: Prefix of error messages, and the name of the array in them.

@@ -67,7 +67,7 @@ def load(
 
 
 def _read_split(folder, size, channels):
-    """Returns the pictures of a folder with the pixel values of their masks as targets, uint8 `[n, size, size]`."""
+    """Return the pictures of a folder with the pixel values of their masks as targets, uint8 `[n, size, size]`."""
     pictures, masks = _list_pairs(folder)
     check_memory(str(folder), 5 * len(masks) * size**2)
     x = read_pictures(folder / "images", pictures, size, channels)
@@ -80,7 +80,7 @@ def _read_split(folder, size, channels):
 
 
 def _list_pairs(folder):
-    """Returns the paths of the pictures and of their masks, in the order of their names."""
+    """Return the paths of the pictures and of their masks, in the order of their names."""
     files = []
     for name in ("images", "masks"):
         if not (folder / name).is_dir():
@@ -103,7 +103,7 @@ def _list_pairs(folder):
 
 
 def _read_mask(picture_path, mask_path, size):
-    """Returns the pixel values of a mask, uint8 `[size, size]`."""
+    """Return the pixel values of a mask, uint8 `[size, size]`."""
     mask = decode_mask(mask_path, read_bytes(mask_path, LARGEST_FILE, follow=True))
     height, width = mask.shape
     expected = picture_header(picture_path) or (0, 0)
@@ -155,7 +155,7 @@ def encode_mask(mask: np.ndarray, palette: np.ndarray) -> bytes:
 
 
 def _class_values(folder, masks, values, class_names):
-    """Returns the pixel value of each class."""
+    """Return the pixel value of each class."""
     if values is not None:
         if len(set(values)) < max(len(values), 2):
             raise InputError(f"`values` must be at least two different pixel values. Received: values={list(values)}")
@@ -177,7 +177,7 @@ def _class_values(folder, masks, values, class_names):
 
 
 def _with_classes(folder, split, values: Sequence[int]):
-    """Replaces the pixel values of masks by classes, int32."""
+    """Replace the pixel values of masks by classes, int32."""
     class_of = np.full(256, -1, np.int32)
     class_of[list(values)] = np.arange(len(values))
     y = class_of[split.y]

@@ -16,17 +16,17 @@ SIGNS = r"([!-&(-/:-@\[-`{-~])"
 
 
 def split_words(text: str) -> list[str]:
-    """Splits a text into lower-case words; each ASCII punctuation mark except the apostrophe is a separate word."""
+    """Split a text into lower-case words; each ASCII punctuation mark except the apostrophe is a separate word."""
     return re.sub(SIGNS, r" \1 ", text.lower()).split()
 
 
 def split_text(text: str, tokenizer: str) -> list[str]:
-    """Splits a text into the lower-case words of a tokenizer: with "characters", punctuation marks stay in words."""
+    """Split a text into the lower-case words of a tokenizer: with "characters", punctuation marks stay in words."""
     return text.lower().split() if tokenizer == "characters" else split_words(text)
 
 
 def build_sentence_vocabulary(sentences: Sequence[Sequence[str]], options: TokenOptions) -> tuple[str, ...]:
-    """Returns the vocabulary of training texts: `<pad>`, `<ukn>`, then tokens as in `words.learn_vocabulary`.
+    """Return the vocabulary of training texts: `<pad>`, `<ukn>`, then tokens as in `words.learn_vocabulary`.
 
     Args:
         sentences: Words of the training texts.
@@ -37,7 +37,7 @@ def build_sentence_vocabulary(sentences: Sequence[Sequence[str]], options: Token
 
 
 def encode_sentences(sentences: Sequence[Sequence[str]], vocabulary: Sequence[str], length: int) -> np.ndarray:
-    """Returns word ids, int32 `[sentences, length]`: 1 for a word outside the vocabulary, 0 for padding.
+    """Return word ids, int32 `[sentences, length]`: 1 for a word outside the vocabulary, 0 for padding.
 
     Args:
         sentences: Words of each sentence.

@@ -128,14 +128,14 @@ def _encode(table, name, codec, x):
 
 def _fill(table, name, codec):
     """Return a table in which the missing values of a column are filled."""
-    values = table.columns[name]
+    values, fill = table.columns[name], codec.fill
     filled: np.ndarray | TextColumn
     if isinstance(values, np.ndarray) and isinstance(codec, number.Codec):
-        filled = np.where(np.isnan(values), codec.fill, values)
+        filled = np.where(np.isnan(values), fill, values)
     else:
         texts = TextColumn.from_numbers(values) if isinstance(values, np.ndarray) else values
-        is_empty, fill = operator.not_ if name in table.literal else is_missing, str(codec.fill)
-        filled = texts.map(lambda text: fill if is_empty(text) else text)
+        is_empty = operator.not_ if name in table.literal else is_missing
+        filled = texts.map(lambda text: str(fill) if is_empty(text) else text)
     return replace(table, columns={**table.columns, name: filled})
 
 

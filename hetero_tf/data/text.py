@@ -60,7 +60,7 @@ def _read_files(path, data_dir, test):
 
 
 def _read_rows(data_dir, train, test, name):
-    """Reads the words of the rows of each split; `InputError` for a split without words."""
+    """Read the words of the rows of each split; `InputError` for a split without words."""
     tables, _ = read_tables(data_dir, train, test, ColumnSelection([name], (), None), None)
     columns = [table.text_column("column", name) for table in tables]
     texts = [split_lines(column.texts[code] for code in column.codes) for column in columns]

@@ -46,7 +46,7 @@ def split_lines(texts: Iterable[str]) -> list[str]:
 
 
 def build_vocabulary(words: Sequence[str], size: int | None = None) -> tuple[str, ...]:
-    """Returns the vocabulary: `<ukn>`, `<eos>`, then the words in order of first appearance.
+    """Return the vocabulary: `<ukn>`, `<eos>`, then the words in order of first appearance.
 
     Args:
         words: Words of the training text.
@@ -131,7 +131,7 @@ def _leave_out(tokens, options, rows):
 
 
 def _check_coverage(words, tokenizer, tokens):
-    """Raises `InputError` for a vocabulary file that lacks most tokens of a text, such as one of another language."""
+    """Raise `InputError` for a vocabulary file that lacks most tokens of a text, such as one of another language."""
     text_tokens = build_tokenizer(tokenizer, (END, *tokens))(words[:_COVERAGE_SAMPLE])
     known = {END, *tokens}
     share = sum(token in known for token in text_tokens) / max(len(text_tokens), 1)
@@ -143,7 +143,7 @@ def _check_coverage(words, tokenizer, tokens):
 
 
 def build_tokenizer(tokenizer: str, vocabulary: Sequence[str]) -> Callable[[Sequence[str]], Sequence[str]]:
-    """Returns a function that splits words into tokens; `<eos>` is one token if the vocabulary has it."""
+    """Return a function that splits words into tokens; `<eos>` is one token if the vocabulary has it."""
     if tokenizer == "words":
         return lambda words: words
     if tokenizer == "characters":
@@ -153,13 +153,13 @@ def build_tokenizer(tokenizer: str, vocabulary: Sequence[str]) -> Callable[[Sequ
 
 
 def encode(words: Sequence[str], vocabulary: Sequence[str]) -> np.ndarray:
-    """Returns word ids, int32 `[words]`; words outside the vocabulary become 0, `<ukn>`."""
+    """Return word ids, int32 `[words]`; words outside the vocabulary become 0, `<ukn>`."""
     number = {word: index for index, word in enumerate(vocabulary)}
     return np.fromiter((number.get(word, 0) for word in words), np.int32, len(words))
 
 
 def reshape_to_rows(numbers: np.ndarray, rows: int, argument: str) -> np.ndarray:
-    """Truncates ids `[n]` to a multiple of `rows` and reshapes them to `[rows, n // rows]`, contiguous text per row."""
+    """Truncate ids `[n]` to a multiple of `rows` and reshapes them to `[rows, n // rows]`, contiguous text per row."""
     check_count(argument, rows, 1)
     if rows > len(numbers):
         raise InputError(
@@ -170,7 +170,7 @@ def reshape_to_rows(numbers: np.ndarray, rows: int, argument: str) -> np.ndarray
 
 
 def split_end(words: list[str], share: float) -> tuple[list[str], list[str]]:
-    """Splits words into (first part, last `share`); a contiguous cut, because adjacent words are not independent."""
+    """Split words into (first part, last `share`); a contiguous cut, because adjacent words are not independent."""
     if not 0 < share < 1:
         raise InputError(f"`test_share` must be above 0 and below 1. Received: test_share={share}")
     cut = len(words) - round(len(words) * share)
@@ -178,7 +178,7 @@ def split_end(words: list[str], share: float) -> tuple[list[str], list[str]]:
 
 
 def check_count(argument: str, value: int, low: int, high: int | None = None) -> None:
-    """Raises `InputError` for a count outside `low..high`."""
+    """Raise `InputError` for a count outside `low..high`."""
     if value < low or (high is not None and value > high):
         allowed = f"at least {low}" if high is None else f"in {low}..{high}"
         raise InputError(f"`{argument}` must be {allowed}. Received: {argument}={value}")
@@ -187,7 +187,7 @@ def check_count(argument: str, value: int, low: int, high: int | None = None) ->
 def text_dataset(
     train_words: list[str], test_words: list[str], source: str, options: TokenOptions, *, rows: int, test_rows: int
 ) -> Dataset:
-    """Builds the `Dataset` of two lists of words.
+    """Build the `Dataset` of two lists of words.
 
     Args:
         train_words, test_words: Words of the texts.

@@ -187,6 +187,17 @@ FILES = {
         TABLE[["x"]].assign(stars=np.arange(N) % 5 + 1).to_csv(index=False),
         ["# check: 5 distinct numbers in 120 rows; ordinal if they are ranks, regression if they are amounts"],
     ),
+    "grades.csv": (
+        TABLE[["x"]].assign(**{"class": np.arange(N) % 6 + 3}, z=Z).to_csv(index=False),
+        [
+            "label: class   # the column named class",
+            "# check: 6 distinct numbers in 120 rows; regression if they are am",
+        ],
+    ),
+    "price.csv": (
+        TABLE[["x"]].assign(price=np.arange(N) ** 2, kind=Y).to_csv(index=False),
+        ["label: price   # the column named price", "task: regression   # 120 distinct numbers in 120 rows"],
+    ),
     "amount.csv": (TABLE[["x", "z"]].to_csv(index=False), ["task: regression"]),
     "dates.csv": (
         table(d=DAYS.strftime("%d.%m.%Y")),

@@ -30,33 +30,6 @@ def choose(*names, task=None, label=(), **renamed):
     return choose_label(table, {each.name: each for each in inspect_table(table)}, request)
 
 
-@pytest.mark.parametrize(
-    ("columns", "label", "task", "reason", "is_doubtful"),
-    [
-        ({"size": "size", "price": "price"}, "price", "regression", "60 distinct numbers in 60 rows", False),
-        ({"target": "kind", "size": "size"}, "target", "classification", "3 distinct texts in 60 rows", False),
-        (
-            {"size": "size", "class": "grade"},
-            "class",
-            "classification",
-            "6 distinct numbers in 60 rows; regression if they are amounts",
-            True,
-        ),
-        ({"size": "size", "tags": "tags"}, "tags", "multi_label", "tags has lists such as blue;small", False),
-    ],
-)
-def test_values_determine_the_task(columns, label, task, reason, is_doubtful):
-    choice = choose(**columns)
-    assert choice.names == (label,) and not choice.columns.is_doubtful
-    assert (choice.task.value, choice.task.reason, choice.task.is_doubtful) == (task, reason, is_doubtful)
-
-
-def test_without_a_usual_name_the_last_usable_column_is_a_doubtful_label():
-    columns = choose("kind", "size", "id").columns
-    assert (columns.value, columns.is_doubtful) == ("size", True)
-    assert columns.reason == "the last column that can be a label; other columns with --label, such as kind"
-
-
 def test_requests_override_the_values():
     choice = choose("size", "price", "kind", label=("size", "price"))
     assert choice.names == ("size", "price") and choice.task.reason == "2 columns of numbers"
