@@ -24,7 +24,7 @@ MISSING_CATEGORY = "missing"
 # A column with more distinct values is probably free text or an id; one-hot features would be almost all 0.
 MAX_CATEGORIES = 1000
 # Names that pandas gives to an index and to columns without a name.
-_INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class ColumnRoles:
         if not remaining:
             raise InputError(f"{table.source}: expected at least one feature column. Received: only the label")
         for name in remaining:
-            if _INDEX.fullmatch(name):
+            if INDEX.fullmatch(name):
                 raise InputError(
                     f"{table.source}: column {name!r} has no name, or is an index written by pandas; save the table "
                     f"with `index=False`, or set `ignore: [{name!r}]`"

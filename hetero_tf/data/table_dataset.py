@@ -149,6 +149,12 @@ def _read_dates(table, name, order):
     return np.array([date_features(each) for each in dates])[texts.codes]
 
 
+def find_currencies(column: np.ndarray | TextColumn) -> dict[str, str]:
+    """Return an amount in each currency of a column."""
+    texts = column.texts[:MAX_CATEGORIES] if isinstance(column, TextColumn) else []
+    return {sign: text for text in texts for sign in CURRENCIES if sign in text and any(map(str.isdigit, text))}
+
+
 def convert_notation(table: RawTable, roles: ColumnRoles) -> RawTable:
     """Convert the numbers of feature columns to plain notation."""
     others = (roles.owner, roles.group, *(() if roles.targets == NUMBERS else roles.label))
@@ -166,8 +172,7 @@ def convert_numbers(table: RawTable, names: Collection[str], notation: Notation)
         return table
     texts = {name: table.columns[name] for name in names if isinstance(table.columns[name], TextColumn)}
     for name, column in texts.items():
-        amounts = {sign: text for text in column.texts[:MAX_CATEGORIES] for sign in CURRENCIES if sign in text}
-        if len(amounts) > 1:
+        if len(amounts := find_currencies(column)) > 1:
             row, text = column.find(amounts[min(amounts)].__eq__)
             problem = f"has the value {text!r} and other currencies; amounts in several currencies are not comparable"
             raise table.value_error(row, name, problem)

@@ -1,7 +1,7 @@
 """Chooses the label columns and the task of a table from the summaries of its columns."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -196,9 +196,3 @@ def _share_of_lists(table: RawTable, name: str) -> float:
 
 def _example_of_list(table, name):
     return max(table.columns[name].texts[:20], key=len)
-
-
-def continuous_label_types(names: Sequence[str], summaries: Mapping[str, ColumnSummary], task: str) -> dict[str, str]:
-    """Return the types that `columns` must set for labels whose numbers are names of classes."""
-    is_class = task == "classification"
-    return {name: "category" for name in names if is_class and summaries[name].is_continuous}

@@ -10,37 +10,26 @@ import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.column_types import MAX_CATEGORIES, ColumnRoles, build_column
-from hetero_tf.data.columns import CURRENCIES, Notation, is_missing
+from hetero_tf.data.column_types import INDEX, MAX_CATEGORIES, ColumnRoles, build_column
+from hetero_tf.data.columns import Notation, is_missing
 from hetero_tf.data.inspection import FEW_TEXTS, ColumnSummary, inspect_table
 from hetero_tf.data.raw_table import RawTable, TextColumn
-from hetero_tf.data.table_dataset import convert_notation, drop_rows
+from hetero_tf.data.table_dataset import convert_notation, drop_rows, find_currencies
 from hetero_tf.starter.choices import Choice, DataDraft, Request
-from hetero_tf.starter.labels import LabelChoice, choose_label, continuous_label_types, has_flags
+from hetero_tf.starter.labels import LabelChoice, choose_label, has_flags
 
 # Names of columns with the natural client of a row.
 _OWNER = re.compile(
     "(user|client|customer|patient|person|participant|subject|player|student|member|author|writer|speaker|device|"
     "sensor|machine|phone|station|hospital|clinic|site|owner|household|account)(id|name|number|no|index|key)?s?"
 )
-_INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 # An owner has at least this many rows on average, and a group at least the second number.
 LEAST_ROWS_OF_AN_OWNER, LEAST_ROWS_OF_A_GROUP = 4, 1.5
 # Texts among numbers are missing values up to this share of the rows and this number of distinct texts.
 MOST_ODD_ROWS, MOST_ODD_TEXTS = 0.2, 10
 LONGEST_REASON = 100
 # Words for missing values among the numbers of a label, whose other texts are classes.
-_UNKNOWN = (
-    "unknown",
-    "missing",
-    "undefined",
-    "unspecified",
-    "not available",
-    "not specified",
-    "unbekannt",
-    "k.a.",
-    "*",
-)
+_UNKNOWN = ["unknown", "missing", "undefined", "unspecified", "unbekannt", "k.a.", "*"]
 # First words of the last row of a table that adds up the others.
 _TOTAL = re.compile(
     r"(grand )?(total|sum|summe|gesamt|insgesamt|average|mean|mittelwert|durchschnitt)\b.*", re.IGNORECASE
@@ -154,7 +143,7 @@ def find_owner(
 def _fault(table, summary):
     """Return the reason why a column cannot be a feature; "" for no reason."""
     checks = {
-        "an index written by pandas": _INDEX.fullmatch(summary.name),
+        "an index written by pandas": INDEX.fullmatch(summary.name),
         "has no values": not summary.distinct,
         f"all values are {summary.frequent[0][0] if summary.frequent else ''}": summary.distinct == 1
         and not summary.missing,
@@ -168,9 +157,7 @@ def _fault(table, summary):
         "row numbers or ids": summary.type == "id",
         f"names or free text, {summary.distinct:,} distinct in {summary.rows:,} rows": summary.type == "text",
         "numbers whose differences are too small for float32": summary.are_coarse,
-        f"{summary.distinct:,} categories, at most {MAX_CATEGORIES:,} are possible": summary.type == "category"
-        and summary.distinct > MAX_CATEGORIES,
-        "amounts in several currencies": len(_currencies(table.columns[summary.name])) > 1,
+        "amounts in several currencies": len(find_currencies(table.columns[summary.name])) > 1,
         "ambiguous dates: day or month first": len(summary.date_orders) > 1,
     }
     return next((reason for reason, is_fault in checks.items() if is_fault), "") or _fault_of_odd(table, summary)
@@ -184,11 +171,6 @@ def _has_unit(column):
     """Return whether all texts are numbers with one unit."""
     matches = [_AMOUNT.fullmatch(text) for text in column.texts if text] if isinstance(column, TextColumn) else []
     return all(matches) and len({match[1] for match in matches if match}) == 1
-
-
-def _currencies(column):
-    texts = column.texts[:MAX_CATEGORIES] if isinstance(column, TextColumn) else []
-    return {sign for sign in CURRENCIES for text in texts if sign in text and any(map(str.isdigit, text))}
 
 
 def _fault_of_odd(table, summary):
@@ -206,12 +188,14 @@ def _used(columns, ignored):
 
 def _column_types(columns, ignored):
     """Return the types that the option `columns` must set."""
-    types = continuous_label_types(columns.label.names, columns.summaries, columns.label.task.value)
-    types |= {name: "category" for name in columns.label.names if name in columns.table.literal}
+    label, literal = columns.label, columns.table.literal
+    is_class = label.task.value == "classification"
+    continuous = [name for name in label.names if is_class and columns.summaries[name].is_continuous]
+    types = dict.fromkeys([*continuous, *(name for name in label.names if name in literal)], "category")
     for summary in _used(columns, ignored):
         if summary.type == "date":
             types[summary.name] = "date"
-        elif summary.leading_zeros or summary.name in columns.table.literal:
+        elif summary.leading_zeros or summary.name in literal:
             types[summary.name] = "category"
     return types
 
