@@ -67,17 +67,15 @@ class ReferenceRounds:
         count = {path: np.zeros_like(value) for path, value in weights.items()}
         metrics = []
         for slot, client in enumerate(plan.clients.tolist()):
-            model = self.model(self.process.recipe.levels.names[plan.levels[slot]])
-            coordinates = self.coordinates(weights, model, round, client)
-            for variable in self.cut_variables(model):
-                variable.assign(weights[variable.path][np.ix_(*coordinates[variable.path])])
             if plan.steps[slot] == 0:
                 continue
-            metrics.append(self.train_client(model, plan, slot, round))
-            for variable in model.trainable_variables:
-                path, value = variable.path, variable.numpy()
-                merged = [self.merged_part(path, number, axis, client) for number, axis in enumerate(coordinates[path])]
-                self.add(total[path], count[path], value, coordinates[path], merged)
+            model = self.model(self.process.recipe.levels.names[plan.levels[slot]])
+            coordinates = self.coordinates(weights, model, round, client)
+            received = {path: weights[path][np.ix_(*axes)] for path, axes in coordinates.items()}
+            trained, of_client = self.train_client(model, received, plan, slot, round)
+            metrics.append(of_client)
+            for path, value in trained.items():
+                self.add(total[path], count[path], path, value, coordinates[path], client)
         return self.merge(weights, total, count), metrics
 
     def model(self, level: str) -> keras.Model:
@@ -113,9 +111,13 @@ class ReferenceRounds:
         """Return the `count` of `size` global indices that a client has of one axis: the first ones (section 3)."""
         return np.arange(count)
 
-    def train_client(self, model: keras.Model, plan: Plan, slot: int, round: int) -> np.ndarray:
-        """Take the local steps of one client in place; return the means of loss and gradient norm over the steps."""
+    def train_client(
+        self, model: keras.Model, received: Weights, plan: Plan, slot: int, round: int
+    ) -> tuple[Weights, np.ndarray]:
+        """Take the local steps of one client; return its values, and the means of loss and gradient norm."""
         client, rate = int(plan.clients[slot]), self.process.learning_rate(round)
+        for variable in self.cut_variables(model):
+            variable.assign(received[variable.path])
         slots: dict = {}
         metrics = []
         for step in range(plan.steps[slot]):
@@ -131,7 +133,7 @@ class ReferenceRounds:
             for variable, gradient in zip(model.trainable_variables, gradients):
                 variable.assign(self.step(variable.path, variable.numpy(), gradient * scale, slots, rate, step))
             metrics.append((float(loss), norm))
-        return np.mean(metrics, axis=0)
+        return {variable.path: variable.numpy() for variable in model.trainable_variables}, np.mean(metrics, axis=0)
 
     def prepare_step(self, model: keras.Model, key: list[int]) -> None:
         """Does nothing: dropout draws from Keras, so its noise differs from that of the compiled round."""
@@ -160,11 +162,11 @@ class ReferenceRounds:
         return value - rate * push
 
     def add(
-        self, total: np.ndarray, count: np.ndarray, value: np.ndarray, axes: list[np.ndarray], merged: list[np.ndarray]
+        self, total: np.ndarray, count: np.ndarray, path: str, value: np.ndarray, axes: list[np.ndarray], client: int
     ) -> None:
         """Add the merged part of a trained value, which has the coordinates `axes`, to the sums, in place."""
-        positions = [np.isin(axis, part) for axis, part in zip(axes, merged)]
-        total[np.ix_(*merged)] += value[np.ix_(*positions)]
+        merged = [self.merged_part(path, number, axis, client) for number, axis in enumerate(axes)]
+        total[np.ix_(*merged)] += value[np.ix_(*[np.isin(axis, part) for axis, part in zip(axes, merged)])]
         count[np.ix_(*self.counted(merged, count.shape))] += 1
 
     def merged_part(self, path: str, number: int, axis: np.ndarray, client: int) -> np.ndarray:

@@ -94,7 +94,7 @@ def check_against_plain_loop(case, plans_of=build_plans):
     process, ways = methods.built(*case), methods.METHODS[case[0]].ways
     rounds, start = plans_of(process), process.initialize()
     state, rows = run(process, start, *rounds)
-    expected, metrics = oracle_methods.play(process, ways, oracle_methods.start(process), rounds)
+    expected, metrics = oracle_methods.play(process, ways, rounds)
     check_state(state, rows, expected, metrics, TOLERANCE[case[2]], start)
     return process, state
 
@@ -157,7 +157,7 @@ def test_frozen_units_do_not_move_under_momentum_and_weight_decay(eager):
     # The momentum of a unit remains until its next step.
     again = stage_plan(process, [0, 1, 0])
     state, rows = run(process, process.initialize(), again)
-    expected, metrics = oracle_methods.play(process, methods.blocks, oracle_methods.start(process), [again])
+    expected, metrics = oracle_methods.play(process, methods.blocks, [again])
     check_state(state, rows, expected, metrics, 1e-10, process.initialize())
 
 

@@ -42,11 +42,10 @@ def losses_of_steps(process, plan, slot, state, frozen=False):
     recorder, weights = LossesOfSteps(process), {path: np.asarray(value) for path, value in state.weights.items()}
     model = recorder.model(process.recipe.levels.names[plan.levels[slot]])
     coordinates = recorder.coordinates(weights, model, 0, int(plan.clients[slot]))
-    for variable in model.trainable_variables:
-        variable.assign(weights[variable.path][np.ix_(*coordinates[variable.path])])
+    received = {path: weights[path][np.ix_(*axes)] for path, axes in coordinates.items()}
     if frozen:
         recorder.step = lambda path, value, *_: value
-    recorder.train_client(model, plan, slot, state.round)
+    recorder.train_client(model, received, plan, slot, state.round)
     return recorder.losses
 
 

@@ -50,15 +50,6 @@ def coordinates(process, size, count, number, client):
     return np.sort(np.argsort(draws, kind="stable")[:count])
 
 
-def merged(process, index, client):
-    """The part of an axis that is merged: of the label axis (with or without mask token) only the client's labels.
-
-    No other axis of the models of tests has as many entries.
-    """
-    is_label = len(index) - process.dataset.classes in (0, 1)
-    return np.flatnonzero(process.partition.label_mask[client]) if is_label else index
-
-
 def counting(process, merged_index, size):
     """The part of an axis whose mean includes a client: the merged part, or, with zeros, all of an unlabelled axis."""
     if process.recipe.round.uncovered == "left_out" or size - process.dataset.classes in (0, 1):
