@@ -4,13 +4,21 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import import_graph
 import pytest
 import suite
+from changed_pages import long_unless_changed
 
 TESTS = sorted(import_graph.TESTS.rglob("test_*.py"))
-SUPPORT = ("suite.py", "shared_models.py", "traces.py", "import_graph.py")
+# Files of the small checkout in which pytest runs.
+COPIED = (
+    "conftest.py",
+    "operations.json",
+    *map("support/{}.py".format, ("suite", "shared_models", "traces", "import_graph")),
+)
+starts_pytest = long_unless_changed(*(import_graph.TESTS / name for name in COPIED), Path(__file__))
 
 
 @pytest.fixture
@@ -18,7 +26,7 @@ def run_tests(tmp_path):
     """`(body of a test file, *options) -> (exit code, output)` of pytest in a small checkout, in one process."""
     (tmp_path / "tests" / "support").mkdir(parents=True)
     shutil.copy(import_graph.ROOT / ".pytest.ini", tmp_path)
-    for name in ("conftest.py", "operations.json", *(f"support/{name}" for name in SUPPORT)):
+    for name in COPIED:
         shutil.copy(import_graph.TESTS / name, tmp_path / "tests" / name)
     limits = {**json.loads((import_graph.TESTS / "operations.json").read_text()), "test": 20, "math": 30}
     (tmp_path / "tests" / "operations.json").write_text(json.dumps(limits))
@@ -51,6 +59,7 @@ def test_every_long_test_is_in_one_part():
 LONG = "import pytest\ndef test_a(): pass\n@pytest.mark.long\ndef test_b(): pass\n"
 
 
+@starts_pytest
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -79,6 +88,7 @@ sys.modules[module.__name__] = module
 """
 
 
+@starts_pytest
 @pytest.mark.parametrize(
     ("tests", "options", "code", "expected"),
     [
@@ -108,6 +118,7 @@ def test_traced_operations_have_limits(run_tests, tests, options, code, expected
     assert status == code and expected in output
 
 
+@starts_pytest
 def test_a_pure_test_must_not_import_tensorflow(run_tests):
     body = "import sys\ndef test_a(): sys.modules['tensorflow'] = sys\ndef test_b(): pass\n"
     status, output = run_tests(body, "--layer", "pure", path="base/test_words.py")

@@ -1,4 +1,4 @@
-"""Tests that run the commands of pages are `long`; those of pages that changed are part of the quick suite."""
+"""Slow tests of single files, such as the commands of a page, are `long`; those of changed files are quick."""
 
 from pathlib import Path
 
@@ -8,9 +8,9 @@ import pytest
 CHANGED = import_graph.changed_files(import_graph.main_base()) or set()
 
 
-def long_unless_changed(page: Path):
-    """Decorator: mark a test that runs a page as `long`, unless the page changed."""
-    return (lambda test: test) if page in CHANGED else pytest.mark.long
+def long_unless_changed(*paths: Path):
+    """Decorator: mark a test of files as `long`, unless one of them changed."""
+    return (lambda test: test) if CHANGED.intersection(paths) else pytest.mark.long
 
 
 def page_cases(pages: list[Path]) -> list:
