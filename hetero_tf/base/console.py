@@ -87,7 +87,6 @@ class Console:
         """Print and log progress.
 
         Args:
-            text: The line to print.
             keep: On a terminal, the next line does not overwrite it.
             details: The complete line: logged, and printed by a verbose console. Empty: `text` is complete.
         """
@@ -215,7 +214,6 @@ def format_table(rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), wid
 
     Args:
         rows: Cells; control characters are escaped.
-        words: Indices of the columns of text.
         width: Columns of the terminal, into which the first column is folded; None: each row is one line.
     """
     from tabulate import tabulate

@@ -117,8 +117,6 @@ class Constraint(Range, Text):
         optional: Allow null.
         by_level: Also allow a mapping of level to such values.
         item: Constraint on the items of a tuple or dict. None allows any numbers in a tuple and any values in a dict.
-        kind: Kind of a plug-in.
-        section: Dataclass of a section.
     """
 
     type: str

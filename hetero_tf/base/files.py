@@ -88,7 +88,6 @@ def open_for_update(path: Path | str, access: int, action: str) -> int:
     """Open a regular file for changes in place, creating it if missing, and return its descriptor.
 
     Args:
-        path: Path of the file.
         access: `os.O_RDWR`, or `os.O_WRONLY | os.O_APPEND`.
         action: A verb for error messages, such as "append to".
 
@@ -124,8 +123,6 @@ def lock(descriptor: int, path: Path | str, wait: bool) -> None:
     """Lock an open file until its descriptor is closed.
 
     Args:
-        descriptor: File descriptor.
-        path: Path for error messages.
         wait: Wait for the process that holds the lock.
 
     Raises:
@@ -339,7 +336,6 @@ def open_file(path: Path | str, folder: int | None = None, follow: bool = True) 
     """Open a regular file for reading bytes.
 
     Args:
-        path: Path of the file.
         folder: Descriptor of its folder, which protects against replacing the folder by a link.
         follow: Follow a symbolic link; otherwise refuse it.
 

@@ -16,8 +16,6 @@ def assert_in_graph(tensor: tf.Tensor, condition: tf.Tensor, message: str, recei
     """Return the tensor; the graph raises an error before it is used if the condition is false.
 
     Args:
-        tensor: Any tensor.
-        condition: Scalar bool.
         message: States the allowed values; the error consists of it and of the values of `received`.
         received: Tensors that the condition was computed from.
     """

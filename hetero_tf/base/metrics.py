@@ -14,7 +14,6 @@ class Metric:
     """One entry of the rows of `metrics.jsonl`.
 
     Attributes:
-        meaning: One-line description.
         better: "higher", "lower", or None.
         targets: Forms of targets for which an evaluation measures it; empty: every training round reports it.
         selects: `evaluate.best` may name it.
@@ -98,7 +97,6 @@ def selection_metrics(targets: str, measured: Iterable[str]) -> tuple[str, ...]:
 
     Args:
         targets: Form of the targets, see `data.targets`.
-        measured: The `metrics` of the recipe.
     """
     plugins = _of_plugins(registry.names("metrics"))
     names = {template.format(name) for template in _MODELS for name in measured}

@@ -82,7 +82,6 @@ def start(command: Sequence[str], output: BinaryIO | None = None, descriptors: S
     """Start a program; it exits together with this process if it calls `exit_with_parent(0)`.
 
     Args:
-        command: The program and its flags.
         output: File that gets its output, by default that of this process.
         descriptors: File descriptors that the program inherits.
     """

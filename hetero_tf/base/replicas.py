@@ -75,7 +75,6 @@ class Replicas:
         """Concatenate the rows `function(index)`, of any number, for this replica's `share` of `count` indices.
 
         Args:
-            count: Number of indices.
             function: `index -> rows`, a nest of tensors.
             spec: The nest of their `tf.TensorSpec`; the shapes start with None.
         """

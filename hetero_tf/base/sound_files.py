@@ -33,8 +33,6 @@ class WavHeader:
     """Format and position of the samples of a WAV file.
 
     Attributes:
-        rate: Samples per second.
-        channels: Number of channels.
         encoding: (format code, bits of a sample).
         first: Position of the first sample in bytes.
         frames: Samples of each channel that are in the file.
@@ -62,7 +60,6 @@ def read_header(content: bytes, file_bytes: int) -> WavHeader:
 
     Args:
         content: The file, or its first bytes.
-        file_bytes: Size of the file.
 
     Raises:
         InputError: The file has another format, is damaged, or has no samples. The text is the end of a sentence.

@@ -36,8 +36,6 @@ def from_json(kind: type[T], value: Any, source: object, advice: str = "") -> T:
 
     Args:
         kind: The dataclass, or another type that a field may have.
-        value: Value of `json.loads`.
-        source: File for error messages.
         advice: End of error messages.
 
     Raises:

@@ -12,7 +12,6 @@ def format_count(value: float, unit: str = "", base: int = 1000) -> str:
     """Format a count: 450 as "450", 19,658 as "19.7 K", 1,234,567 as "1.23 M".
 
     Args:
-        value: The count.
         unit: Appended to the prefix, such as "B".
         base: Ratio of two prefixes.
     """

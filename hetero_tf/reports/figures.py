@@ -35,8 +35,6 @@ class Curve:
         index: Index of the runs, which determines their line style in every figure.
         x: Ascending rounds, bytes, seconds or joules; or the mean size of the client models.
         mean, low, high: Mean of the metric over the seeds, and the ends of the band.
-        seeds: Number of seeds.
-        published: Published values for the recipe.
     """
 
     label: str
@@ -55,7 +53,6 @@ class SizeSeries:
 
     Attributes:
         label: Differences from other series; "" if this is the only one.
-        points: One point for each recipe, sorted by size.
         lines: For each pair of levels, indices of the points of these levels and of their mixes.
     """
 
@@ -70,8 +67,6 @@ def learning_curves(
     """Return one curve for each group with the metric and the axis, best last value first.
 
     Args:
-        groups: `{name: [Run]}`.
-        metric: Metric of the rows.
         x: "round", "device_hours", "energy", "megabytes" or "seconds".
         band: "range", from the lowest to the highest seed; "std", one standard deviation on either side.
         published: Values to show for recipes with matching keys.

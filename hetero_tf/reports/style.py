@@ -129,7 +129,6 @@ def stacked_bars(panel: "Axes", parts: Sequence[Sequence[float]], looks: Sequenc
     """Draw rows of horizontal bars that follow each other, without gaps; return a legend handle for each part.
 
     Args:
-        panel: Axes to draw into.
         parts: Lengths of each part in all rows; those of the first part, which is not drawn, are the starts.
         looks: Style of each part but the first.
     """
@@ -183,7 +182,6 @@ def inline_svg(drawn: "Figure", title: str, name: str) -> str:
     """Return a figure as an SVG element of any width for an HTML page.
 
     Args:
-        drawn: The figure.
         title: Text for screen readers.
         name: Prefix of its element ids, which makes them unique on the page.
     """

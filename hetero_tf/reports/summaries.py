@@ -80,8 +80,6 @@ def summarize(
     """Summarize one metric of one run.
 
     Args:
-        run: The run.
-        metric: The metric.
         goals: Values of the metric to reach.
         totals: Totals of the rows that the costs of `goals` include, in addition to rounds and bytes.
 
@@ -211,7 +209,6 @@ def compare(
     """Return one row for each group, ready for JSON.
 
     Args:
-        groups: `{name: [Run]}`, see `runs.grouped`.
         metrics: Metrics to show as "last" and "best". Empty: the default metrics, the first one as both and the others
             as "last".
         goals: Values of the first metric; a row has the rounds, traffic, device time and energy to reach each.

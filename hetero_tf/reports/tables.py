@@ -54,7 +54,6 @@ def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: C
     """Format the rows of `comparison.compare` as a text table.
 
     Args:
-        rows: At least one row.
         requested: Published values that get separate rows.
         shown: Predicate that selects the keys to show as columns; all by default.
     """

@@ -28,8 +28,6 @@ class Patience:
         """Return the count after another evaluation.
 
         Args:
-            metric: Name of the metric.
-            value: Its value; None, NaN and infinity are no improvement.
             min_delta: Difference from the best value that an improvement exceeds.
         """
         known = find_metric(metric)

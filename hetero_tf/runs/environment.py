@@ -51,7 +51,6 @@ def environment(threads: dict[str, int], extra: dict, plugins: Sequence[str] = (
 
     Args:
         threads: `{"intra_op": 1, "inter_op": 2, ...}`, 0: chosen by TensorFlow.
-        plugins: Names of plug-in modules.
         extra: Further settings that results depend on, such as `{"determinism": True, "device": "cpu"}`; plain JSON.
     """
     model, flags = processor(Path("/proc/cpuinfo"))

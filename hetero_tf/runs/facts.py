@@ -41,8 +41,6 @@ class Facts:
     """The info of a checkpoint.
 
     Attributes:
-        recipe: Resolved text.
-        environment: See `environment.environment`.
         metrics: Digest of `metrics.jsonl`.
         last, best: Metrics of the last and of the best evaluation, with their "round"; empty before it.
         totals: Sums over all rounds, such as "bytes".

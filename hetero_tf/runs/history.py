@@ -162,15 +162,9 @@ class Run:
     """One run folder.
 
     Attributes:
-        folder: Path of the folder, as requested.
-        name: Name of the recipe.
-        seed: Seed of the recipe.
-        rounds: Number of rounds of the recipe.
         mix: `{level: share}`, in the units of the recipe; the first level is the global model's.
         keys: `{dotted key: value}` of the resolved recipe; the mix is one text under "levels.mix". If a fallback
             replaced the data, "data.stand_in_for" names them.
-        rows: Rows of metrics, at least one.
-        timings: Rows of `timings.jsonl`.
         costs: Costs of a client of each level; None if the file is missing.
         timeline: Times of the clients of the first rounds on the fleet; empty without a fleet.
     """

@@ -115,9 +115,6 @@ class ClientSpan:
     """The work of one client for one round, in seconds of device time.
 
     Attributes:
-        client: Its id.
-        device: Name of its device class.
-        level: Name of its level.
         start: Start of its download since the start of the run.
         download, compute, upload: Durations, until the client drops out or the round ends without it.
         status: "returned", "partial", "late", "dropped" or "stale".
@@ -178,9 +175,7 @@ def call_row(last: int, planned: Sequence, examples: int, seconds: float, parts:
 
     Args:
         last: Number of the last round of the call, counted from 1.
-        planned: Plans of the rounds of the call.
         examples: Number of images, or tokens of text, that were trained on.
-        seconds: Wall time of the call.
         parts: Seconds of each of `PARTS`; None if not measured.
 
     Returns:

@@ -23,16 +23,13 @@ class Overview:
     """State and progress of one run.
 
     Attributes:
-        path: The run folder.
         state: RUNNING, FINISHED, STOPPED or DAMAGED.
         round: Round of the newest checkpoint; 0 before the first.
         rounds: Number of rounds of the recipe; 0 if unreadable. A run that early stopping ended is FINISHED before it.
-        recipe: Name of the recipe.
         metric: Selection metric of the best round; "" before the first evaluation.
         best, last: The metric in the best and in the last evaluation.
         changes: Differences from the shipped recipe of that name, as `key: shipped -> run`. None without such a recipe,
             in a sweep, whose items have names of their own, and without the plug-ins of the run.
-        problem: The reason why a run is damaged.
         sweep: Name of the sweep that contains the run; "" outside of sweeps.
         plugins: Plug-in modules of the run that are not registered.
     """

@@ -47,10 +47,6 @@ class PublishedValue:
 
     Attributes:
         name: "TABLE/ROW".
-        metric: Name of the metric.
-        value: Value in the unit of the metric.
-        source: Paper and table.
-        setting: Short description of the setting.
         recipe: `{dotted key: value}` that a matching run must have; None for a shipped value.
         spread: Standard deviation that the table prints, or None.
         runs: `{fingerprint: note}` of the matching runs of a shipped value; the note is added to the setting.

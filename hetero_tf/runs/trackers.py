@@ -161,11 +161,6 @@ def log_live(names: Sequence[str], run: RunFolder, say: Callable[[str], None]) -
     """Log the metrics of a run to trackers while the block runs.
 
     Trackers run in threads, so a slow server delays no round, and no error of a tracker ends the training.
-
-    Args:
-        names: Keys of `TRACKERS`.
-        run: Folder of the run, with its recipe.
-        say: Prints the messages about trackers.
     """
     if names:
         os.environ.update(QUIET)

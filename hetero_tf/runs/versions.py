@@ -24,7 +24,6 @@ def check_version_folder(folder: Path, version: int | None) -> None:
     """Check that a version can be written, before anything is computed.
 
     Args:
-        folder: Folder of a level.
         version: Version number; None for the next one.
 
     Raises:

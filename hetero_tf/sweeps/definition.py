@@ -41,8 +41,6 @@ class SweepPart:
 
     Attributes:
         recipe: Default recipe of the runs; None if each entry of list or grid names one.
-        set: Values for every run.
-        grid: `{path: values}`.
         entries: Values that change together; empty without a list.
         seeds: Values of `seed`; empty: the seed of the recipe.
     """
@@ -89,8 +87,6 @@ def from_flags(
     """Create a sweep from flags.
 
     Args:
-        recipe: A file or shipped name.
-        overrides: Strings `path=value` for every run.
         varied_keys: Strings `path=value,value,...`; commas inside brackets or quotes do not separate values.
         seeds: Seeds such as "0-2" or "0,3", by default the seed of the recipe.
     """

@@ -32,7 +32,6 @@ class Program:
 
     Attributes:
         command: The program; with `--fork DESCRIPTOR` it calls `processes.serve_forks`.
-        flags: Flags of every run.
         threads: Threads of a new run; a resumed run keeps its count, on which its exact numbers depend.
         forks: Fork the runs from one process, which imports TensorFlow once.
     """
@@ -118,13 +117,9 @@ class RunOutcome:
     """Outcome of one run of a sweep.
 
     Attributes:
-        run: The run.
-        folder: Its folder.
         state: FINISHED, SKIPPED (finished earlier, or by another process), FAILED, or ELSEWHERE (another process trains
             it).
         resumed_after: The round after which the run was resumed; 0: not resumed.
-        seconds: Wall time in this sweep.
-        problem: Error message of a failed run.
     """
 
     run: SweepRun

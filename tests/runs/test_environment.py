@@ -40,15 +40,9 @@ def test_nothing_personal(facts):
     "section, name, value, message",
     [
         ("versions", "tensorflow", "9.9", "tensorflow was {!r}, is '9.9'"),
-        ("versions", "keras", "9.9", "keras was {!r}, is '9.9'"),
-        ("versions", "numpy", "9.9", "numpy was {!r}, is '9.9'"),
-        ("cpu", "flags", "0", "cpu.flags was {!r}, is '0'"),
         ("cpu", "model", "Z80", "cpu.model was {!r}, is 'Z80'"),
-        ("threads", "intra_op", 7, "threads.intra_op was {!r}, is 7"),
         ("settings", "determinism", False, "settings.determinism was {!r}, is False"),
-        ("settings", "device", "gpu", "settings.device was {!r}, is 'gpu'"),
         ("settings", "clients_at_once", {"a": 1}, "settings.clients_at_once was {!r}, is {{'a': 1}}"),
-        ("settings", "compiled", True, "settings.compiled was {!r}, is True"),
         ("threads", "inter_op", 4, "threads.inter_op was {!r}, is 4"),
     ],
 )
@@ -68,12 +62,6 @@ def test_fingerprint_ignores_other_facts(facts, change):
 def test_cores_decide_when_tensorflow_chooses_the_threads():
     facts = environment({"intra_op": 0}, {})
     assert differences(facts, facts | {"cores": 999}) == [f"cores was {facts['cores']}, is 999"]
-
-
-def test_fingerprint_ignores_order(facts):
-    turned = {name: facts[name] for name in reversed(facts)} | {"threads": {"inter_op": 2, "intra_op": 1}}
-    assert fingerprint(turned) == fingerprint(facts)
-    assert len(fingerprint(facts)) == 64
 
 
 def test_processor_file(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.runs import checkpoints, facts
+from hetero_tf.runs.run_folder import RunFolder
 
 CONDITIONS = {"versions": {}, "cpu": {}, "threads": {}, "settings": {}}
 GOOD = {
@@ -52,3 +53,18 @@ def test_invalid_facts_are_refused(name, value):
     assert message.startswith(f"c: round 4 was not saved by this version of hetero_tf: {name}")
     assert "must be" in message or "is missing" in message
     assert "; continue with the version that saved it, restore the folder" in message and len(message) < 300
+
+
+def test_global_weights_are_those_of_the_best_state_and_means_of_personal_units(tmp_path):
+    run = RunFolder(tmp_path)
+    run.recipe.write_text("name: x")
+    arrays = {
+        "weights/a": np.float32([1, 2]),
+        "clients/personal/b": np.float32([[1, 5], [2, 9]]),
+        "server/a": np.ones(2),
+    }
+    for folder, number in ((run.checkpoints, 3), (run.best, 2)):
+        checkpoints.save(folder, number, {"weights/a": np.zeros(2)} if number == 3 else arrays, {}, keep=1)
+    weights, source = facts.global_weights(run)
+    assert {path: value.tolist() for path, value in weights.items()} == {"a": [1, 2], "b": [1.5, 7]}
+    assert source == f"{run.best}, round 2" and weights["b"].dtype == np.float32

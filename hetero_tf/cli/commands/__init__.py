@@ -25,7 +25,6 @@ class Command:
         usage, summary: Its line in the help.
         function: MODULE.FUNCTION in this package. Called with the recipe (if there is a `source`), the flags and the
             console; returns its result, ready for JSON.
-        flags: Its flags in addition to `COMMON`.
         words: Flag that receives the words after the command, or None.
         source: Flag that names its recipe, "recipe" or "run_dir", or None.
         package: Outer package of hetero_tf that must be installed; "" for that of its module.

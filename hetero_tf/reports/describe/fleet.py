@@ -35,7 +35,6 @@ class DeviceLoad:
     """A client of one level on one device, with the mean number of examples and the median speed of its class.
 
     Attributes:
-        level, device: Names.
         download, compute, upload, total: Seconds in a round.
         energy: Joules of a round.
         memory: Training memory as a share of the memory of the device; 0 without a limit.
@@ -63,7 +62,6 @@ class Forecast:
         policy: Name, and the option that it depends on.
         in_recipe: True for the policy of the recipe.
         rounds: Rounds of the run; those of an asynchronous policy merge as many results in total.
-        planned: Rounds that were planned.
         seconds: Device time of the run.
         bytes: Traffic of the run in both directions.
         energy: Joules of the run.

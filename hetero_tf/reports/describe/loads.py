@@ -23,7 +23,6 @@ class StageLoad:
     """Load of one stage, or of a sub-model that a client trains in one stage.
 
     Attributes:
-        units: Names of its units.
         amount: Amount that counts against a budget, see `counting.ForwardCost.by`.
         buffer: Bytes of the buffer of a client with the mean number of examples; 0: no buffer.
     """
@@ -42,7 +41,6 @@ class LevelLoad:
         trains: Trained part as text: "width 0.5", "2 of 4 exits", "3 members", "6 stages"; "takes no part" for an idle
             level.
         skipped: Names of the units that exceed the budget.
-        parts: Stages in order.
         clients: Expected active clients of this level in a round.
         bytes_down, bytes_up: Weights that one client receives and sends in a round.
         train_flops: Operations of one client's local training in a round.
@@ -69,11 +67,9 @@ class Loads:
     """All levels of a recipe.
 
     Attributes:
-        whole: Amount of the full model.
         batch: Examples of a step in all estimates.
         measure: Measure of amounts and budgets: memory (bytes of training) or multiply_adds.
         tolerance: Share by which a budget may be exceeded.
-        levels: `{level: LevelLoad}`.
         round: Expected {"clients", "bytes_down", "bytes_up", "train_flops"} of a round.
     """
 

@@ -27,21 +27,16 @@ class Description:
     """Costs of a recipe.
 
     Attributes:
-        recipe: Name of the recipe.
-        example: Shape of one input.
         classes: Number of outputs: classes, labels, targets, or words of the vocabulary.
-        levels: `{level: LevelCost}`, all widths of the recipe.
         mix: `{level: share of the clients}`; the sum is 1, and the first level is that of the global model.
         labels: int [clients], number of labels of each client.
         split: Summary of the partition; None if unknown.
-        source: Source of the data, or None.
         targets: Form of the targets, see `data.targets`.
         stand_in_for: The data set that is replaced by a stand-in, or None.
         engine: Output of `rounds.engine.report`, or None without data.
         replica_shares: `(clients, share of the operations)` of each process or device in the first round; empty
             without replicas.
         loads: `loads.Loads` if the levels differ in more than their widths, else None.
-        fleet: `fleet.FleetReport` of a recipe with a fleet, else None.
         data: Lines that show how the data were understood.
         warnings: Sentences about the data and the levels.
     """
