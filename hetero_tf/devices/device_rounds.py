@@ -221,10 +221,11 @@ class DeviceRounds:
         results: dict[int, Any] = {}
         refused: dict[int, Refused] = {}
         for client in [client for client in requests if client in responses and client in connected]:
+            response = responses[client]
             try:
-                if isinstance(responses[client], Refused):
-                    raise responses[client]
-                results[client] = parse(client, responses[client])
+                if isinstance(response, Refused):
+                    raise response
+                results[client] = parse(client, response)
             except Refused as problem:
                 refused[client] = problem
                 self.fleet.say(f"note: {note.format(client)}: {problem}")
