@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
+import keras
 import numpy as np
 import oracle
 import pytest
@@ -11,11 +13,12 @@ import tiny
 from refusals import refusal
 
 from hetero_tf.base import seeds
+from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.partitions.shares import ClientExamples
-from hetero_tf.evaluation import predictor
+from hetero_tf.evaluation import global_metrics, predictor
 from hetero_tf.evaluation.fairness import accuracies
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
-from hetero_tf.models.variables import all_layers
+from hetero_tf.models.variables import all_layers, values
 
 SIZES = (7, 5, 9, 4)
 
@@ -156,3 +159,77 @@ def test_scalers_are_off_when_a_narrow_level_is_evaluated():
     np.testing.assert_array_equal(client(inputs, training=False), model(inputs, training=False))
     plain = process.network(state, "c", statistics)
     assert np.abs(client(inputs, training=True) - plain(inputs, training=True)).max() > 1e-9
+
+
+def test_batches_do_not_cross_arrays_and_lose_nothing():
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        parts = [np.arange(first, first + rng.integers(0, 9), dtype=np.int32) for first in (0, 100, 200)]
+        full, short = predictor.statistics_batches(parts, 3, rng)
+        assert full.shape[1:] == (3,)
+        batches = [*full.tolist(), *(rows.tolist() for rows in short)]
+        assert sorted(sum(batches, [])) == np.concatenate(parts).tolist()
+        assert all(len({row // 100 for row in batch}) == 1 for batch in batches)
+        assert all(0 < len(rows) < 3 for rows in short)
+        assert len(short) == sum(len(part) % 3 > 0 for part in parts)
+    full, short = predictor.statistics_batches([np.arange(5)], 2)
+    assert (full.tolist(), [rows.tolist() for rows in short]) == ([[0, 1], [2, 3]], [[4]])
+
+
+def test_every_batch_of_random_inputs_has_its_key(eager):
+    keys, x = [], tf.constant(np.random.default_rng(0).normal(size=(47, 3)), tf.float32)
+
+    def read(x, y, rows, start, key, labels, training):
+        keys.append(tuple(key.numpy().tolist()))
+        return tf.gather(x, rows), None
+
+    models = [keras.Sequential([keras.Input((3,)), StaticBatchNormalization()]) for _ in range(2)]
+    examples = SimpleNamespace(input=SimpleNamespace(batch=read), x=x, y=None)
+    query = predictor.StatisticsQuery(*models, examples, 2, Replicas(1))
+    weights = [tf.convert_to_tensor(value) for value in values(models[0])]
+    query(weights, *predictor.statistics_batches([np.arange(43), np.arange(43, 44), np.arange(44, 45)], 2), 2**31 - 2)
+    # 21 full batches in two calls, and three short ones; a seed behind the largest number wraps to 0.
+    assert keys == [(2**31 - 2, 0), (2**31 - 2, 20), (2**31 - 1, -1), (0, -1), (1, -1)]
+
+
+@pytest.mark.usefixtures("eager")
+def test_perplexity_is_the_row_weighted_mean_of_exponentials():
+    process = tiny.process(tiny.TEXT, "precision=float64")
+    state = process.initialize()
+    metrics, statistics = process.evaluate(state)
+    assert statistics == {"a": {}}
+    model, x = build_assigned_model(process, state), process.dataset.test.x
+    key, losses, rows = seeds.seed32(0, "test masks"), [], []
+    for row in (0, 2):  # batches of two rows; the third row is a short one
+        for start in (0, 4, 8):  # and the last segment has two positions
+            tokens = x[row : row + 2, start : start + 4]
+            hidden = oracle.uniform([key, row, start], tokens.shape) < 0.3
+            logits = model(np.where(hidden, tiny.WORDS, tokens), training=False).numpy()
+            pairs = zip(logits.reshape(-1, tiny.WORDS), tokens.reshape(-1))
+            losses.append(np.mean([cross_entropy(token_logits, token) for token_logits, token in pairs]))
+            rows.append(len(tokens))
+    np.testing.assert_allclose(metrics["global_loss"], np.average(losses, weights=rows), rtol=1e-12)
+    np.testing.assert_allclose(metrics["global_perplexity"], np.average(np.exp(losses), weights=rows), rtol=1e-12)
+    assert metrics["global_perplexity"] > np.exp(metrics["global_loss"])
+    assert process.evaluate(state)[0] == metrics  # masked positions are the same at every call
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("logits", [1, 40])
+@pytest.mark.parametrize("last", ["Dense", "Scaler"])
+def test_perplexity_does_not_depend_on_the_number_of_logits_in_memory(monkeypatch, logits, last):
+    # Only a last Dense is split off the model. A Scaler is inert in a test.
+    base = tiny.TEXT if last == "Dense" else tiny.TEXT.replace("partition:", "    - Scaler\npartition:")
+    monkeypatch.setattr(global_metrics, "MAX_LOGITS", logits)
+    process = tiny.process(base, "precision=float64", data=tiny.text())
+    metrics = process.evaluate(process.initialize())[0]
+    assert process.evaluator.global_model.layers[-1].__class__.__name__ == last
+    monkeypatch.undo()
+    assert metrics == pytest.approx(whole_text(), rel=1e-13)
+
+
+@functools.cache
+def whole_text():
+    """Metrics of the text recipe, all logits of a batch at once."""
+    process = tiny.process(tiny.TEXT, "precision=float64")
+    return process.evaluate(process.initialize())[0]
