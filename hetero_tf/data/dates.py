@@ -1,6 +1,7 @@
 """Dates and times in tables: one parser of their notations, and the calendar features of a date."""
 
 import datetime
+import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -73,12 +74,12 @@ def parse_time(text: str, order: DateOrder) -> datetime.datetime | None:
     Args:
         text: Such as 2024-01-31, 31.01.2024 14:30, 1/31/2024 2:30 PM, 31 Jan 2024, 2024-01, Q1 2024,
             2024-W05, 20240131143000, or 2024-01-31T14:30:00.5+01:00.
-        order: "ymd" for all notations that do not depend on the order of day and month.
+        order: Order of day and month where the notation leaves it open; "ymd" for other notations alone.
 
     Returns:
         The time, with its time zone if the text has one; None if the text is not a date in this order.
     """
-    for pattern in _PATTERNS[order]:
+    for pattern in _PATTERNS["ymd"] if order == "ymd" else (*_PATTERNS[order], *_PATTERNS["ymd"]):
         if match := pattern.fullmatch(text.strip()):
             return _build_time(match.groupdict())
     return None
@@ -132,13 +133,16 @@ def date_orders(texts: Iterable[str]) -> tuple[DateOrder, ...]:
     """Return the orders of year, month and day in which all texts are dates.
 
     Returns:
-        Empty if a text is not a date; two orders if no day above 12 distinguishes days from months. With points, as in
-        1.2.2024, the day is first.
+        Empty if a text is not a date; ("ymd",) if no text leaves the order open; two orders if no day above 12
+        distinguishes days from months. With points, as in 1.2.2024, the day is first.
     """
     texts = list(texts)
-    orders: tuple[DateOrder, ...] = tuple(
-        order for order in DATE_EXAMPLES if texts and all(parse_time(text, order) is not None for text in texts)
-    )
+    is_open = [parse_time(text, "ymd") is None for text in texts]
+    if not any(is_open):
+        return ("ymd",) if texts else ()
+    texts = list(itertools.compress(texts, is_open))
+    orders: tuple[DateOrder, ...] = ("dmy", "mdy")
+    orders = tuple(order for order in orders if all(parse_time(text, order) is not None for text in texts))
     return ("dmy",) if len(orders) > 1 and all("." in text for text in texts) else orders
 
 

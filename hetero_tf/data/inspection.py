@@ -21,7 +21,7 @@ from hetero_tf.data.columns import (
     to_numbers,
     to_plain_number,
 )
-from hetero_tf.data.dates import DateOrder, date_orders, parse_date, parse_time
+from hetero_tf.data.dates import DATE_EXAMPLES, DateOrder, date_orders, parse_time
 from hetero_tf.data.picture_files import picture_header
 from hetero_tf.data.raw_table import RawTable, TextColumn
 
@@ -35,6 +35,8 @@ SAMPLED_TEXTS = 200
 SENTINELS, LARGEST_WHOLE = (99, 999, 9999, 99999, 999999), 2**53
 # Most frequent values in a summary.
 MOST_FREQUENT = 5
+# Share of the distinct texts that are dates in a column of dates.
+LEAST_DATES = 0.8
 # Pictures that a loader examines.
 MAX_PICTURES = 100
 # Characters of a line, columns of a table, and characters of a name.
@@ -66,7 +68,7 @@ class ColumnSummary:
         numbers_rows: Whether the numbers are consecutive and differ in all rows.
         has_times: Whether dates have a time of day.
         role: Use of the column by a recipe; "feature" before one exists.
-        odd: `(text, rows)` of the texts among numbers that are no numbers, such as "two" and "inf".
+        odd: `(text, rows)` of the texts among numbers or dates that are none, such as "two" and "inf".
         leading_zeros: Whether numbers have leading zeros, as ids have.
         sentinel: `(number, rows)` of a number such as -999 far from all others, which may denote a missing value;
             None if there is none.
@@ -381,16 +383,28 @@ def _format(number):
 
 
 def _text_summary(name, rows, texts, counts, frequent):
-    present, orders = int(counts.sum()), date_orders(texts)
+    present, orders, dates = int(counts.sum()), *_find_dates(texts)
     kind: ColumnType
-    low, high, has_times = "", "", False
-    if orders:
-        dates = [date for text in texts if (date := parse_date(text, orders[0]))]
-        kind, low, high = "date", str(min(dates)), str(max(dates))
-        has_times = any(time.time() != datetime.time() for text in texts if (time := parse_time(text, orders[0])))
+    low, high, has_times, odd = "", "", False, []
+    if dates:
+        kind, low, high = "date", str(min(dates.values()).date()), str(max(dates.values()).date())
+        has_times = any(time.time() != datetime.time() for time in dates.values())
+        odd = [(text, int(count)) for text, count in zip(texts, counts) if text not in dates]
     elif len(texts) <= FEW_TEXTS or len(texts) <= MAX_DISTINCT_SHARE * present:
         kind = "category"
     else:
         kind = "text" if len(texts) < present or any(" " in text for text in texts) else "id"
     values = name, kind, rows, rows - present, len(texts), low, high, tuple(frequent)
-    return ColumnSummary(*values, False, "plain", orders, has_times=has_times)
+    return ColumnSummary(*values, False, "plain", orders, has_times=has_times, odd=tuple(odd))
+
+
+def _find_dates(texts):
+    """Return the possible orders of dates, and the times of most texts; empty if few are dates."""
+    start = texts[:SAMPLED_TEXTS]
+    count, likely = max((sum(parse_time(text, order) is not None for text in start), order) for order in DATE_EXAMPLES)
+    if not start or count < LEAST_DATES * len(start):
+        return (), {}
+    times = {text: time for text in texts if (time := parse_time(text, likely)) is not None}
+    # Times with and without a zone are not comparable.
+    comparable = {text: time.replace(tzinfo=None) for text, time in times.items()}
+    return (date_orders(times), comparable) if len(times) >= LEAST_DATES * len(texts) else ((), {})

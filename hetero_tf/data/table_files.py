@@ -41,6 +41,8 @@ TABLE_ENDINGS = (".csv", *TAB_ENDINGS)
 JSON_LINES = (".jsonl", ".json", ".ndjson")
 EXCEL = (".xlsx", ".xlsm", ".xls")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+# First bytes of compressed files.
+SIGNS = {".gz": b"\x1f\x8b", ".bz2": b"BZh91A", ".xz": b"\xfd7zXZ", ".zst": b"\x28\xb5\x2f\xfd"}
 # Characters and rows from which the delimiter and the header are detected, and the share of rows that must agree.
 SAMPLE_CHARACTERS, SAMPLE_ROWS, AGREEING = 2**17, 100, 0.9
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
@@ -181,7 +183,7 @@ def _member(path, archive):
 
 
 def read_content(path: Path) -> bytes:
-    """Return the bytes of a file, unpacked if its ending names a compression.
+    """Return the bytes of a file, unpacked if its ending or content is that of a compression.
 
     Raises:
         InputError: The file is damaged.
@@ -194,7 +196,12 @@ def read_content(path: Path) -> bytes:
 
 
 def _unpack(path, file):
-    ending = path.suffix.lower()
+    # Some files have lost the ending of their compression.
+    start, ending = file.read(6), path.suffix.lower()
+    ending = (
+        ending if ending in COMPRESSED else next((end for end, sign in SIGNS.items() if start.startswith(sign)), "")
+    )
+    file.seek(0)
     if ending == ".zip":
         with zipfile.ZipFile(file) as archive:
             return archive.read(_member(path, archive))
@@ -480,10 +487,13 @@ def _find_rows(value):
     if not value or not all(isinstance(each, dict | list) for each in value.values()):
         return [value]
     inner = next(iter(value.values()))
-    is_by_row = isinstance(inner, dict) and (len(value) > len(inner) or not all(map(str.isdigit, inner)))
-    if is_by_row and (len(value) > len(inner) or all(map(str.isdigit, value))):
-        return list(value.values())
-    return pd.DataFrame(value, dtype=object).to_dict("records")
+    has_numbers = [isinstance(names, dict) and all(map(str.isdigit, names)) for names in (value, inner)]
+    is_by_row = isinstance(inner, dict) and (
+        len(value) > len(inner) if has_numbers[0] == has_numbers[1] else has_numbers[0]
+    )
+    frame = pd.DataFrame.from_dict(value, orient="index" if is_by_row else "columns", dtype=object)
+    # Row numbers are no values.
+    return (frame if all(str(name).isdigit() for name in frame.index) else frame.reset_index()).to_dict("records")
 
 
 def _flatten(row: dict, prefix: str = "") -> Iterable[tuple[str, Any]]:

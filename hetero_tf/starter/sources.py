@@ -17,6 +17,7 @@ from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, split_folders
 from hetero_tf.data.inspection import inspect_column, sample
 from hetero_tf.data.labelled_text import has_text_folders, read_text_folders
 from hetero_tf.data.picture_files import ENDINGS as PICTURES
+from hetero_tf.data.picture_files import picture_header
 from hetero_tf.data.table_files import (
     EXCEL,
     JSON_LINES,
@@ -196,7 +197,7 @@ def _draft_arrow(path, request):
     unreadable = [name for name, content in contents.items() if content not in readable]
     selection = ColumnSelection(None, unreadable, None, lists)
     (table, *_), _ = read_splits(path, None, selection, None)
-    images = [name for name, content in contents.items() if content == "bytes"]
+    images = [name for name, content in contents.items() if content == "bytes" and _has_pictures(path, name)]
     options = {"path": Choice(request.path)}
     if images:
         return _draft_picture_column(path, table, images[0], request, options)
@@ -210,6 +211,11 @@ def _draft_arrow(path, request):
     reason = "; ".join([ignored.reason] * bool(ignored.value) + [f"{', '.join(unreadable)}: neither numbers nor texts"])
     ignore = Choice([*ignored.value, *unreadable], reason, True)
     return replace(draft, options={**draft.options, "ignore": ignore})
+
+
+def _has_pictures(path, name):
+    (table, *_), _ = read_splits(path, None, ColumnSelection([name], (), name), None)
+    return any(map(picture_header, table.columns[name][:SAMPLED_PICTURES]))
 
 
 def _draft_picture_column(path, table, image, request, options):

@@ -237,7 +237,8 @@ def _odd_labels(columns, ignored):
     )
     for name in columns.label.names:
         column, summary = columns.table.columns[name], columns.summaries[name]
-        texts |= {text: None for text, _ in summary.odd if text.lower() in _UNKNOWN}
+        is_number = columns.label.task.value == "regression"
+        texts |= {text: None for text, _ in summary.odd if is_number or text.lower() in _UNKNOWN}
         if are_units and isinstance(column, TextColumn) and np.count_nonzero(column.codes == column.codes[0]) == 1:
             texts[column.texts[column.codes[0]]] = None
     return {text: None for text in texts if text}
@@ -263,13 +264,14 @@ def _choose_odd(columns, ignored, odd):
     """Return the texts among numbers that denote missing values, with the first row of each; None if there are none."""
     if not odd:
         return None
-    reasons = []
-    for summary in (*_used(columns, ignored), *(columns.summaries[name] for name in columns.label.names)):
+    reasons, summaries = [], [*_used(columns, ignored), *(columns.summaries[name] for name in columns.label.names)]
+    for summary in summaries:
         for text, count in summary.odd[:3]:
             row = find_row(columns.table.columns[summary.name], text)
             where = re.sub(r"^.*/", "", columns.table.locate(row))
             reasons.append(f"{summary.name} is {text} in {count:,} rows, first in {where}")
-    return Choice(list(odd), "no numbers: " + "; ".join(reasons[:5]), True)
+    are_dates = {each.type for each in summaries if each.odd} == {"date"}
+    return Choice(list(odd), f"no {'dates' if are_dates else 'numbers'}: {'; '.join(reasons[:5])}", True)
 
 
 def find_row(column: TextColumn | np.ndarray, text: str) -> int:
@@ -281,7 +283,9 @@ def find_row(column: TextColumn | np.ndarray, text: str) -> int:
 
 def _notes(columns, ignored, types):
     """Yield sentences about sentinels, repeated rows and mixed letter cases."""
-    yield from note_sentinels(_used(columns, ignored))
+    is_number = columns.label.task.value == "regression"
+    targets = [columns.summaries[name] for name in columns.label.names if is_number]
+    yield from note_sentinels([*_used(columns, ignored), *targets])
     last = list(columns.table.columns)[::-1]
     flags = list(itertools.takewhile(lambda name: has_flags(columns.table, name), last))[::-1]
     if len(flags) > 2 and set(columns.label.names) < set(flags):

@@ -369,6 +369,31 @@ FILES = {
         table(d=[f"{1 + n % 28} {('mars', 'août', 'mai')[n % 3]} 2020" for n in range(N)]),
         ["columns: {d: date}"],
     ),
+    "packed.csv": (gzip.compress(TEXT.encode()), READ),
+    "days.json": (
+        pd.DataFrame({"v": np.sin(np.arange(N)), "w": Z}, index=DAYS.strftime("%Y-%m-%d")).to_json(orient="index"),
+        ["name: series", "time: index"],
+    ),
+    "date_0.csv": (
+        table(d=["0000-00-00" if n % 11 == 0 else f"2024-01-{1 + n % 28:02}" for n in range(N)]),
+        ["columns: {d: date}", "# check: no dates: d is 0000-00-00 in 11 rows, first in date_0.csv:2"],
+    ),
+    "two_notations.csv": (
+        table(d=[f"2024-01-{1 + n % 28:02}" if n % 2 else f"{1 + n % 28:02}.01.2024" for n in range(N)]),
+        ["d date 2024-01-01 to 2024-01-28, 28 distinct", "columns: {d: date}"],
+    ),
+    "price_unknown.csv": (
+        TABLE[["x"]].assign(price=["on request" if n % 12 == 0 else n + X[n] for n in range(N)]).to_csv(index=False),
+        ["task: regression", "missing: drop   # check: the label price has no value in 10 rows"],
+    ),
+    "price_sentinel.csv": (
+        TABLE[["x"]].assign(price=np.where(np.arange(N) % 12, 100 + X, -999)).to_csv(index=False),
+        ["# check: price: -999 in 10 of 120 rows looks like a missing value"],
+    ),
+    "binary.parquet": (
+        file_of("to_parquet", TABLE.assign(s=[text.encode() for text in Y])),
+        ["ignore: [s]   # check: s: neither numbers nor texts", *READ],
+    ),
     "t_week.csv": (series([f"2{n // 52:03}-W{1 + n % 52:02}" for n in range(N)]), SERIES),
     "t_compact.csv": (series(HOURS.strftime("%Y%m%d%H%M%S")), SERIES),
     "t_basic.csv": (series(HOURS.strftime("%Y%m%dT%H%M%S")), SERIES),

@@ -71,7 +71,7 @@ class Codec(ColumnCodec):
     def parse(self, name: str, text: str) -> str:
         if self.fill is not None and (is_missing(text) or text.strip() in self.missing_values):
             text = self.fill
-        date = parse_date(text, self.order) or parse_date(text, "ymd")
+        date = parse_date(text, self.order)
         if date is None:
             example = DATE_EXAMPLES[self.order]
             raise InputError(f"column {name!r} must be a date such as {example}. Received: {text.strip()!r}")
