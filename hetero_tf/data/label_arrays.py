@@ -99,12 +99,8 @@ def read_labels(
     """Read the labels of both splits.
 
     Args:
-        source: Prefix of error messages.
-        y_train, y_test: Whole numbers `[n]` or `[n, 1]` from 0; bool or texts of the same shapes; or one-hot rows
-            `[n, classes]`. Floats that are whole numbers raise a warning.
-        classes: Number of classes; None: the number of names, of different texts or of one-hot columns, 2 for bool,
-            else the highest training label plus one, and each label must occur.
-        names: Name of each class in order; None: the training texts in sorted order, if the labels are texts.
+        source, classes, names: As for `from_arrays`.
+        y_train, y_test: The same, also `[n, 1]`. Floats that are whole numbers raise a warning.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value, or its labels are not among the names.

@@ -59,21 +59,14 @@ def with_pixel(value):
         ({"x_train": GOOD["x_train"][:0]}, r"all dimensions above 0. Received: \(0, 4, 5, 1\)"),
         ({"x_train": GOOD["x_train"].astype(object)}, r"contains Python objects"),
         (
-            {"y_train": np.full(6, 0.5)},
-            r"y_train must be whole numbers 0..k-1, texts or one-hot rows, .* Received: float64 \(6,\)",
-        ),
-        (
             {"y_train": np.zeros((6, 1, 1), int)},
             r"y_train must be whole numbers 0..k-1, texts or one-hot rows, .* Received: int64 \(6, 1, 1\)",
         ),
-        ({"y_train": np.array([0, 1, 2, 0, 1, -1])}, r"y_train must be in 0..2147483646. Received: label -1"),
         (
             {"y_train": np.array([0, 1, 2, 0, 1, 2**40])},
             r"y_train must be in 0..2147483646. Received: label 1099511627776",
         ),
         ({"y_train": np.array([0, 1, 2, 0, 1])}, r"one entry per example. Received: 6 examples, 5 labels"),
-        ({"y_train": np.array([0, 1, 2, 0, 1, 255])}, r"every label from 0 to its highest, 255, but 3 never occurs"),
-        ({"y_train": np.array([1, 2, 3, 1, 2, 3])}, r"its highest, 3, but 0 never occurs; renumber the labels"),
         ({"y_test": np.array([0, 3])}, r"test split: every label must be in 0..2. Received: 3 at position 1"),
         ({"x_test": GOOD["x_test"][:, :3]}, r"must have the same shape. Received: \(4, 5, 1\) and \(3, 5, 1\)"),
         ({"classes": 2}, r"every label must be in 0..1. Received: 2 at position 2"),
