@@ -6,7 +6,7 @@ import heapq
 import numpy as np
 import pytest
 import tiny
-from oracle_asynchronous import StaleRounds
+from oracle import StaleRounds
 
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.planning.asynchronous import DROPPED, ClientStart, ClientStarts, EventQueue

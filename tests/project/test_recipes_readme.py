@@ -9,7 +9,6 @@ from each import for_each
 
 from hetero_tf import recipe
 from hetero_tf.recipe.geometry import walk
-from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.recipe_files import shipped
 from hetero_tf.runs.history import keys_of_recipe
 from hetero_tf.runs.published import matching_values, read_published
@@ -143,9 +142,3 @@ def test_networks_and_values_of_lg_fedavg_are_the_published_ones(name):
     assert (got.round.clients, got.round.weighting, got.round.label_rows) == (10, "uniform", "all")
     options = {"clients": 100, "per_client": 2, "keep_duplicates": True, "draw": "random", "held_out": 0.0}
     assert got.partition.options == options
-
-
-def test_recipes_are_single_yaml_documents():
-    for path in shipped().values():
-        assert "\t" not in path.read_text("utf-8")
-        assert list(parse(path.read_text("utf-8"), "x").value)[0] in ("base", "name")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
-from oracle_asynchronous import StaleRounds
+from oracle import StaleRounds
 
 from hetero_tf.models.state import StateRows
 from hetero_tf.rounds.arrivals import StaleMerge, merge_arrivals

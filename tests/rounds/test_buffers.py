@@ -6,13 +6,16 @@ from types import SimpleNamespace
 import methods
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.inputs.examples import batch_shapes
+from hetero_tf.data.inputs import Input
+from hetero_tf.data.inputs.examples import Examples, Pass, batch_shapes
 from hetero_tf.models.costs.level_costs import LevelCosts
+from hetero_tf.planning.packing import BlockPlan
 from hetero_tf.reports.describe import describe
-from hetero_tf.rounds.batches import check_buffers
+from hetero_tf.rounds.batches import Batches, check_buffers
 
 EPOCHS = 3
 # Batches of 2 for clients of 5 and 4 examples: short ones, and one client with a batch less.
@@ -157,3 +160,30 @@ def test_text_is_refused_before_its_units_are_checked():
     for source in (SimpleNamespace(random=True), SimpleNamespace(random=False, starts=lambda x: (0, 8))):
         with pytest.raises(InputError, match="the input is random or a part of an example"):
             check_buffers(source, None, block)
+
+
+def test_frozen_units_run_once_per_example_and_short_batches_are_padded():
+    table, seen = np.random.default_rng(0).normal(size=(9, 3)), []
+
+    def read(x, y, rows, start, key, labels, training, length):
+        return rows, rows
+
+    def forward(rows):
+        tf.py_function(lambda rows: seen.append(rows.numpy().ravel().tolist()), [rows], [])
+        return tf.gather(tf.constant(table), rows)
+
+    # Two ticks of another stage, then two epochs of five examples in different orders.
+    rows = tf.constant([[[8, 8], [8, 8], [4, 0], [7, 2], [5, -1], [2, 5], [0, 4], [7, -1]]], tf.int32)
+    stages = tf.constant([0] * 2 + [1] * 6)
+    plan = BlockPlan(
+        tf.zeros([1], tf.int32), tf.zeros([1], tf.int32), tf.constant(8), rows, tf.zeros_like(stages), stages
+    )
+    source, sizes, longest = Input(read, None, None, None, None, False, False), tf.constant([5]), Pass(4, 2)
+    examples = Examples(source, tf.constant(table), None, 0, None, None, None, (None,), sizes, longest)
+    batches = Batches(examples, plan, plan.clients, None, plan.ticks).through_buffer(1, forward, (3,), tf.float64)
+    assert seen == [[4, 0], [7, 2], [5, 0]]
+    for tick, expected in ((5, [[2, 5]]), (7, [[7]]), (6, [[0, 4]])):
+        inputs, targets = batches.read(tick, None, None)
+        assert targets.numpy().tolist() == expected
+        np.testing.assert_array_equal(inputs, table[expected])
+    assert len(seen) == 3

@@ -10,8 +10,6 @@ from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.rounds.engine import check_block, first_line
 
-KEY = ((5, 0, 1, 2), (5, 0, 3, 2), (5, 0, 7, 1))
-
 
 def sequential(*make, shape=(6, 6, 4)):
     """`clients -> model` of the layers that `make` returns for this number of clients."""

@@ -1,4 +1,4 @@
-"""Sub-models gathered from the global row and scattered back, compared with NumPy indices on random axes."""
+"""Sub-models and rows of client tables, gathered and written back, compared with NumPy indices on random axes."""
 
 import math
 
@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 
 from hetero_tf.models.cut import Axis, Cut
+from hetero_tf.rounds.client_tables import TableCut, read_tables, write_tables
 from hetero_tf.rounds.merge import axis_mask, coverage
-from hetero_tf.rounds.submodel_cut import SubmodelCut, have_same_coordinates, merged_coordinates, positions_in
+from hetero_tf.rounds.submodel_cut import SubmodelCut, have_same_coordinates
 
 LABELS = 7
 # A cut with segments of every kind: parts of values, adjacent complete values, a value that sub-model 1 lacks.
@@ -19,24 +20,6 @@ CONTAINED = tuple((True, position != 4) for position in range(7))
 CUT = Cut(SHAPES, AXES, CONTAINED)
 # A value counts always, never, or from the second or third stage on.
 FIRST_STAGES = (1, 0, 2, 3, 1, 1, 2)
-
-
-def label_case(rng):
-    """A cut with label axes, and one client's coordinates and present labels."""
-    num_labels = int(rng.integers(2, LABELS + 1))
-    label, plain = (Axis(LABELS, (num_labels,), label=True, extra=extra) for extra in (1, 0))
-    axes = ((None, Axis(6, (4,))), (Axis(6, (4,)), plain), (label, Axis(6, (4,))))
-    shapes = tuple(tuple(3 if axis is None else axis.size + axis.extra for axis in row) for row in axes)
-    num_real = int(rng.integers(1, num_labels + 1))
-    labels = np.full(num_labels, -1)
-    labels[:num_real] = np.sort(rng.choice(LABELS, num_real, replace=False))
-    channels = np.sort(rng.choice(6, 4, replace=False))
-    coordinates = {Axis(6, (4,)): channels, label: np.append(labels, LABELS), plain: labels}
-    return (
-        Cut(shapes, axes, ((True,),) * 3),
-        {axis: tf.constant(index, tf.int32) for axis, index in coordinates.items()},
-        tf.constant((labels >= 0) & (rng.random(num_labels) < 0.7)),
-    )
 
 
 def build_coordinates(submodel, kind, seed):
@@ -50,15 +33,14 @@ def build_coordinates(submodel, kind, seed):
 
 
 def columns_of(cut, submodel, coordinates):
-    """int [values of the sub-model], the column of each value in the global row; -1 for entries at -1."""
+    """int [values of the sub-model], the column of each value in the global row."""
     columns, first = [], 0
     for shape, axes, contained in zip(cut.shapes, cut.axes, cut.contained):
         numbers = first + np.arange(math.prod(shape)).reshape(shape)
         first += numbers.size
         if contained[submodel]:
             index = [np.arange(size) if axis is None else coordinates[axis].numpy() for size, axis in zip(shape, axes)]
-            grid = np.meshgrid(*index, indexing="ij")
-            columns.append(np.where(np.min(grid, axis=0) < 0, -1, numbers[tuple(grid)]).ravel())
+            columns.append(numbers[np.ix_(*index)].ravel())
     return np.concatenate(columns)
 
 
@@ -101,21 +83,6 @@ def test_overwritten_row_keeps_entries_outside_the_submodel(submodel, kind):
     assert 0 < np.count_nonzero(expected == row) < row.size
 
 
-def test_padding_reads_entry_0_and_only_merged_labels_are_scattered():
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        cut, coordinates, present = label_case(rng)
-        submodel, row = SubmodelCut.of(cut, 0, [1] * 3), random_row(cut)
-        (gathered,) = submodel.gather(tf.constant(row), [coordinates])
-        padded = {axis: tf.maximum(index, 0) for axis, index in coordinates.items()}
-        np.testing.assert_array_equal(gathered, row[columns_of(cut, 0, padded)])
-        merged = merged_coordinates(coordinates, present)
-        columns = columns_of(cut, 0, merged)
-        expected = np.zeros(row.shape)
-        expected[columns[columns >= 0]] = gathered.numpy()[columns >= 0]
-        np.testing.assert_array_equal(submodel.scatter_sum(gathered[None], [merged]), expected)
-
-
 def test_equal_coordinates_are_scattered_once():
     """Values are summed first, so a block needs as few operations as one client."""
     cut = SubmodelCut.of(CUT, 0, [1] * 7)
@@ -133,18 +100,6 @@ def test_equal_coordinates_are_scattered_once():
     part, first = cut.segments[0], build_coordinates(0, "first", 0)
     assert have_same_coordinates(part, [first] * 2)
     assert not have_same_coordinates(part, [first, build_coordinates(0, "random", 1)])
-
-
-def test_inverse_index_contains_every_coordinate():
-    rng = np.random.default_rng(2)
-    for _ in range(30):
-        size = int(rng.integers(1, 9))
-        index = rng.permutation(size)[: rng.integers(0, size + 1)]
-        index = np.where(rng.random(len(index)) < 0.3, -1, index)
-        positions = positions_in(tf.constant(index, tf.int32), size).numpy()
-        for coordinate in range(size):
-            matches = np.flatnonzero(index == coordinate)
-            assert positions[coordinate] == (matches[0] if matches.size else len(index))
 
 
 def covered(cut, clients, weights, zeros=False):
@@ -170,3 +125,39 @@ def test_lacking_channels_count_as_zeros_and_absent_labels_never(zeros):
     actual = covered(cut, [coordinates], [tf.ones([1], tf.float64)] * 2, zeros)
     assert actual[:10].tolist() == [1] * (10 if zeros else 6) + [0] * (0 if zeros else 4)
     assert actual[10:].tolist() == [1, 0, 1, 0, 0, 0, 0]
+
+
+SIZES = [int(np.prod(shape)) for shape in SHAPES]
+
+
+@pytest.mark.parametrize("submodel", [0, 1])
+@pytest.mark.parametrize("positions", [(1, 3, 4), (0, 5, 6), range(7), (4,)])
+def test_stored_values_replace_global_ones_and_are_written_back(positions, submodel):
+    table, coordinates = TableCut.of(CUT, submodel, positions), build_coordinates(submodel, "random", 1)
+    columns, is_stored = columns_of(CUT, submodel, coordinates), np.repeat(np.isin(range(7), positions), SIZES)
+    global_row, stored = random_row(CUT), random_row(CUT, 1)
+    mixed = np.where(is_stored, stored, global_row)
+    rows = table.read(tf.constant(stored[None, is_stored]), [coordinates], tf.constant(global_row[None, columns]))
+    np.testing.assert_array_equal(rows[0], mixed[columns])
+    trained, expected = rows[0] + 1, stored.copy()
+    expected[columns] = trained
+    actual = table.write(tf.constant(stored[is_stored]), trained, coordinates)
+    np.testing.assert_array_equal(actual, expected[is_stored])
+
+
+def test_a_network_of_an_ensemble_has_a_separate_row():
+    member = Axis(3, (1,), member=True)
+    table = TableCut.of(Cut(((3, 2), (3, 4)), ((member, None), (member, None)), ((True,),) * 2), 0, (0, 1))
+    assert table.columns == ((0, 6),)
+    coordinates = {member: tf.constant([2])}
+    written = table.write(tf.zeros([6]), tf.range(6.0), coordinates)
+    assert written.numpy().tolist() == list(range(6))
+    # [registered, networks, columns]; client 1 returns its networks 0 and 2, client 0 is excluded.
+    tables = {"personal": tf.zeros([2, 3, 6])}
+    clients, members = tf.constant([1, 1, 0, -1]), tf.constant([0, 2, 1, 0])
+    new = {"personal": tf.reshape(tf.range(24.0), [4, 6])}
+    after = write_tables(tables, new, clients, members, True, tf.constant([True, True, False, True]))["personal"]
+    assert after[0].numpy().max() == 0
+    assert after[1].numpy().tolist() == [list(range(6)), [0] * 6, list(range(6, 12))]
+    read = read_tables({"personal": after}, tf.constant([1, 0]), tf.constant([2, 2]), True)["personal"]
+    assert read.numpy().tolist() == [list(range(6, 12)), [0] * 6]

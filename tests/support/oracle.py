@@ -5,6 +5,8 @@ here calls the package's cut, local training, merge, inputs or random numbers; t
 also shows that cutting it changes nothing.
 """
 
+import dataclasses
+
 import numpy as np
 import oracle_terms
 
@@ -36,6 +38,41 @@ class Oracle(ReferenceRounds):
         method, zeros = self.process.recipe.optimizer.method, np.zeros_like(value)
         value, slots[path] = oracle_terms.moved(method, value, gradient, slots.get(path, (zeros, zeros)), rate, step)
         return value
+
+
+class StaleRounds(ReferenceRounds):
+    """Asynchronous rounds: each result waits until it arrives and changes the weights of that time as the rule says."""
+
+    def play(self, weights, plans, rule):
+        waiting = []
+        for number, plan in enumerate(plans):
+            for slot in range(len(plan.clients)):
+                one = dataclasses.replace(
+                    plan, **{name: array[slot : slot + 1] for name, array in plan.arrays().items()}
+                )
+                self.sums = []
+                self.run_round(weights, one, number)
+                waiting.append((number + plan.delays[slot], int(plan.delays[slot]), weights, self.sums))
+            arrived = [each for each in waiting if each[0] == number]
+            weights = self.add_arrived(weights, arrived, rule)
+        return weights
+
+    def merge(self, weights, total, count):
+        self.sums.append((total, count))
+        return weights
+
+    def add_arrived(self, weights, arrived, rule):
+        new = {}
+        for path, value in weights.items():
+            change, clients, factors = (np.zeros_like(value) for _ in range(3))
+            for _, staleness, start, [(total, count)] in arrived:
+                origin, factor = (start if rule.adds == "changes" else weights)[path], rule.factors[staleness]
+                change += factor * (total[path] - count[path] * origin)
+                clients += count[path]
+                factors += factor * count[path]
+            divisor = {"clients": clients, "factors": factors}.get(rule.divisor, rule.divisor)
+            new[path] = np.where(clients > 0, value + change / np.where(clients > 0, divisor, 1), value)
+        return new
 
 
 def coordinates(process, size, count, number, client):
