@@ -1,7 +1,6 @@
 """Table of the commands: their flags, and the functions that run them, which it does not import."""
 
 import importlib
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -27,7 +26,6 @@ class Command:
             console; returns its result, ready for JSON.
         words: Flag that receives the words after the command, or None.
         source: Flag that names its recipe, "recipe" or "run_dir", or None.
-        package: Outer package of hetero_tf that must be installed; "" for that of its module.
         needs_tensorflow: Import TensorFlow before the function is called.
         resumes: The same command continues a stopped run.
         meanings: `{flag: meaning}` where it differs from `flag_table.FLAGS`.
@@ -39,7 +37,6 @@ class Command:
     flags: str
     words: str | None = None
     source: str | None = None
-    package: str = ""
     needs_tensorflow: bool = False
     resumes: bool = False
     meanings: Mapping[str, str] = field(default_factory=dict)
@@ -57,7 +54,7 @@ class Command:
 
 
 # In the order of typical use.
-_COMMANDS = {
+COMMANDS = {
     "new": Command(
         "new PATH",
         "a commented recipe for your data: a file, a folder or a TensorFlow Datasets name",
@@ -85,7 +82,6 @@ _COMMANDS = {
         f"local recipe fleet run_dir engine allow_other_machine log verbose {_RECIPE}",
         needs_tensorflow=True,
         source="recipe",
-        package="workers",
         resumes=True,
         meanings={"threads": "clients to train at the same time, divided among the devices"},
     ),
@@ -244,15 +240,6 @@ _COMMANDS = {
     "schema": Command(
         "schema", "the JSON Schema of recipes, for completion and checks in an editor", "listing.print_schema", "plugin"
     ),
-}
-# Outer packages whose functions the modules of commands call; the commands are available only if they are installed.
-_PACKAGES = {"new": "starter", "sweep": "sweeps", "results": "reports", "deploy": "export", "devices": "devices"}
-COMMANDS = {
-    name: command
-    for name, command in _COMMANDS.items()
-    if importlib.util.find_spec(
-        f"hetero_tf.{command.package or _PACKAGES.get(command.function.partition('.')[0], 'recipe')}"
-    )
 }
 
 
