@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import tables
 import tiny
+import traces
 
 import hetero_tf
 from hetero_tf import export, recipe
@@ -128,6 +129,7 @@ def stored(write, key):
             with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
                 draft = Path(scratch, "draft")
                 draft.mkdir()
-                write(draft)
+                with traces.for_several_tests():
+                    write(draft)
                 os.rename(draft, path)
     return path

@@ -4,6 +4,7 @@ Tracing is what most tests cost: 1.3 to 1.7 ms for each operation, on every mach
 limit of operations holds the time of the suite without a clock.
 """
 
+import contextlib
 import sys
 
 # Operations traced in this process, graphs inside of graphs included.
@@ -30,3 +31,12 @@ def install():
 def count():
     """The operations traced so far."""
     return _count
+
+
+@contextlib.contextmanager
+def for_several_tests():
+    """Do not count the operations of the block, which one of the tests that share its result executes."""
+    global _count
+    before = _count
+    yield
+    _count = before
