@@ -71,7 +71,7 @@ def load(
     pictures = inspect_pictures(sample(train.files, MAX_PICTURES))
     source = f"pictures ({folder}{on_disk})"
     fields = (picture.field(splits[0].x),)
-    return Dataset(*splits, fields, len(names), source, class_names=names, summary=pictures)
+    return Dataset(splits[0], splits[1], fields, len(names), source, class_names=names, summary=pictures)
 
 
 def split_folders(folder: Path) -> tuple[Path, Path | None]:

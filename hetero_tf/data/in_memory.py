@@ -66,8 +66,7 @@ def from_arrays(
     for name, y in (("y_train", y_train), ("y_test", y_test)):
         if np.ma.is_masked(y) or getattr(y, "hasnans", False):
             raise InputError(f"{source}: {name} must have a value for each example; leave out examples without one")
-    labels = read_targets(source, y_train, y_test, classes, class_names, targets)
-    fields = None
+    labels, fields = read_targets(source, y_train, y_test, classes, class_names, targets), None
     if isinstance(x_train, Mapping):
         if kind is not None:
             raise InputError(f"{source}: `kind` is for a single array; leave it out. Received: {kind}")
@@ -75,18 +74,8 @@ def from_arrays(
         kind = "table"
     train = _build_split(source, "train", x_train, labels.train, train_owners, kind)
     test = _build_split(source, "test", x_test, labels.test, test_owners, kind)
-    for part, split in (("train", train), ("test", test)):
-        if len(split.x) != len(split.labels):
-            raise InputError(
-                f"{source}: x_{part} and y_{part} must have one entry per example. "
-                f"Received: {len(split.x)} examples, {len(split.labels)} labels"
-            )
     kind = kind or ("table" if train.x.ndim == 2 else "images")
-    if (rate is None) == (kind == "audio"):
-        raise InputError(
-            f"{source}: `rate` must be the samples per second of audio, and None for other data. "
-            f"Received: rate={rate}, {kind}"
-        )
+    _check_rate(source, kind, rate)
     if feature_names is not None and (
         fields or kind not in ("table", "series") or len(feature_names) != train.x.shape[-1]
     ):
@@ -97,6 +86,14 @@ def from_arrays(
     names = None if feature_names is None else [str(name) for name in feature_names]
     fields = fields or array_fields(kind, train.x, names, rate)
     return Dataset(train, test, fields, labels.classes, source, class_names=labels.names)
+
+
+def _check_rate(source, kind, rate):
+    if (rate is None) == (kind == "audio"):
+        raise InputError(
+            f"{source}: `rate` must be the samples per second of audio, and None for other data. "
+            f"Received: rate={rate}, {kind}"
+        )
 
 
 def from_tf_data(
@@ -175,6 +172,11 @@ def _build_split(source, part, x, labels, owners, kind):
             rows = _check_clips(source, f"x_{part}", x)
         else:
             rows = _check_images(source, f"x_{part}", x) if kind == "images" else _check_numbers(source, part, x, kind)
+    if len(rows) != len(labels):
+        raise InputError(
+            f"{source}: x_{part} and y_{part} must have one entry per example. "
+            f"Received: {len(rows)} examples, {len(labels)} labels"
+        )
     owners = None if owners is None else to_integers(source, f"{part}_owners", "owner", owners)
     return Split(rows, labels, owners)
 

@@ -383,7 +383,8 @@ def _format(number):
 
 
 def _text_summary(name, rows, texts, counts, frequent):
-    present, orders, dates = int(counts.sum()), *_find_dates(texts)
+    present = int(counts.sum())
+    orders, dates = _find_dates(texts)
     kind: ColumnType
     low, high, has_times, odd = "", "", False, []
     if dates:

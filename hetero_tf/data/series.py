@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -128,8 +128,7 @@ def load(
     target_names, starts, y = find_targets(table, parts, columns, sizes, test_share)
     training, test = _build_splits(parts, values, starts, y, window, series is not None, base)
     fields = (Field("series", Codec((window, len(names)), tuple(names), base)),)
-    about: dict[str, Any] = {"class_names": target_names, "notes": notes}
-    about["summary"] = TableSummary(_inspect(table, names, time, series, columns))
+    about = {"class_names": target_names, "notes": notes, "summary": _inspect(table, names, time, series, columns)}
     return Dataset(training, test, fields, len(target_names), f"series ({table.source})", **about)
 
 
@@ -163,14 +162,15 @@ def _build_splits(parts, values, starts, y, window, has_owners, base):
 
 
 def _inspect(table, channels, time, series, label):
-    """Return the summaries of all columns with their use."""
+    """Return the summary of all columns with their use."""
     roles: dict[str, ColumnUse] = {
         **dict.fromkeys(label, "label"),
         **dict.fromkeys(channels, "feature"),
         series: "owner",
         time: "time",
     }
-    return tuple(replace(summary, role=roles.get(summary.name, "ignored")) for summary in inspect_table(table))
+    summaries = (replace(summary, role=roles.get(summary.name, "ignored")) for summary in inspect_table(table))
+    return TableSummary(tuple(summaries))
 
 
 def _channel_names(table, label, time, series, channels, is_forecast):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hetero_tf.base.constraints import Tokenizer
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.codecs import Field, running_text
 from hetero_tf.data.dataset import Dataset, Split
@@ -81,7 +82,7 @@ class TokenOptions:
         validation: Ids of training examples whose tokens are not learned; None: none.
     """
 
-    tokenizer: str
+    tokenizer: Tokenizer
     size: int | None
     tokens: tuple[str, ...] | None = None
     learned: tuple[str, ...] | None = None

@@ -99,5 +99,7 @@ def test_names_are_read_from_the_file(tmp_path):
         InputError, match="cannot be read as an .npz file; it is damaged or has another format; data: npz reads"
     ):
         npz.load(tmp_path, path="own.npz")
-    with pytest.raises(InputError, match="expected a file. Received: a folder; data: npz reads .npz files"):
+    with pytest.raises(
+        InputError, match="expected the files x_train.npy, .* Missing: x_train; data: npz reads .npz files"
+    ):
         npz.load(tmp_path, path=".")
