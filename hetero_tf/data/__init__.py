@@ -5,6 +5,9 @@ Each loader has the signature `load(data_dir, *, options...) -> Dataset`. It sea
 downloaded, `InputError` for damaged data or an invalid option, `MemoryProblem` for data that exceed the memory, and
 `DiskProblem` if they cannot be read, or written to the cache. `load` in this module selects the loader and applies the
 fallback. `from_arrays` and `from_tf_data` build a `Dataset` from data in memory or from a `DiskArray`.
+
+A loader of files with a format of its own has the constant `ENDINGS`, such as (".ts",), and the function
+`possible_tasks(path) -> (names, reason)`, the likely task first, for `hetero_tf new`.
 """
 
 import dataclasses

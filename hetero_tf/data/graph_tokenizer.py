@@ -9,8 +9,7 @@ import tensorflow as tf
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.graph_limits import MAX_CHARACTERS, assert_in_graph
-from hetero_tf.data.sentences import SIGNS
-from hetero_tf.data.tokenizers import END, SPACE
+from hetero_tf.data.tokenizers import END, SIGNS, SPACE
 
 # The white space of Python's `str.split`, which training used; `tf.strings.split` knows ASCII only.
 SPACES = r"[\p{Z}\t\n\x{b}\f\r\x{1c}-\x{1f}\x{85}]+"
@@ -112,7 +111,7 @@ def _is_reached(lengths):
 
 
 def encode_sentences(sentences: tf.Tensor, tokenizer: GraphTokenizer, length: int) -> tf.Tensor:
-    """Return the token ids int32 [n, length] of sentences [n], the same as `data.sentences` makes."""
+    """Return the token ids int32 [n, length] of sentences [n], the same as `data.words` makes."""
     lower = tf.strings.lower(sentences, "utf-8")
     if tokenizer.name != "characters":
         # `<pad>` in a sentence is split at its signs, so it does not become padding.

@@ -11,11 +11,14 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.fields import array_fields
 from hetero_tf.data.label_arrays import read_targets, to_integers
-from hetero_tf.data.named_arrays import pack_splits
 from hetero_tf.data.targets import LABEL
 
 if TYPE_CHECKING:
     import tensorflow as tf
+from typing import Any
+
+from hetero_tf.base.errors import shorten_repr
+from hetero_tf.data.codecs import Field, raw
 
 SERIES_ADVICE = "; for series [n, time, channels], set `kind: series`"
 
@@ -66,34 +69,41 @@ def from_arrays(
     for name, y in (("y_train", y_train), ("y_test", y_test)):
         if np.ma.is_masked(y) or getattr(y, "hasnans", False):
             raise InputError(f"{source}: {name} must have a value for each example; leave out examples without one")
-    labels, fields = read_targets(source, y_train, y_test, classes, class_names, targets), None
+    labels = read_targets(source, y_train, y_test, classes, class_names, targets)
+    fields = None
     if isinstance(x_train, Mapping):
         if kind is not None:
             raise InputError(f"{source}: `kind` is for a single array; leave it out. Received: {kind}")
+        if feature_names is not None:
+            raise InputError(f"{source}: `feature_names` is for a single array; leave it out")
         x_train, x_test, fields = pack_splits(source, x_train, x_test)
         kind = "table"
     train = _build_split(source, "train", x_train, labels.train, train_owners, kind)
     test = _build_split(source, "test", x_test, labels.test, test_owners, kind)
-    kind = kind or ("table" if train.x.ndim == 2 else "images")
-    _check_rate(source, kind, rate)
-    if feature_names is not None and (
-        fields or kind not in ("table", "series") or len(feature_names) != train.x.shape[-1]
-    ):
-        raise InputError(
-            f"{source}: `feature_names` must name the features of a table or the channels of series, here "
-            f"{train.x.shape[1:]}. Received: {len(feature_names)} names"
-        )
-    names = None if feature_names is None else [str(name) for name in feature_names]
-    fields = fields or array_fields(kind, train.x, names, rate)
+    for part, split in (("train", train), ("test", test)):
+        if len(split.x) != len(split.labels):
+            raise InputError(
+                f"{source}: x_{part} and y_{part} must have one entry per example. "
+                f"Received: {len(split.x)} examples, {len(split.labels)} labels"
+            )
+    fields = fields or _fields(source, train.x, kind, feature_names, rate)
     return Dataset(train, test, fields, labels.classes, source, class_names=labels.names)
 
 
-def _check_rate(source, kind, rate):
+def _fields(source, x, kind, names, rate):
+    """Return the fields of a single array."""
+    kind = kind or ("table" if x.ndim == 2 else "images")
     if (rate is None) == (kind == "audio"):
         raise InputError(
             f"{source}: `rate` must be the samples per second of audio, and None for other data. "
             f"Received: rate={rate}, {kind}"
         )
+    if names is not None and (kind not in ("table", "series") or len(names) != x.shape[-1]):
+        raise InputError(
+            f"{source}: `feature_names` must name the features of a table or the channels of series, here "
+            f"{x.shape[1:]}. Received: {len(names)} names"
+        )
+    return array_fields(kind, x, names and [str(name) for name in names], rate)
 
 
 def from_tf_data(
@@ -172,11 +182,6 @@ def _build_split(source, part, x, labels, owners, kind):
             rows = _check_clips(source, f"x_{part}", x)
         else:
             rows = _check_images(source, f"x_{part}", x) if kind == "images" else _check_numbers(source, part, x, kind)
-    if len(rows) != len(labels):
-        raise InputError(
-            f"{source}: x_{part} and y_{part} must have one entry per example. "
-            f"Received: {len(rows)} examples, {len(labels)} labels"
-        )
     owners = None if owners is None else to_integers(source, f"{part}_owners", "owner", owners)
     return Split(rows, labels, owners)
 
@@ -231,3 +236,68 @@ def _check_images(source, name, x):
             f"scale the images or store uint8 in 0..255{SERIES_ADVICE if x.shape[-1] == 1 else ''}"
         )
     return np.round(x * 255).astype(np.uint8)
+
+
+# Whole numbers up to this limit are exact in float32.
+MAX_WHOLE = 2**24
+
+
+def pack(source: str, part: str, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, tuple[Field, ...]]:
+    """Return the arrays of a split as rows, float32 `[n, values]`, and their fields, in their order.
+
+    Args:
+        source, part: Prefix of error messages, and "train" or "test".
+        arrays: Finite numbers `[n, ...]` by name.
+
+    Raises:
+        InputError: An array has an unsuitable name, dtype, shape or value.
+    """
+    fields, columns = [], []
+    for name in arrays:
+        location, values = f"{source}: x_{part}[{name!r}]", np.asarray(arrays[name])
+        if not (isinstance(name, str) and name.isidentifier()):
+            raise InputError(f"{location}: the name of an array must be letters, digits and _. Received: {name!r}")
+        if values.dtype.kind not in "biuf" or values.ndim == 0 or values.size == 0:
+            raise InputError(
+                f"{location} must be numbers [n, ...], all dimensions above 0; replace texts by ids of their words. "
+                f"Received: {values.dtype} {values.shape}"
+            )
+        is_whole = values.dtype.kind in "iu"
+        if not np.isfinite(values).all() or is_whole and max(-int(values.min()), int(values.max())) > MAX_WHOLE:
+            raise InputError(
+                f"{location} must be finite, and whole numbers at most {MAX_WHOLE:,}. Received: numbers from "
+                f"{values.min()} to {values.max()}"
+            )
+        dtype = "uint8" if values.dtype == np.uint8 else "int32" if is_whole else "float32"
+        fields.append(Field(name, raw.Codec(values.shape[1:], dtype, float(values.min()), float(values.max()))))
+        columns.append(values.astype(np.float32).reshape(len(values), -1))
+    counts = {field.name: len(rows) for field, rows in zip(fields, columns)}
+    if len(set(counts.values())) != 1:
+        raise InputError(
+            f"{source}: the arrays of x_{part} must have one entry per example. Received: {shorten_repr(counts, 200)}"
+        )
+    return np.concatenate(columns, 1), tuple(fields)
+
+
+def pack_splits(
+    source: str, train: Mapping[str, np.ndarray], test: Any
+) -> tuple[np.ndarray, np.ndarray, tuple[Field, ...]]:
+    """Return the packed rows of both splits, and the fields of the training arrays in the order of their names.
+
+    Raises:
+        InputError: An array is unsuitable, or the arrays of the splits differ in their names, shapes or dtypes.
+    """
+    if not isinstance(test, Mapping) or test.keys() != train.keys():
+        received = list(test) if isinstance(test, Mapping) else type(test).__name__
+        raise InputError(f"{source}: x_test must have the arrays {', '.join(map(str, train))}. Received: {received}")
+    names = sorted(train, key=str)
+    rows, fields = pack(source, "train", {name: train[name] for name in names})
+    test_rows, test_fields = pack(source, "test", {name: test[name] for name in names})
+    for field, other in zip(fields, test_fields):
+        expected, received = ((each.codec.dtype, each.codec.shape) for each in (field, other))
+        if expected != received:
+            raise InputError(
+                f"{source}: x_test[{field.name!r}] must have the dtype and shape of the training examples, "
+                f"{expected[0]} {expected[1]}. Received: {received[0]} {received[1]}"
+            )
+    return rows, test_rows, fields

@@ -15,11 +15,10 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.folder import FileKind, iterate_files, list_class_folders, list_folders, split_folders
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.raw_table import RawTable, TextColumn
-from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_text
 from hetero_tf.data.table_files import read_tables
 from hetero_tf.data.tokenizers import check_spaces
 from hetero_tf.data.vocabulary_file import find_tokens
-from hetero_tf.data.words import TokenOptions, build_tokenizer
+from hetero_tf.data.words import TokenOptions, build_sentence_vocabulary, build_tokenizer, encode_sentences, split_text
 
 
 def load(

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -125,11 +125,11 @@ def load(
     _check_windows(table, parts, sizes, len(names))
     values = _read_channels(table, names, parts, missing)
     find_targets = functools.partial(_forecasts, missing=missing) if is_forecast else _classes
-    target_names, starts, y = find_targets(table, parts, columns, sizes, test_share)
+    y_names, starts, y = find_targets(table, parts, columns, sizes, test_share)
     training, test = _build_splits(parts, values, starts, y, window, series is not None, base)
     fields = (Field("series", Codec((window, len(names)), tuple(names), base)),)
-    about = {"class_names": target_names, "notes": notes, "summary": _inspect(table, names, time, series, columns)}
-    return Dataset(training, test, fields, len(target_names), f"series ({table.source})", **about)
+    about: dict[str, Any] = {"summary": _inspect(table, names, time, series, columns), "notes": notes}
+    return Dataset(training, test, fields, len(y_names), f"series ({table.source})", class_names=y_names, **about)
 
 
 def _check_forecast_options(options, is_forecast):
@@ -169,8 +169,8 @@ def _inspect(table, channels, time, series, label):
         series: "owner",
         time: "time",
     }
-    summaries = (replace(summary, role=roles.get(summary.name, "ignored")) for summary in inspect_table(table))
-    return TableSummary(tuple(summaries))
+    columns = (replace(summary, role=roles.get(summary.name, "ignored")) for summary in inspect_table(table))
+    return TableSummary(tuple(columns))
 
 
 def _channel_names(table, label, time, series, channels, is_forecast):

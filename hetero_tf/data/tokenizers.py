@@ -9,6 +9,8 @@ from hetero_tf.base.errors import InputError, shorten_repr
 UNKNOWN, END, PADDING = "<ukn>", "<eos>", "<pad>"
 # White space between words, as in SentencePiece: a token must not contain white space.
 SPACE = "\u2581"
+# Punctuation marks that are separate words, in the common syntax of Python and RE2; apostrophes stay in their word.
+SIGNS = r"([!-&(-/:-@\[-`{-~])"
 # Thai, Lao, Tibetan, Burmese, Khmer, kana and Han: scripts that are written without spaces between words.
 _UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 # Longest mean length of words, in characters: in text that was segmented into words, and in any text.

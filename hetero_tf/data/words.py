@@ -1,6 +1,7 @@
 """Encodes running text as rows of word ids: text files, vocabulary, and rows of equal length."""
 
 import itertools
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,7 @@ from hetero_tf.data.codecs import Field, running_text
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.subwords import build_splitter, learn_pieces
 from hetero_tf.data.table_files import read_text
-from hetero_tf.data.tokenizers import END, UNKNOWN, check_spaces, split_characters
+from hetero_tf.data.tokenizers import END, PADDING, SIGNS, UNKNOWN, check_spaces, split_characters
 
 # Words of the training text that are compared with a vocabulary file.
 _COVERAGE_SAMPLE = 100_000
@@ -207,3 +208,41 @@ def text_dataset(
     test = reshape_to_rows(encode(tokenize(test_words), known), test_rows, "test_rows")
     fields = (Field("text", running_text.Codec(train.shape[1], known, options.tokenizer)),)
     return Dataset(Split(train), Split(test), fields, len(known), source)
+
+
+def split_words(text: str) -> list[str]:
+    """Split a text into lower-case words; each ASCII punctuation mark except the apostrophe is a separate word."""
+    return re.sub(SIGNS, r" \1 ", text.lower()).split()
+
+
+def split_text(text: str, tokenizer: str) -> list[str]:
+    """Split a text into the lower-case words of a tokenizer: with "characters", punctuation marks stay in words."""
+    return text.lower().split() if tokenizer == "characters" else split_words(text)
+
+
+def build_sentence_vocabulary(sentences: Sequence[Sequence[str]], options: TokenOptions) -> tuple[str, ...]:
+    """Return the vocabulary of training texts: `<pad>`, `<ukn>`, then tokens as in `words.learn_vocabulary`.
+
+    Args:
+        sentences: Words of the training texts.
+        options: How the texts become tokens.
+    """
+    # Running text has two special tokens as well.
+    return (PADDING, UNKNOWN, *learn_vocabulary([word for words in sentences for word in words], options)[2:])
+
+
+def encode_sentences(sentences: Sequence[Sequence[str]], vocabulary: Sequence[str], length: int) -> np.ndarray:
+    """Return word ids, int32 `[sentences, length]`: 1 for a word outside the vocabulary, 0 for padding.
+
+    Args:
+        sentences: Words of each sentence.
+        vocabulary: Result of `build_sentence_vocabulary`.
+        length: Row length; longer sentences are truncated.
+    """
+    truncated = [words[:length] for words in sentences]
+    numbers = encode([word for words in truncated for word in words], vocabulary)
+    encoded = np.zeros((len(truncated), length), np.int32)
+    encoded[np.arange(length) < np.array([len(words) for words in truncated])[:, None]] = np.where(
+        numbers == 0, 1, numbers
+    )
+    return encoded

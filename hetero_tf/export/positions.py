@@ -138,7 +138,7 @@ class NextWordTask(ExportTask):
     @property
     def input_spec(self) -> dict:
         tokens = {"words": self.classes, "segment": self.segment, "tokenizer": self.codec.tokenizer}
-        return {**self._field_specs, "kind": self.KIND, **tokens}
+        return {"kind": self.KIND, "fields": super().input_spec["fields"], **tokens}
 
     def notes(self, signatures: Collection[str]) -> list[str]:
         return [

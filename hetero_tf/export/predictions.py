@@ -102,7 +102,7 @@ def predictor_of_process(process: LearningProcess, model: keras.Model) -> Predic
             raise InputError(f"predict needs a data set with {task.codec.ITEM_NEEDS}. Received: {dataset.source}")
         function, specs = endpoints[task.codec.PREDICT]
         serve = tf.function(function, input_signature=specs, autograph=False)
-    form = _build_form(task.fields, task.items, dataset.classes, dataset.class_names)
+    form = _build_form(build_fields(task.input_spec["fields"]), task.items, dataset.classes, dataset.class_names)
     names = [spec.name for spec in specs]
     return Predictor(form, specs, lambda **inputs: serve(*(inputs[name] for name in names)), task.limits)
 

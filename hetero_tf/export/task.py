@@ -1,4 +1,4 @@
-"""`ExportTask`: what an export must know about a kind of data, here about models with one target per example."""
+"""`ExportTask`: the signatures, requests and descriptions of an exported model with one target per example."""
 
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -21,17 +21,14 @@ MAX_LISTED = 50
 
 
 class ExportTask:
-    """Export of the model of one level, which predicts one target per example from one or several fields.
+    """Export of the model of one level, from one or several fields; `positions` has those of running text.
 
     Signatures return the predictions of the task, such as "logits" and "probabilities" float32 [n, classes] and "class"
-    int32 [n]; an invalid example gets NaN and class -1, and does not affect the other examples of a request. Servers do
-    not check shapes, and a wrong rank may abort the process inside a kernel, so signatures begin with
-    `tf.ensure_shape`.
+    int32 [n]. Servers do not check shapes, and a wrong rank may abort the process inside a kernel, so signatures begin
+    with `tf.ensure_shape`. An invalid example gets NaN and class -1, and does not affect the other examples.
 
     Attributes:
         CHECKED_EXAMPLES: Test examples in one request when outputs are compared with those of the Keras model.
-        process: Process that trained the model.
-        model: The Keras model.
         fields: Fields of the data set.
     """
 
@@ -61,11 +58,6 @@ class ExportTask:
     def portable_input(self) -> str:
         """Name of the first input of that signature."""
         return next(iter(self.request(self.process.dataset.train.x[:1], self.portable_signature)))
-
-    @property
-    def is_table(self) -> bool:
-        """True if the fields are columns."""
-        return is_column(self.fields[0])
 
     @property
     def max_batch_size(self) -> int | None:
@@ -121,12 +113,11 @@ class ExportTask:
         # A lookup of an invalid id would fail for the whole request.
         blank = np.concatenate([np.ravel(field.codec.blank) for field in self.fields]).reshape(x.shape[1:])
         x = tf.where(_expand(is_valid, x.shape.rank), x, blank if blank.any() else tf.zeros([], x.dtype))
-        base = getattr(self.codec, "base_channels", None)
-        inputs = self.model_inputs(pad_if_empty(x if base is None else self.codec.subtract_base(x)))
+        inputs = self.model_inputs(pad_if_empty(self.codec.subtract_base(x)))
         raw_logits = tf.cast(self.model(inputs, training=False), tf.float32)[: tf.shape(is_valid)[0]]
         logits = tf.where(_expand(is_valid, raw_logits.shape.rank), raw_logits, np.nan)
         outputs, name = self.targets.predict(logits, is_valid), self.targets.prediction_name
-        return outputs if base is None else {**outputs, name: outputs[name] + tf.gather(x[:, -1], base, axis=1)}
+        return {**outputs, name: self.codec.add_base(x, outputs[name])}
 
     def _add_class_names(self, outputs):
         """Add "class_name" string [n] to outputs if the data set names its classes; "" for class -1."""
@@ -140,7 +131,7 @@ class ExportTask:
 
     def request(self, x: np.ndarray, signature: str = "serving_default") -> dict[str, np.ndarray]:
         """Return the request of a signature for stored examples."""
-        if self.is_table and signature == self.portable_signature:
+        if is_column(self.fields[0]) and signature == self.portable_signature:
             return {"features": x}
         parts = zip(input_names(self.fields), self.fields, split_stored(self.fields, x), strict=True)
         return {key: sent for name, field, part in parts for key, sent in field.codec.send(name, part).items()}
@@ -169,38 +160,21 @@ class ExportTask:
     @property
     def input_spec(self) -> dict[str, Any]:
         """Description of the model's input for `export.json`: its kind, and the fields with their inputs."""
-        return {**self._field_specs, "normalised_by": self.process.input.normalised_by}
-
-    @property
-    def _field_specs(self):
         fields = zip(self.fields, input_names(self.fields))
         described = [{**field.describe(), "input": name} for field, name in fields]
-        return {"kind": self.codec.KIND, "fields": described}
+        return {"kind": self.codec.KIND, "fields": described, "normalised_by": self.process.input.normalised_by}
 
     def notes(self, signatures: Collection[str]) -> list[str]:
         """Return sentences on the inputs for callers of the model."""
         index = self.targets.index_name
         invalid = "NaN" if index is None else f"NaN and {index} -1"
-        sentences = self._field_notes(invalid)
+        sentences = self.codec.describe_inputs(self.fields[:MAX_LISTED], invalid)
+        features = [name for field in self.fields for name in field.codec.features(field.name)]
+        if is_column(self.fields[0]) and len(features) <= MAX_LISTED:
+            sentences.append(f"Order of the features: {', '.join(map(quote_markdown, features))}.")
         names = self.process.dataset.class_names
         if names is not None and self.targets.index_name != "class" and len(names) <= MAX_LISTED:
             sentences.append(f"Order of the {self.targets.prediction_name}: {', '.join(map(quote_markdown, names))}.")
-        return sentences
-
-    def _field_notes(self, invalid):
-        each = [note for field in self.fields[:MAX_LISTED] for note in field.codec.notes(field.name, invalid)]
-        if not self.is_table:
-            return each
-        sentences = [
-            "`serving_default` takes a number or text for each column, in the units of the data. The model encodes and "
-            "normalises them.",
-            f"A row with a number that is not finite, or a text that is not in the table, gets {invalid}.",
-            *each,
-            "`serve_numbers`, which other formats have, takes the encoded features of a row, float32.",
-        ]
-        features = [name for field in self.fields for name in field.codec.features(field.name)]
-        if len(features) <= MAX_LISTED:
-            sentences.append(f"Order of the features: {', '.join(map(quote_markdown, features))}.")
         return sentences
 
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:

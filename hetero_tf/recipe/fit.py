@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 from hetero_tf.base import registry
-from hetero_tf.data.targets import find
 from hetero_tf.recipe.geometry import check_steps, walk
 from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.schema import Recipe
@@ -13,6 +12,14 @@ from hetero_tf.recipe.schema import Recipe
 MOST_VALUES = 2**31 - 1
 # Kinds of data with a longer name in messages.
 _KIND_NAMES = {"arrays": "several arrays", "table": "rows of a table"}
+# Forms of targets in messages.
+_TARGET_NAMES = {
+    "label": "one label for each example",
+    "numbers": "numbers as targets",
+    "label_set": "a set of labels for each example",
+    "label_map": "a label for each pixel",
+    "positions": "a word at each position",
+}
 # Global values, client values and gradients are in memory at once, in addition to the models.
 COPIES = 3
 
@@ -87,8 +94,8 @@ def check_kind(recipe: Recipe, kind: str, targets: str, source: str) -> None:
         tasks = [name for name in registry.names("tasks") if registry.constant("tasks", name, "TARGETS") == targets]
         raise InvalidValue(
             ("task",),
-            f"the task {recipe.task.name} needs {find(recipe.targets).NOUN}, but the data have "
-            f"{find(targets).NOUN}, {source}; choose {' or '.join(tasks)}, or other `data`. "
+            f"the task {recipe.task.name} needs {_TARGET_NAMES.get(recipe.targets, recipe.targets)}, but the data have "
+            f"{_TARGET_NAMES.get(targets, targets)}, {source}; choose {' or '.join(tasks)}, or other `data`. "
             f"Received: {recipe.task.name}",
         )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.base.sound_files import ENDINGS as SOUNDS
@@ -130,6 +131,9 @@ def _draft_file(path, request, test):
         return _draft_npz(path, request)
     if ending in ARROW:
         return _draft_arrow(path, request)
+    for loader in registry.names("data"):
+        if ending in (registry.constant("data", loader, "ENDINGS") or ()):
+            return _draft_other(path, request, loader)
     if ending in (*PICTURES, *SOUNDS, ".npy"):
         raise InputError(f"{path}: expected {READ}. Received: a single file; name its folder")
     if ending not in (*TABLE_ENDINGS, *JSON_LINES, *EXCEL):
@@ -151,6 +155,15 @@ def _check_format(path, ending):
     for name, (endings, start) in OTHER_FORMATS.items():
         if ending in endings or re.match(start, line, re.IGNORECASE):
             raise InputError(f"{path}: is {name}; save it as CSV or Parquet, for example with pandas")
+
+
+def _draft_other(path, request, loader):
+    """Draft a file of a format that only one loader reads."""
+    tasks, reason = registry.find("data", loader).possible_tasks(path)
+    return DataDraft(
+        {"name": Choice(loader, f"it reads {path.suffix} files"), "path": Choice(request.path)},
+        requested_task(request, tasks) or Choice(tasks[0], reason),
+    )
 
 
 def _draft_rows(table, request, loader, options, layout):

@@ -9,9 +9,8 @@ import numpy as np
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.inspection import ColumnSummary
 from hetero_tf.data.raw_table import RawTable, TextColumn
-from hetero_tf.data.sentences import split_text
 from hetero_tf.data.tokenizers import check_spaces
-from hetero_tf.data.words import split_lines
+from hetero_tf.data.words import split_lines, split_text
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 from hetero_tf.starter.labels import LABEL_NAMES, choose_label
 from hetero_tf.starter.tables import find_owner, summarize

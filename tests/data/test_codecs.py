@@ -31,8 +31,7 @@ from hetero_tf.data.codecs import (
 from hetero_tf.data.columns import to_plain_number
 from hetero_tf.data.dates import date_features, parse_date
 from hetero_tf.data.fields import encoded_form, forms_of, input_names, type_request
-from hetero_tf.data.sentences import encode_sentences, split_text
-from hetero_tf.data.words import build_tokenizer
+from hetero_tf.data.words import build_tokenizer, encode_sentences, split_text
 
 VOCABULARY = ("<pad>", "<ukn>", "a", "b", "\xe4", ",", "\u2581a", "ab")
 # Each codec and valid stored values of a few examples.

@@ -10,8 +10,7 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.data.labelled_text import load
-from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_words
-from hetero_tf.data.words import TokenOptions
+from hetero_tf.data.words import TokenOptions, build_sentence_vocabulary, encode_sentences, split_words
 
 ROWS = [
     ("The film is good, isn't it?", "good", "ann"),

@@ -14,8 +14,7 @@ from hetero_tf import export
 from hetero_tf.data import graph_tokenizer
 from hetero_tf.data.graph_tokenizer import GraphTokenizer, vocabulary_tables
 from hetero_tf.data.inputs import all_labels, next_word
-from hetero_tf.data.sentences import encode_sentences, split_words
-from hetero_tf.data.words import TokenOptions, build_tokenizer, learn_vocabulary
+from hetero_tf.data.words import TokenOptions, build_tokenizer, encode_sentences, learn_vocabulary, split_words
 from hetero_tf.export import positions, saved_model
 from hetero_tf.models.costs import counting
 from hetero_tf.recipe import load

@@ -30,31 +30,9 @@ def write_tfds(folder):
         folders.write_tfds(folder / "tfds", "tiny")
 
 
-def write_tables(folder):
-    folder.mkdir(parents=True)
-    folders.write_tables(folder)
-
-
-def write_arrays(folder):
-    folder.mkdir(parents=True)
-    np.savez(folder / "own.npz", **{name: np.ones(shape, np.uint8) for name, shape in IMAGES.items()})
-    (folder / "own.txt").write_text("a b <eos> \ufeff é\r\n" * 50)
-
-
 # Kind of data: the function that writes a folder, and the options.
-FOLDERS = {
-    "tfds": (write_tfds, {"dataset": "tiny"}),
-    "femnist": (lambda folder: folders.write_femnist(folder / "femnist"), {}),
-    "tiny_imagenet": (lambda folder: folders.write_tiny_imagenet(folder / "own"), {"path": "own", "size": 8}),
-    "audio": (lambda folder: folders.write_sounds(folder / "own"), {"path": "own", "rate": 8000}),
-    "folder": (lambda folder: folders.write_pictures(folder / "own"), {"path": "own", "size": 8}),
-    "masks": (lambda folder: folders.write_masks(folder / "own"), {"path": "own", "size": 8}),
-    "npy": (lambda folder: folders.write_arrays(folder / "arrays"), {"path": "arrays"}),
-    "csv": (write_tables, {"path": "own.csv", "label": "kind", "owner": "farm"}),
-    "parquet": (write_tables, {"path": "own.parquet", "label": "kind", "owner": "farm"}),
-    "npz": (write_arrays, {"path": "own.npz"}),
-    "text": (write_arrays, {"train": "own.txt", "test": "own.txt"}),
-}
+FOLDERS = {name: folders.loader_case(name) for name in registry.names("data") if name != "wikitext2"}
+FOLDERS = {"tfds": (write_tfds, {"dataset": "tiny"}), **{name: case for name, case in FOLDERS.items() if case}}
 POSITIONS = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8)
 
 
@@ -74,6 +52,7 @@ def template(tmp_path_factory):
     @functools.cache
     def write(kind):
         folder = tmp_path_factory.mktemp("data") / kind
+        folder.mkdir()
         FOLDERS[kind][0](folder)
         return folder
 

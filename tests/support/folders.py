@@ -1,8 +1,10 @@
 """Small data folders in the format of the real ones, and damaged files."""
 
 import dataclasses
+import importlib.util
 import json
 import struct
+from pathlib import Path
 
 import numpy as np
 
@@ -141,6 +143,59 @@ def write_arrays(folder, examples=8):
     for part in ("train", "test"):
         np.save(folder / f"x_{part}.npy", x)
         np.save(folder / f"y_{part}.npy", np.arange(examples) % 4)
+
+
+def write_npz(folder, examples=8):
+    """A file of grey images of noise with four labels, the same for training and testing."""
+    x, y = np.random.default_rng(0).integers(0, 256, (examples, 6, 6), np.uint8), np.arange(examples) % 4
+    np.savez(folder / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y, train_owners=y)
+
+
+def write_texts(folder):
+    """Running text under several names, and sentences with a label."""
+    (folder / "wikitext-2").mkdir()
+    for name in ("own.txt", "wikitext-2/train.txt", "wikitext-2/test.txt"):
+        (folder / name).write_text("some words of a small text \ufeff \xe9\n" * 5)
+    lines = "".join(f"{word} is {kind},{kind}\n" for kind in ("good", "bad") for word in ("this", "that", "all"))
+    (folder / "own_texts.csv").write_text(f"text,label\n{lines}")
+
+
+def write_series(folder):
+    """Four stations of two climates, with nine months each."""
+    rows = "".join(f"{month},{station},{month * station},{station % 2}\n" for station in range(4) for month in range(9))
+    (folder / "own_series.csv").write_text(f"month,station,rain,climate\n{rows}")
+
+
+SERIES = {"path": "own_series.csv", "label": "climate", "time": "month", "series": "station", "window": 3}
+TABLE = {"label": "kind", "owner": "farm"}
+# Each loader of files: the function that writes a small data set into a folder, and the options that read it. A new
+# loader has the same as `CASE` in its test file, data/test_NAME.py.
+LOADERS = {
+    "audio": (lambda folder: write_sounds(folder / "own"), {"path": "own", "rate": 8000, "seconds": 0.1}),
+    "csv": (write_tables, {"path": "own.csv", **TABLE}),
+    "femnist": (lambda folder: write_femnist(folder / "own"), {"path": "own"}),
+    "folder": (lambda folder: write_pictures(folder / "own"), {"path": "own", "size": 8}),
+    "labelled_text": (write_texts, {"path": "own_texts.csv"}),
+    "masks": (lambda folder: write_masks(folder / "own"), {"path": "own", "size": 8}),
+    "npy": (lambda folder: write_arrays(folder / "own"), {"path": "own"}),
+    "npz": (write_npz, {"path": "own.npz"}),
+    "parquet": (write_tables, {"path": "own.parquet", **TABLE}),
+    "series": (write_series, {**SERIES, "test_share": 0.5}),
+    "text": (write_texts, {"train": "own.txt", "rows": 3, "test_rows": 1}),
+    "tiny_imagenet": (lambda folder: write_tiny_imagenet(folder / "own"), {"path": "own", "size": 8}),
+    "wikitext2": (write_texts, {"rows": 3, "test_rows": 1, "verify": False, "download": False}),
+}
+
+
+def loader_case(name):
+    """`(write, options)` of a loader of files, or None for one that generates its data."""
+    file = Path(__file__).parents[1] / "data" / f"test_{name}.py"
+    if name in LOADERS or not file.exists():
+        return LOADERS.get(name)
+    spec = importlib.util.spec_from_file_location(f"case_of_{name}", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, "CASE", None)
 
 
 def on_disk(folder, dataset):

@@ -179,6 +179,18 @@ class BaseCodec:
         """Return sentences for callers; `invalid` names the outputs of an invalid example."""
         return []
 
+    def describe_inputs(self, fields: Sequence["Field"], invalid: str) -> list[str]:
+        """Return the sentences of several fields, of which this codec is the first."""
+        return [note for field in fields for note in field.codec.notes(field.name, invalid)]
+
+    def subtract_base(self, x: Any) -> Any:
+        """Return decoded examples as they are stored, if targets are relative to them; NumPy arrays or tensors."""
+        return x
+
+    def add_base(self, x: Any, values: Any) -> Any:
+        """Return predictions for decoded examples in the unit of the data."""
+        return values
+
     def parse(self, name: str, text: str) -> Any:
         """Return the value that a text denotes, in the form of the signature `ITEMS`.
 
@@ -254,6 +266,15 @@ class ColumnCodec(BaseCodec):
 
     def describe(self, fields: Sequence["Field"], x: Any, summary: Any) -> list[str]:
         return (summary or _inspect_features(fields, x)).lines()
+
+    def describe_inputs(self, fields: Sequence["Field"], invalid: str) -> list[str]:
+        return [
+            "`serving_default` takes a number or text for each column, in the units of the data. The model encodes and "
+            "normalises them.",
+            f"A row with a number that is not finite, or a text that is not in the table, gets {invalid}.",
+            *super().describe_inputs(fields, invalid),
+            "`serve_numbers`, which other formats have, takes the encoded features of a row, float32.",
+        ]
 
     def repair(self, stored: np.ndarray) -> np.ndarray:
         """Return arbitrary numbers [n, features] as valid stored values."""

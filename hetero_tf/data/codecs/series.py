@@ -79,8 +79,12 @@ class Codec(BaseCodec):
         return {"series": stored}
 
     def subtract_base(self, x: Any) -> Any:
-        """Return series relative to their last position, if the targets are; NumPy arrays or tensors."""
         return x if self.base_channels is None else x - x[:, -1:]
+
+    def add_base(self, x: Any, values: Any) -> Any:
+        import tensorflow as tf
+
+        return values if self.base_channels is None else values + tf.gather(x[:, -1], self.base_channels, axis=1)
 
     def notes(self, name: str, invalid: str) -> list[str]:
         time, channels = self.shape

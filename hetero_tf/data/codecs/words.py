@@ -18,7 +18,7 @@ UNKNOWN_ID = 1
 
 @dataclass(frozen=True)
 class Codec(BaseCodec):
-    """Rows of tokens, padded with 0: the lower-case sentences of `data.sentences`.
+    """Rows of tokens, padded with 0: the lower-case sentences of `data.words`.
 
     Attributes:
         length: Tokens of a row.

@@ -13,15 +13,12 @@ import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.inspection import shorten
-
-if TYPE_CHECKING:
-    from hetero_tf.data.dataset import Dataset
 
 LABEL, NUMBERS, LABEL_SET, LABEL_MAP, POSITIONS = "label", "numbers", "label_set", "label_map", "positions"
 INVALID = "a sentence must contain a word"
@@ -35,32 +32,30 @@ class BaseTargets:
     Attributes:
         DTYPE, NDIM: Type and number of axes of `Split.y`; None if there is none.
         DESCRIPTION: The stored targets, for messages.
-        NOUN: Targets of an example, for messages.
         RANKED: Names of the fields of a prediction that has a value for each of the likeliest classes.
     """
 
     DTYPE: ClassVar[type | None]
     NDIM: ClassVar[int]
     DESCRIPTION: ClassVar[str]
-    NOUN: ClassVar[str]
     RANKED: ClassVar[tuple[str, str]] = ("class", "probability")
 
-    def check(self, location: str, split: Any, dataset: "Dataset") -> None:
+    def check(self, location: str, split: Any, dataset: Any) -> None:
         """Raise `InputError` for targets of this form with invalid values."""
 
     def strata(self, train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
         """Return one class for each example of each split, see `targets.strata`."""
         return [train, *others]
 
-    def describe(self, dataset: "Dataset") -> list[str]:
+    def describe(self, dataset: Any) -> list[str]:
         """Return lines of at most 80 characters about the training targets."""
         return []
 
-    def warn(self, dataset: "Dataset", clients: int) -> list[str]:
+    def warn(self, dataset: Any, clients: int) -> list[str]:
         """Return sentences about targets that a model cannot learn well."""
         return []
 
-    def baseline(self, dataset: "Dataset") -> tuple[str, float, str] | None:
+    def baseline(self, dataset: Any) -> tuple[str, float, str] | None:
         """Return `(metric, its value on the test examples, prediction)` of a simple prediction."""
         raise NotImplementedError
 
@@ -165,7 +160,7 @@ def check_range(location: str, item: str, values: np.ndarray, classes: int) -> N
         )
 
 
-def check_width(location: str, split: Any, dataset: "Dataset") -> None:
+def check_width(location: str, split: Any, dataset: Any) -> None:
     """Raise `InputError` unless there is a column for each target."""
     if split.y.shape[1] != dataset.classes:
         raise InputError(
@@ -173,7 +168,7 @@ def check_width(location: str, split: Any, dataset: "Dataset") -> None:
         )
 
 
-def class_name(dataset: "Dataset", label: int) -> str:
+def class_name(dataset: Any, label: int) -> str:
     """Return the name of a class, shortened, or its number."""
     return str(label) if dataset.class_names is None else shorten(dataset.class_names[label])
 

@@ -19,7 +19,7 @@ class Targets(BaseTargets):
     """One class for each example."""
 
     DTYPE, NDIM = np.int32, 1
-    DESCRIPTION, NOUN = "labels int32 [n]", "one label for each example"
+    DESCRIPTION = "labels int32 [n]"
 
     def check(self, location: str, split: Any, dataset: Any) -> None:
         check_range(location, "label", split.y, dataset.classes)

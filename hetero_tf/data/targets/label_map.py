@@ -16,7 +16,7 @@ class Targets(BaseTargets):
     """One class for each pixel."""
 
     DTYPE, NDIM = np.int32, 3
-    DESCRIPTION, NOUN = "maps of labels int32 [n, height, width]", "a label for each pixel"
+    DESCRIPTION = "maps of labels int32 [n, height, width]"
     RANKED = ("class", "share")
 
     def check(self, location: str, split: Any, dataset: Any) -> None:

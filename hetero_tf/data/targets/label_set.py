@@ -17,7 +17,7 @@ class Targets(BaseTargets):
     """Any number of labels for each example."""
 
     DTYPE, NDIM = np.bool_, 2
-    DESCRIPTION, NOUN = "sets of labels bool [n, labels]", "a set of labels for each example"
+    DESCRIPTION = "sets of labels bool [n, labels]"
 
     def check(self, location: str, split: Any, dataset: Any) -> None:
         check_width(location, split, dataset)

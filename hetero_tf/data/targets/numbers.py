@@ -17,7 +17,7 @@ class Targets(BaseTargets):
     """One or more numbers for each example."""
 
     DTYPE, NDIM = np.float32, 2
-    DESCRIPTION, NOUN = "numbers float32 [n, targets]", "numbers as targets"
+    DESCRIPTION = "numbers float32 [n, targets]"
 
     def check(self, location: str, split: Any, dataset: Any) -> None:
         check_width(location, split, dataset)

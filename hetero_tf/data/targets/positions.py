@@ -18,7 +18,7 @@ class Targets(BaseTargets):
     """One word at each position."""
 
     DTYPE, NDIM = None, 0
-    DESCRIPTION, NOUN = "no labels", "a word at each position"
+    DESCRIPTION = "no labels"
     RANKED = ("word", "probability")
 
     def check(self, location: str, split: Any, dataset: Any) -> None:
