@@ -22,10 +22,10 @@ def array_fields(kind: str, x: Any, names: Sequence[str] | None = None, rate: in
     """
     if kind == "images":
         return (picture.field(x),)
-    if kind == "audio":
+    if rate is not None:
         return (Field("audio", sound.Codec(x.shape[1], rate)),)
     if kind == "series":
-        return (Field("series", series.Codec(tuple(x.shape[1:]), names and tuple(names))),)
+        return (Field("series", series.Codec(tuple(x.shape[1:]), None if names is None else tuple(names))),)
     return tuple(Field(name, number.Codec()) for name in names or [f"feature {index}" for index in range(x.shape[1])])
 
 

@@ -268,7 +268,7 @@ def pack(source: str, part: str, arrays: Mapping[str, np.ndarray]) -> tuple[np.n
                 f"{location} must be finite, and whole numbers at most {MAX_WHOLE:,}. Received: numbers from "
                 f"{values.min()} to {values.max()}"
             )
-        dtype = "uint8" if values.dtype == np.uint8 else "int32" if is_whole else "float32"
+        dtype: Any = "uint8" if values.dtype == np.uint8 else "int32" if is_whole else "float32"
         fields.append(Field(name, raw.Codec(values.shape[1:], dtype, float(values.min()), float(values.max()))))
         columns.append(values.astype(np.float32).reshape(len(values), -1))
     counts = {field.name: len(rows) for field, rows in zip(fields, columns)}
@@ -294,10 +294,10 @@ def pack_splits(
     rows, fields = pack(source, "train", {name: train[name] for name in names})
     test_rows, test_fields = pack(source, "test", {name: test[name] for name in names})
     for field, other in zip(fields, test_fields):
-        expected, received = ((each.codec.dtype, each.codec.shape) for each in (field, other))
-        if expected != received:
+        form, other_form = ((each.codec.dtype, each.codec.shape) for each in (field, other))
+        if form != other_form:
             raise InputError(
                 f"{source}: x_test[{field.name!r}] must have the dtype and shape of the training examples, "
-                f"{expected[0]} {expected[1]}. Received: {received[0]} {received[1]}"
+                f"{form[0]} {form[1]}. Received: {other_form[0]} {other_form[1]}"
             )
     return rows, test_rows, fields

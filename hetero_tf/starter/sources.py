@@ -131,9 +131,9 @@ def _draft_file(path, request, test):
         return _draft_npz(path, request)
     if ending in ARROW:
         return _draft_arrow(path, request)
-    for loader in registry.names("data"):
-        if ending in (registry.constant("data", loader, "ENDINGS") or ()):
-            return _draft_other(path, request, loader)
+    for name in registry.names("data"):
+        if ending in (registry.constant("data", name, "ENDINGS") or ()):
+            return _draft_other(path, request, name)
     if ending in (*PICTURES, *SOUNDS, ".npy"):
         raise InputError(f"{path}: expected {READ}. Received: a single file; name its folder")
     if ending not in (*TABLE_ENDINGS, *JSON_LINES, *EXCEL):

@@ -48,71 +48,13 @@ CODECS = {
     "words": (words.Codec(3, VOCABULARY), np.array([[2, 1, 0]], np.int32)),
     "running_text": (running_text.Codec(3, VOCABULARY), np.array([[2, 1, 0]], np.int32)),
 }
-TEXTS = [
-    "1",
-    "-2.5",
-    "+.5",
-    "1.",
-    "1e3",
-    "1_0",
-    "nan",
-    "inf",
-    "x",
-    " 3 ",
-    "１",
-    "1e39",
-    "0x1",
-    "",
-    "NA",
-    " ? ",
-    "-",
-    ".",
-    "007",
-    "1.234,5",
-    "12 %",
-    "-3,5",
-    "1 000",
-    "1.5",
-    "1.500",
-    "%",
-    "1.23,4",
-    "−2",
-    "1,5e3",
-    "1'000,25",
-    "1\xa0000",
-    "1,234.5",
-    "12%",
-    "1'000.5",
-    "1,23",
-    "5 %",
-    ",5",
-    "1.5.2",
-    "y z",
-    "é",
-    "w",
-    " x ",
-    "u",
-    "v",
-    "none",
-    "2024-02-29",
-    "2023-02-29",
-    "1900-02-29",
-    "2000-02-29",
-    "2024/1/5",
-    "2024.12.31",
-    "2024-1/5",
-    "2024-01-05T10:20:30Z",
-    "20240105",
-    "0000-01-01",
-    "2024-13-01",
-    "2024-00-10",
-    "2024-04-31",
-    "31.12.2024",
-    "1-2-1999",
-    "12/31/2024",
-    "9999-12-31",
-    "0001-01-01",
-]
+TEXTS = (
+    "1;-2.5;+.5;1.;1e3;1_0;nan;inf;x; 3 ;\uff11;1e39;0x1;;NA; ? ;-;.;007;1.234,5;12 %;-3,5;1 000;1.5;1.500;%;"
+    "1.23,4;\u22122;1,5e3;1'000,25;1\xa0000;1,234.5;12%;1'000.5;1,23;5 %;,5;1.5.2;y z;é;w; x ;u;v;none;"
+    "2024-02-29;2023-02-29;1900-02-29;2000-02-29;2024/1/5;2024.12.31;2024-1/5;2024-01-05T10:20:30Z;"
+    "20240105;0000-01-01;2024-13-01;2024-00-10;2024-04-31;31.12.2024;1-2-1999;12/31/2024;9999-12-31;"
+    "0001-01-01"
+)
 LETTERS = st.text("aAbB\xe4\xc4,'<>\u2581x \t\n\u2003\u65f6", max_size=12)
 quickly = hypothesis.settings(deadline=None, derandomize=True, max_examples=40, database=None)
 
@@ -199,13 +141,13 @@ def check_columns(codec, values, assets):
 
 @pytest.mark.parametrize("name", ["number", "filled", "category", "index", "date"])
 def test_texts_of_files_are_parsed_to_values_that_the_graph_decodes(name, assets):
-    codec, parsed, refused = CODECS[name][0], [], 0
-    for text in TEXTS:
+    codec, texts, parsed, refused = CODECS[name][0], TEXTS.split(";"), [], 0
+    for text in texts:
         try:
             parsed.append(codec.parse("column", text))
         except InputError as error:
             refused += str(error).startswith("column 'column' must be ")
-    assert len(parsed) + refused == len(TEXTS) and min(len(parsed), refused) > 1
+    assert len(parsed) + refused == len(texts) and min(len(parsed), refused) > 1
     assert all(host_features(codec, value) is not None for value in parsed)
     check_columns(codec, parsed, assets)
 

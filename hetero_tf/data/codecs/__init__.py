@@ -242,7 +242,7 @@ class ColumnCodec(BaseCodec):
             )
 
     @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+    def shape(self) -> tuple[int, ...]:
         return (len(self.features("")),)
 
     @property

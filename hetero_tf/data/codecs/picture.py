@@ -146,7 +146,7 @@ class Codec(BaseCodec):
 def field(x: Any) -> Field:
     """Return the field of stored images, an array or `DiskArray` [n, height, width, channels]."""
     low, high = (float(x.min()), float(x.max())) if x.dtype != np.uint8 and x.size else (0.0, 255.0)
-    return Field("image", Codec(tuple(x.shape[1:]), x.dtype.name, low, high))  # type: ignore[arg-type]
+    return Field("image", Codec(tuple(x.shape[1:]), x.dtype.name, low, high))
 
 
 def check_channels_last(location: str, shape: tuple[int, ...]) -> None:

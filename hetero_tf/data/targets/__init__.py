@@ -35,7 +35,7 @@ class BaseTargets:
         RANKED: Names of the fields of a prediction that has a value for each of the likeliest classes.
     """
 
-    DTYPE: ClassVar[type | None]
+    DTYPE: ClassVar[Any]
     NDIM: ClassVar[int]
     DESCRIPTION: ClassVar[str]
     RANKED: ClassVar[tuple[str, str]] = ("class", "probability")
@@ -55,7 +55,7 @@ class BaseTargets:
         """Return sentences about targets that a model cannot learn well."""
         return []
 
-    def baseline(self, dataset: Any) -> tuple[str, float, str] | None:
+    def baseline(self, dataset: Any) -> tuple[str, float, str]:
         """Return `(metric, its value on the test examples, prediction)` of a simple prediction."""
         raise NotImplementedError
 
