@@ -103,7 +103,7 @@ def _fields(source, x, kind, names, rate):
             f"{source}: `feature_names` must name the features of a table or the channels of series, here "
             f"{x.shape[1:]}. Received: {len(names)} names"
         )
-    return array_fields(kind, x, names and [str(name) for name in names], rate)
+    return array_fields(kind, x, None if names is None else [str(name) for name in names], rate)
 
 
 def from_tf_data(
