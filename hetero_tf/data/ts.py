@@ -1,0 +1,116 @@
+"""Loads series from `.ts` files, the format of the UCR and UEA archives and of sktime and aeon."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from hetero_tf.base.constraints import TestShare
+from hetero_tf.base.errors import InputError, shorten_repr
+from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.data_files import find_file
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.data.held_out import held_out
+from hetero_tf.data.in_memory import from_arrays
+from hetero_tf.data.table_files import read_text
+from hetero_tf.data.targets import LABEL, NUMBERS, strata
+
+ENDINGS = (".ts",)
+# Characters of a number in memory while a file is read.
+GROWTH = 4
+
+
+def load(
+    data_dir: Path | None,
+    *,
+    path: str,
+    test: str | None = None,
+    test_share: TestShare = 0.2,
+    missing: Literal["error", "previous"] = "error",
+    targets=LABEL,
+) -> Dataset:
+    """Loads the series of a file: a line for each series, with a colon between channels and before the class or number.
+
+    All series have equal lengths. `@classLabel true` in the header names the classes, for the task classification;
+    `@targetLabel true` is for the task regression.
+
+    Args:
+        path: the file of the training series, such as GunPoint_TRAIN.ts
+        test: the file of the test series; null: a share of the series of each class
+        test_share: size of that share
+        missing: treatment of missing values, `?`: error, or previous (the value before in the series; at its start the
+            first one)
+    """
+    files = [find_file(data_dir, name, key) for key, name in (("path", path), ("test", test)) if name is not None]
+    parts = [_read_file(file, missing, targets) for file in files]
+    if len(parts) == 1:
+        x, y = parts[0]
+        classes = strata(np.unique(y, return_inverse=True)[1].astype(np.int32) if y.ndim == 1 else y)[0]
+        is_test = held_out(classes, test_share, str(files[0]))
+        parts = [(x[~is_test], y[~is_test]), (x[is_test], y[is_test])]
+    names = _split(files[0])[0].get("classlabel", "").split()[1:] or None
+    arrays = [array for part in parts for array in part]
+    source = f"series ({files[0]})"
+    return from_arrays(*arrays, class_names=names, source=source, targets=targets, kind="series")
+
+
+def possible_tasks(path: Path) -> tuple[tuple[str, ...], str]:
+    """Return the tasks of a file, the likely one first, and the reason."""
+    header = _split(path)[0]
+    if header.get("targetlabel", "").lower().startswith("true"):
+        return ("regression",), "the header has @targetLabel true"
+    names = header.get("classlabel", "").split()[1:]
+    return ("classification", "binary", "ordinal"), f"the header has {len(names)} classes"
+
+
+def _split(path):
+    """Return the header, `{name: value}` with names in lower case, and the numbered lines of the series."""
+    header, lines, is_data = {}, [], False
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        line = line.strip()
+        if line.startswith("@") and not is_data:
+            name, _, value = line[1:].partition(" ")
+            header[name.lower()], is_data = value.strip(), name.lower() == "data"
+        elif line and not line.startswith(("#", "%")):
+            lines.append((number, line))
+    if not is_data or not lines:
+        raise InputError(f"{path}: expected a header that ends with @data, and a line for each series")
+    if header.get("timestamps", "").lower() == "true":
+        raise InputError(f"{path}: series with @timeStamps true are not supported; save their values alone")
+    return header, lines
+
+
+def _read_file(path, missing, targets):
+    """Return the series float64 [n, time, channels] of a file, and their labels [n] or numbers float32 [n, 1]."""
+    _, lines = _split(path)
+    check_memory(path, GROWTH * 8 * sum(line.count(",") + 1 for _, line in lines))
+    series, labels = [], []
+    for number, line in lines:
+        *channels, label = line.split(":")
+        series.append([_numbers(f"{path}:{number}", channel, missing) for channel in channels])
+        labels.append(label.strip())
+        count, length = len(series[0]), len(series[0][0]) if series[0] else 0
+        if not channels or [len(channel) for channel in series[-1]] != [length] * count:
+            raise InputError(
+                f"{path}:{number}: every series must have {count} channels of {length} values, as the first one, and a "
+                f"class or number at its end. Received: {shorten_repr(line, 80)}"
+            )
+    x = np.moveaxis(np.array(series), 1, 2)
+    if targets != NUMBERS:
+        return x, np.array(labels)
+    numbers = [_numbers(f"{path}:{number}", label, "error") for (number, _), label in zip(lines, labels)]
+    return x, np.array(numbers, np.float32)
+
+
+def _numbers(location, text, missing):
+    """Return the numbers of a channel, of which missing ones are those before them."""
+    values = [value.strip() for value in text.split(",")]
+    try:
+        numbers = np.array([np.nan if value in ("?", "NaN") else float(value) for value in values])
+    except ValueError as error:
+        raise InputError(f"{location}: {error}") from error
+    is_missing = np.isnan(numbers)
+    if is_missing.any() and (missing == "error" or is_missing.all()):
+        raise InputError(f"{location}: has a missing value; fill it in, or set `missing: previous`")
+    last = np.maximum.accumulate(np.where(is_missing, 0, np.arange(len(numbers))))
+    return numbers[np.maximum(last, (~is_missing).argmax())]

@@ -1,0 +1,93 @@
+"""Series in `.ts` files: splits, classes, numbers, missing values, and files that are rejected."""
+
+import numpy as np
+import pytest
+from refusals import refusal
+
+from hetero_tf import starter
+from hetero_tf.data import ts
+
+HEADER = "# Two stations\n@problemName Rain\n@univariate false\n@equalLength true\n@classLabel true dry wet\n@data\n"
+
+
+def write(folder, lines=None, header=HEADER, name="own.ts"):
+    lines = [f"{n},{n + 1},{n + 2}:0,{n},1:{'dry' if n % 2 else 'wet'}" for n in range(12)] if lines is None else lines
+    (folder / name).write_text(header + "\n".join(lines) + "\n")
+
+
+CASE = (write, {"path": "own.ts"})
+
+
+def load(folder, **options):
+    return ts.load(folder, **{"path": "own.ts", **options})
+
+
+def test_a_file_has_series_of_several_channels_and_their_classes(tmp_path):
+    write(tmp_path)
+    dataset = load(tmp_path, test_share=0.25)
+    assert dataset.train.x.shape == (8, 3, 2) and dataset.test.x.shape == (4, 3, 2)
+    assert (dataset.codec.KIND, dataset.class_names, dataset.source) == (
+        "series",
+        ("dry", "wet"),
+        f"series ({tmp_path}/own.ts)",
+    )
+    for split in (dataset.train, dataset.test):
+        first = split.x[:, 0, 0]
+        np.testing.assert_array_equal(split.x[:, :, 0], first[:, None] + np.arange(3))
+        assert split.y.tolist() == [int(number % 2 == 0) for number in first]
+        np.testing.assert_array_equal(split.x[:, 1, 1], first)
+
+
+def test_the_test_series_may_be_in_a_file(tmp_path):
+    write(tmp_path)
+    write(tmp_path, ["1,2,3:4,5,6:wet"], name="test.ts")
+    dataset = load(tmp_path, test="test.ts")
+    assert len(dataset.train.x) == 12 and dataset.test.x.tolist() == [[[1, 4], [2, 5], [3, 6]]]
+    assert dataset.test.y.tolist() == [1]
+
+
+def test_missing_values_are_those_before_them(tmp_path):
+    write(tmp_path, ["?,1,?:4,NaN,6:wet", *["1,2,3:4,5,6:dry"] * 5])
+    assert refusal(load, tmp_path) == (
+        f"{tmp_path}/own.ts:7: has a missing value; fill it in, or set `missing: previous`"
+    )
+    write(tmp_path, ["?,1,?:4,NaN,6:wet"] * 6 + ["1,2,3:4,5,6:dry"] * 6)
+    dataset = load(tmp_path, missing="previous")
+    assert dataset.train.x[dataset.train.y == 1][0].tolist() == [[1, 4], [1, 4], [1, 6]]
+
+
+def test_numbers_are_targets_of_regression(tmp_path):
+    write(tmp_path, [f"{n},1:{n / 2}" for n in range(60)], "@targetLabel true\n@data\n")
+    dataset = load(tmp_path, targets="numbers")
+    assert dataset.targets == "numbers" and dataset.train.x.shape[1:] == (2, 1)
+    np.testing.assert_array_equal(dataset.train.y[:, 0], dataset.train.x[:, 0, 0] / 2)
+
+
+@pytest.mark.parametrize(
+    ("lines", "header", "message"),
+    [
+        ([], HEADER, "expected a header that ends with @data, and a line for each series"),
+        (["1,2:a"], "@problemName x\n", "expected a header that ends with @data"),
+        (["1,2:a"], "@timeStamps true\n@data\n", "series with @timeStamps true are not supported"),
+        (["1,2:a", "1:b"], HEADER, "8: every series must have 1 channels of 2 values, as the first one"),
+        (["1,2:a", "1,2:3,4:b"], HEADER, "8: every series must have 1 channels of 2 values"),
+        (["1,2"], HEADER, "7: every series must have 0 channels of 0 values"),
+        (["1,x:a"], HEADER, "7: could not convert string to float: 'x'"),
+        (["?,?:a"], HEADER, "7: has a missing value"),
+    ],
+)
+def test_another_file_is_rejected(tmp_path, lines, header, message):
+    write(tmp_path, lines, header)
+    text = refusal(load, tmp_path, missing="previous")
+    assert text.startswith(f"{tmp_path}/own.ts:{' ' * message.startswith(('e', 's'))}{message}")
+
+
+@pytest.mark.parametrize(("header", "task"), [(HEADER, "classification"), ("@targetLabel true\n@data\n", "regression")])
+def test_new_drafts_a_recipe_for_a_file(tmp_path, header, task):
+    labels = ("dry", "wet")
+    write(tmp_path, [f"{n},1,{n % 2}:{labels[n % 2] if header == HEADER else n}" for n in range(40)], header)
+    draft = starter.draft_recipe(
+        starter.Request(str(tmp_path / "own.ts"), None, None, (), lambda names, default: default)
+    )
+    assert draft.data.options["name"].value == "ts" and draft.data.task.value == task
+    assert draft.keys["input"].value == "series"
