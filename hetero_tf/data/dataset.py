@@ -175,6 +175,8 @@ class Dataset:
         """
         each = [field.codec.statistics for field in self.fitted_fields]
         means, stds = (np.concatenate([np.array(one[part], np.float64) for one in each]) for part in (0, 1))
+        if not means.size:
+            raise InputError(f"{self.source}: {self.codec.NOUN} have no statistics of features")
         return means, stds
 
     @property

@@ -189,6 +189,11 @@ def test_damaged_data_are_never_replaced(tmp_path):
         data.load(Plugin("wikitext2"), "pydoc", tmp_path)
 
 
+def test_pixels_have_no_statistics():
+    with pytest.raises(InputError, match="s: images have no statistics of features"):
+        build(images()).feature_statistics  # noqa: B018
+
+
 def test_datasets_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         build(images()).classes = 3
