@@ -356,9 +356,10 @@ def outcome(kind, name, options, folder):
 
 def file_of(*key):
     """The file that tests an option of a plug-in, and the reason; None: this one."""
-    own = f"data/test_{key[1]}.py" if key[0] == "data" and key[:2] not in HERE else None
-    own = own if own and (TESTS / own).exists() else None
-    return None if key in TRIED else ELSEWHERE.get(key, ELSEWHERE.get(key[:2], own))
+    test_file = f"data/test_{key[1]}.py" if key[0] == "data" and key[:2] not in HERE else None
+    if test_file and not (TESTS / test_file).exists():
+        test_file = None
+    return None if key in TRIED else ELSEWHERE.get(key, ELSEWHERE.get(key[:2], test_file))
 
 
 OPTIONS = [
