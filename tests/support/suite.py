@@ -46,7 +46,7 @@ FILES = {
     "base/test_sound_files base/test_written_gradient data/test_decoded data/test_folder data/test_in_memory "
     "data/test_named_arrays data/test_parquet data/test_picture_files data/test_picture_masks "
     "data/test_table_dataset data/test_tfds data/test_tiny_imagenet planning/test_device_table planning/test_devices "
-    "planning/test_deadline planning/test_plan planning/test_selection planning/test_timing recipe/test_fit "
+    "planning/test_plan planning/test_selection planning/test_timing recipe/test_fit "
     "recipe/test_fleet_files recipe/test_geometry recipe/test_schema reports/test_events",
     "graph": "base/test_metrics data/test_disk_array planning/test_asynchronous "
     "reports/test_describe reports/test_describe_loads reports/test_fleet_loads "
