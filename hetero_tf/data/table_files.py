@@ -61,12 +61,14 @@ class Layout:
         skip: Lines above the names of the columns.
         header: Whether the first row has the names of the columns.
         is_regular: Whether all of the first rows have the same number of values, at least two.
+        encoding: Encoding of the text; None: UTF-8, or UTF-16 with a byte order mark.
     """
 
     delimiter: str = "comma"
     skip: int = 0
     header: bool = True
     is_regular: bool = False
+    encoding: str | None = None
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,11 @@ def read_text(path: Path, encoding: str | None = None) -> str:
 
 
 def find_layout(path: Path, encoding: str | None = None) -> Layout:
-    """Detect the layout of a table as text or in Excel from its first rows."""
+    """Detect the layout of a table as text or in Excel from its first rows.
+
+    Raises:
+        InputError: The text has another encoding, see `read_text`.
+    """
     name = "comma"
     if table_ending(path) in EXCEL:
         sheet = _read_excel(path, 0)[0].head(SAMPLE_ROWS)
@@ -255,7 +261,7 @@ def find_layout(path: Path, encoding: str | None = None) -> Layout:
     rows = rows[skip:]
     cells = [[cell.strip() for cell in row] for _, row in rows]
     is_regular = len(cells) > 1 and len({len(row) for row in cells}) == 1 < len(cells[0])
-    return Layout(name, rows[0][0] - 1 if rows and skip else 0, _has_header(cells), is_regular)
+    return Layout(name, rows[0][0] - 1 if rows and skip else 0, _has_header(cells), is_regular, encoding)
 
 
 def _behind(text, lines):

@@ -27,6 +27,7 @@ from hetero_tf.data.table_files import (
     find_layout,
     read_content,
     read_table,
+    read_text,
     table_ending,
 )
 from hetero_tf.data.tfds import NAME
@@ -38,6 +39,8 @@ from hetero_tf.starter.series import TimeColumns, draft_series, find_times
 from hetero_tf.starter.tables import draft_table, find_owner, summarize
 from hetero_tf.starter.texts import draft_labelled, draft_running, find_sentences, words_of_column
 
+# The encoding of western Europe in Windows, and bytes that its texts do not have.
+WINDOWS, UNPRINTABLE = "cp1252", {*range(32)} - {*b"\t\n\r"}
 # Rows of the smallest table.
 LEAST_ROWS = 5
 TEXTS = (".txt", ".text", ".md")
@@ -141,12 +144,24 @@ def _draft_file(path, request, test):
     options = {"path": Choice(request.path)}
     if test is not None:
         options["test"] = Choice(test, "the test rows")
-    layout = Layout() if ending in JSON_LINES else find_layout(path)
+    layout = Layout() if ending in JSON_LINES else _find_layout(path, ending)
     if ending in (*TABLE_ENDINGS, *JSON_LINES, *EXCEL) or layout.is_regular:
-        table = read_table(path, layout.header, None if ending in EXCEL else layout.delimiter, layout.skip)
+        table = read_table(
+            path, layout.header, None if ending in EXCEL else layout.delimiter, layout.skip, layout.encoding
+        )
         return _draft_rows(table, request, "csv", options, layout)
     loader = {"name": Choice("text"), "train": Choice(request.path)}
     return draft_running(read_words(path), request, loader, test)
+
+
+def _find_layout(path, ending):
+    """Return the layout of a table, which may have the encoding of Windows."""
+    try:
+        return find_layout(path)
+    except InputError:
+        if ending not in TABLE_ENDINGS or set(read_content(path)) & UNPRINTABLE:
+            raise
+        return find_layout(path, WINDOWS)
 
 
 def _check_format(path, ending):
@@ -179,6 +194,9 @@ def _draft_rows(table, request, loader, options, layout):
         )
     summaries, shape = summarize(table), _layout_options(layout)
     text = find_sentences(table, summaries, request)
+    if text is not None and layout.encoding is not None:
+        # The loader of texts reads no other encoding.
+        read_text(Path(table.source))
     if text is not None and request.task in (None, *LABEL_TASKS) and "skip" not in shape:
         return draft_labelled(table, text, request, {"name": Choice("labelled_text"), **options, **shape})
     owner, times = find_owner(summaries, request.label), None
@@ -195,6 +213,10 @@ def _layout_options(layout):
     options = {}
     if layout.skip:
         options["skip"] = Choice(layout.skip, "lines above the names of the columns, such as a title", True)
+    if layout.encoding is not None:
+        options["encoding"] = Choice(
+            layout.encoding, "the text is not UTF-8; letters such as ä and é are those of Windows", True
+        )
     if not layout.header:
         options["header"] = Choice(False, "the first line has values like the lines below it", True)
     return options

@@ -94,7 +94,7 @@ FILES = {
     "a.parquet": (file_of("to_parquet"), READ),
     "windows.csv": (TEXT.replace("\n", "\r\n").encode("utf-16"), READ),
     "mark.csv": ("\ufeff" + TEXT, READ),
-    "latin.csv": (TEXT.replace("yes", "süß").encode("latin-1"), ":2: is not UTF-8 text; save it as UTF-8, or set"),
+    "latin.csv": (TEXT.replace("yes", "süß").encode("latin-1"), [*READ, "encoding: cp1252   # check"]),
     "no_mark.csv": (TEXT.encode("utf-16-le"), ":1: is not UTF-8 text"),
     "german.csv": (TEXT.replace(",", ";").replace(".", ","), [*READ, "numbers: comma   # check: x has numbers such"]),
     "declared.csv": ("sep=;\n" + TEXT.replace(",", ";"), READ),
