@@ -181,7 +181,7 @@ def plugin_page(kind: str) -> str:
 
 
 def plugin_entry(kind: str, name: str) -> str:
-    if (module := registry.find(kind, name).__name__.rpartition(".")[2]) != name:
+    if (module := registry.module_name(kind, name).rpartition(".")[2]) != name:
         return f"## {name}\n\nThe same as [`{module}`](#{module}), with the same options.\n"
     tree = _parse(_folder(kind) / f"{name}.py")
     details = describe(ast.get_docstring(_definition(tree, registry.EXPORTS[kind])) or "")

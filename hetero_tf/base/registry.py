@@ -95,9 +95,18 @@ def names(kind: str) -> tuple[str, ...]:
     return tuple(sorted({*_shipped(kind), *_registered[kind]}))
 
 
+def module_name(kind: str, name: str) -> str:
+    """Return the name of the module of a plug-in, which is not imported; `InputError` lists the existing names."""
+    if name not in names(kind):
+        raise InputError(f"no {name!r} in {kind}{did_you_mean(name, names(kind))}")
+    if name in _registered[kind]:
+        return _registered[kind][name]
+    return ".".join(("hetero_tf", *folder(kind), _shipped(kind)[name].stem))
+
+
 def find(kind: str, name: str) -> ModuleType:
     """Import and return the module of a plug-in; `InputError` lists the existing names."""
-    return importlib.import_module(_module_name(kind, name))
+    return importlib.import_module(module_name(kind, name))
 
 
 def level_arguments(name: str) -> frozenset[str]:
@@ -254,16 +263,8 @@ def _is_layer(module, name, value):
     )
 
 
-def _module_name(kind, name):
-    if name not in names(kind):
-        raise InputError(f"no {name!r} in {kind}{did_you_mean(name, names(kind))}")
-    if name in _registered[kind]:
-        return _registered[kind][name]
-    return ".".join(("hetero_tf", *folder(kind), _shipped(kind)[name].stem))
-
-
 def _source(kind, name):
-    module = _module_name(kind, name)
+    module = module_name(kind, name)
     if name in _registered[kind]:
         source = find_source(module)
         assert source is not None  # `register_plugin` has found it

@@ -367,7 +367,7 @@ OPTIONS = [
     for kind in registry.EXPORTS
     for name in registry.names(kind)
     # A second name has the options of the first.
-    if registry.find(kind, name).__name__.endswith(f".{name}")
+    if registry.module_name(kind, name).endswith(f".{name}")
     for option in registry.options(kind, name)
 ]
 PLUGINS = list(dict.fromkeys(key[:2] for key in OPTIONS if file_of(*key) is None))
