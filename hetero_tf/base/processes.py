@@ -1,12 +1,15 @@
-"""Child processes, and actions that run before a signal ends this process without running `finally` or `atexit`.
+"""Child processes, and signals: Ctrl-C and those of batch systems end this process at once.
 
-The signal handler calls `os._exit`, because another thread may be inside a compiled call that takes minutes. The list
-of actions belongs to the process, like its signal handlers.
+Python runs signal handlers only in the main thread, between two bytecode instructions. So the work runs in a second
+thread, which may be inside a compiled call that takes minutes, while the main thread waits. The handler runs actions,
+such as saving the last finished round, and calls `os._exit` without `finally` and `atexit`. Files on disk are complete
+at any moment. The list of actions belongs to the process, like its signal handlers.
 """
 
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -15,7 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from hetero_tf.base.errors import DiskProblem
 
@@ -137,3 +140,64 @@ def exit_with_parent(pipe: int) -> None:
 def describe_exit(code: int) -> str:
     """Describe the exit code of a process that printed no error."""
     return f"was stopped by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+# Batch systems send one of the last three before the time limit of a job.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+
+
+def install_handlers(message: str) -> None:
+    """Install handlers that print "stopped by NAME; MESSAGE" and exit with 128 + the signal number."""
+    # Duplicate the descriptor: standard error may be redirected when the signal arrives.
+    terminal = os.dup(2)
+    first = threading.Lock()
+
+    def stop(number, frame):
+        # Later signals re-enter this handler. Ignoring them here would be too late for pending signals, for which
+        # Python prints a traceback.
+        if not first.acquire(blocking=False):
+            return
+        run_actions()
+        try:
+            # Writing to a full pipe without a reader would block forever; the output is already flushed line by line.
+            if select.select([], [terminal], [], 0)[1]:
+                os.write(terminal, f"\nstopped by {signal.Signals(number).name}; {message}\n".encode())
+        except (OSError, ValueError):
+            pass  # no reader is left, so only exit
+        finally:
+            os._exit(128 + number)
+
+    for number in SIGNALS:
+        # A signal that is ignored at start-up means nohup or a background job: keep ignoring it.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
+
+
+def _restore_handlers():
+    """Restore Python's handlers: TensorFlow overrides SIGTERM in multi-worker runs and ignores it."""
+    # Outside the main thread, the handlers belong to the calling program.
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            if callable(handler := signal.getsignal(number)):
+                signal.signal(number, handler)
+
+
+def run_in_thread(work: Callable, *arguments: Any) -> Any:
+    """Call `work` in a second thread while this one handles signals; return its result or raise its exception."""
+    results: list[tuple[Any, BaseException | None]] = []
+
+    def run():
+        try:
+            results.append((work(*arguments), None))
+        except BaseException as error:
+            results.append((None, error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.2)
+        _restore_handlers()
+    result, error = results[0]
+    if error is not None:
+        raise error
+    return result

@@ -18,7 +18,7 @@ from hetero_tf.base.errors import (
 )
 from hetero_tf.base.escaping import escape_unprintable, quote_shell
 from hetero_tf.base.version import __version__
-from hetero_tf.cli import commands, interrupts
+from hetero_tf.cli import commands
 from hetero_tf.cli.flags import parse, program_name, render_help, shared_flags
 from hetero_tf.cli.open_run import register_plugins
 
@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     143 SIGTERM, 152 SIGXCPU (Linux numbers).
     """
     prepare_streams()
-    interrupts.install("no file is partially written")
+    processes.install_handlers("no file is partially written")
     argv = sys.argv if argv is None else argv
     code = _run_safely(argv, "--debug" in argv)
     problem = _flush(sys.stdout)
@@ -121,7 +121,7 @@ def _run(command, flags):
     name = command or "train"
     entry = commands.COMMANDS[name]
     recipe = (_recipe(entry.source, name, flags),) if entry.source else ()
-    interrupts.install(
+    processes.install_handlers(
         "finished rounds are saved; the same command continues from there"
         if entry.resumes
         else "no file is partially written"
@@ -131,7 +131,7 @@ def _run(command, flags):
             display.begin("loading TensorFlow")
             hardware.import_quietly()
     try:
-        result = interrupts.run_in_thread(entry.run, *recipe, flags, console)
+        result = processes.run_in_thread(entry.run, *recipe, flags, console)
     except PartialResult as partial:
         _print(partial.result, flags)
         raise

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from refusals import refusal
 
-from hetero_tf.base.sound_decoding import decode
 from hetero_tf.base.sound_files import read_clip, read_header, resampling_sizes
+from hetero_tf.data.codecs.sound import decode_clip
 
 RATE = 8000
 TONE = folders.tone(440, RATE)
@@ -52,7 +52,7 @@ def test_another_rate_keeps_a_tone_and_removes_what_the_lower_rate_cannot_have(s
 @pytest.fixture(scope="module")
 def graph():
     """`decode` to one second."""
-    return tf.function(lambda data: decode(data, RATE, RATE), input_signature=[tf.TensorSpec((), tf.string)])
+    return tf.function(lambda data: decode_clip(data, RATE, RATE), input_signature=[tf.TensorSpec((), tf.string)])
 
 
 @pytest.mark.parametrize("source_rate", [RATE, 11_025, 16_000, 44_100])

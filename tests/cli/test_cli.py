@@ -13,9 +13,9 @@ import pytest
 from each import for_each
 from refusals import refusal
 
-from hetero_tf.base import hardware, registry
+from hetero_tf.base import hardware, processes, registry
 from hetero_tf.base.version import __version__
-from hetero_tf.cli import commands, flags, interrupts, main
+from hetero_tf.cli import commands, flags, main
 from hetero_tf.runs import checkpoints
 
 R = "--recipe=small.yaml"
@@ -141,7 +141,7 @@ def folder_of_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delenv("HETERO_TF_DATA", raising=False)
     # These change the whole process, which here is that of the tests.
-    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
     monkeypatch.setattr(hardware, "configure_threads", lambda threads: None)
     yield tmp_path
     for name in [name for name in sys.modules if name == "prefix" or name.startswith("own_")]:
@@ -305,7 +305,7 @@ def test_unprintable_output_does_not_stop_the_work(tmp_path, closed):
 
 
 def test_version_and_help(capsys, monkeypatch):
-    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
     assert main.main(["hetero_tf", "--version"]) == 0
     assert capsys.readouterr().out == f"{__version__}\n"
     for words in (["--help"], ["-h"]):
@@ -318,7 +318,7 @@ def test_version_and_help(capsys, monkeypatch):
 
 @for_each(commands.COMMANDS)
 def test_help_lists_exactly_the_flags_of_the_command(command, capsys, monkeypatch):
-    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
     assert main.main(["hetero_tf", command, "--help"]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"hetero_tf {commands.COMMANDS[command].usage}\n")

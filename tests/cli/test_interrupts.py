@@ -13,19 +13,19 @@ import pytest
 
 from hetero_tf.base import processes
 from hetero_tf.base.errors import DiskProblem
-from hetero_tf.cli import interrupts, main
+from hetero_tf.cli import main
 from hetero_tf.runs import checkpoints
 
 # The worker sits in one call into C that no signal interrupts, like a compiled round does.
 BUSY = """
 import hashlib, sys
-from hetero_tf.cli import interrupts
-interrupts.install("all is well")
+from hetero_tf.base import processes
+processes.install_handlers("all is well")
 def work():
     print("busy", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"x", b"y", 10**9)
     print("ended", flush=True)
-interrupts.run_in_thread(work)
+processes.run_in_thread(work)
 """
 
 
@@ -74,7 +74,7 @@ FOLDER = """
 import pathlib, sys, time
 from hetero_tf.base import processes
 from hetero_tf.base import processes
-from hetero_tf.cli import interrupts
+from hetero_tf.base import processes
 def work():
     with processes.temporary_folder() as outer, processes.before_exit(lambda: 1 / 0):
         pathlib.Path(outer, "x").write_text("x")
@@ -86,7 +86,7 @@ def work():
 @pytest.mark.parametrize("end", ["a signal", "the end of its starter", "an error"])
 def test_temporary_folders_are_always_removed(tmp_path, end):
     script = FOLDER + {
-        "a signal": 'interrupts.install("all is well")\ninterrupts.run_in_thread(work)\n',
+        "a signal": 'processes.install_handlers("all is well")\nprocesses.run_in_thread(work)\n',
         "the end of its starter": "processes.exit_with_parent(0)\nwork()\n",
         "an error": "time.sleep = {}.pop\nwork()\n",
     }.get(end)
@@ -145,6 +145,6 @@ def test_signal_saves_the_last_finished_round(tmp_path, number):
 
 
 def test_worker_thread_returns_result_or_exception():
-    assert interrupts.run_in_thread(lambda: 3) == 3
+    assert processes.run_in_thread(lambda: 3) == 3
     with pytest.raises(KeyError, match="lost"):
-        interrupts.run_in_thread(lambda: {}["lost"])
+        processes.run_in_thread(lambda: {}["lost"])

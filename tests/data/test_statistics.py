@@ -3,8 +3,7 @@
 import numpy as np
 from splits import TRAIN, rng
 
-from hetero_tf.data.partitions.shares import ClientExamples
-from hetero_tf.data.partitions.statistics import label_counts, label_distances
+from hetero_tf.data.partitions.shares import ClientExamples, label_counts, label_distances
 
 
 def test_label_statistics_against_loops():

@@ -15,9 +15,9 @@ ROOT, PACKAGE, TESTS = import_graph.ROOT, import_graph.PACKAGE, import_graph.TES
 PYTHON_FILES = sorted(PACKAGE.rglob("*.py"))
 # Lines of the Python files of each package of hetero_tf.
 LINES = {
-    "base": 3063,
-    "cli": 2127,
-    "data": 11305,
+    "base": 3093,
+    "cli": 2052,
+    "data": 11333,
     "devices": 2489,
     "evaluation": 1493,
     "export": 4220,
@@ -35,7 +35,7 @@ LINES = {
     "testing": 1436,
     "workers": 474,
 }
-FILES, TEST_SHARE = 423, 0.811
+FILES, TEST_SHARE = 420, 0.811
 # See benchmarks/structure.py; the last two are those of a run of tiny/digits.
 STRUCTURE = {"rooms": 22, "arrows": 98, "floors": 9, "modules_entered": 138, "frames_to_step": 21}
 

@@ -39,8 +39,7 @@ QUICK |= {f"evaluation/{name}" for name in ("__init__", "class_results")}
 QUICK |= {f"planning/{name}" for name in ("__init__", "level_assignment", "plan", "timing", "selection")}
 QUICK |= {"run/__init__", "run/data", "run/round_spans", "planning/fleets"}
 NOT_QUICK = {
-    f"base/{name}"
-    for name in ("replicas", "graph_limits", "graph_random", "picture_decoding", "sound_decoding", "written_gradient")
+    f"base/{name}" for name in ("replicas", "graph_limits", "graph_random", "picture_decoding", "written_gradient")
 }
 NOT_QUICK |= {"data/inputs", "data/graph_tokenizer", "reports/describe"}
 NOT_QUICK |= {f"devices/{name}" for name in ("device_index", "device_rounds", "tensorflow_client")}

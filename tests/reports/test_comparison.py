@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from hetero_tf.cli import interrupts, main
+from hetero_tf.base import processes
+from hetero_tf.cli import main
 from hetero_tf.reports.summaries import summarize
 from hetero_tf.reports.tables import to_text
 from hetero_tf.runs import environment, metrics_file
@@ -16,7 +17,7 @@ from hetero_tf.runs.run_folder import RunFolder
 @pytest.fixture(autouse=True)
 def no_handlers(monkeypatch):
     """The command line answers signals of the whole process, which here is that of the tests."""
-    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
 
 
 def printed(capsys, *arguments):

@@ -3,7 +3,8 @@
 import pytest
 from refusals import refusal
 
-from hetero_tf.cli import interrupts, main
+from hetero_tf.base import processes
+from hetero_tf.cli import main
 from hetero_tf.reports import events
 from hetero_tf.runs.history import gather
 from hetero_tf.runs.run_folder import RunFolder
@@ -51,7 +52,7 @@ def test_tensorboard_reads_numbers_recipe_and_hyperparameters(write_run, tmp_pat
 
 
 def test_command_prints_the_next_command_or_what_is_missing(write_run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
     folder, out = write_run("one", [10.0]), tmp_path / "tb"
     with monkeypatch.context() as patched:
         patched.setattr(events, "write_events", lambda runs, folder: [folder / "one"])

@@ -5,8 +5,9 @@ import itertools
 import pytest
 from refusals import refusal
 
+from hetero_tf.base import processes
 from hetero_tf.base.errors import DiskProblem
-from hetero_tf.cli import interrupts, main
+from hetero_tf.cli import main
 from hetero_tf.reports import figures, style
 from hetero_tf.runs import published
 from hetero_tf.runs.history import gather, grouped
@@ -212,7 +213,7 @@ def test_command_draws_and_reports_the_figure(write_run, capsys, tmp_path, monke
         code = main.main(["hetero_tf", "plot", *folders, *map(str, words)])
         return code, *capsys.readouterr()
 
-    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
     folders, out, user_file = two_seeds(write_run), tmp_path / "curves.png", tmp_path / "own.yaml"
     assert command("--out", out) == (
         0, f"drew global_accuracy over round into {out}\n", f"not finished: {folders[1]}, 2 of 3 rounds\n"

@@ -9,7 +9,8 @@ import pytest
 import runs
 from refusals import refusal
 
-from hetero_tf.cli import interrupts, main
+from hetero_tf.base import processes
+from hetero_tf.cli import main
 from hetero_tf.reports.fleet_times import time_runs
 from hetero_tf.runs.history import read
 from hetero_tf.runs.run_folder import RunFolder
@@ -94,7 +95,7 @@ def test_runs_whose_times_are_unknown_are_left_out_with_the_reason(write_run, fl
 
 
 def test_shipped_runs_reach_99_percent_in_the_published_time(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
     with tarfile.open(ARCHIVE) as archive:
         members = [member for member in archive.getmembers() if member.name.startswith("mnist-levels.mix=d-e-seed")]
         archive.extractall(tmp_path / "runs", members, filter="data")

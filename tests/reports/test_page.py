@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from splits import shares
 
-from hetero_tf.cli import interrupts, main
+from hetero_tf.base import processes
+from hetero_tf.cli import main
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.reports import style
 from hetero_tf.runs import metrics_file
@@ -28,7 +29,7 @@ PICTURES |= {"split-1", "classes-1", "timeline-1"}
 
 @pytest.fixture(autouse=True)
 def no_handlers(monkeypatch):
-    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ import programs
 import pytest
 from refusals import refusal
 
-from hetero_tf.base import hardware, registry
+from hetero_tf.base import hardware, processes, registry
 from hetero_tf.base.console import Console
-from hetero_tf.cli import interrupts, main
+from hetero_tf.cli import main
 from hetero_tf.cli.commands import sweep as command
 from hetero_tf.runs import checkpoints, metrics_file
 from hetero_tf.runs.run_folder import RunFolder
@@ -199,7 +199,7 @@ def test_folders_with_other_files_are_refused(tmp_path):
 def working_folder(tmp_path, monkeypatch):
     """A working folder in which `sweep` starts the fake program."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
     words = (sys.executable, FAKE, "0", "seed=7")
     monkeypatch.setattr(command, "_build_program", lambda flags, jobs: Program(words, (), flags.threads // jobs, False))
     return tmp_path

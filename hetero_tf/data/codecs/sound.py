@@ -3,14 +3,17 @@
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetero_tf.base.sound_files import ENDINGS, FULL_SCALE, read_clip
+from hetero_tf.base.sound_files import ENDINGS, FULL_SCALE, HIGHEST_RATE, LOWEST_RATE, MARGIN, read_clip
 from hetero_tf.data.codecs import Assets, BaseCodec, Field, Form, Positive, decode_files
 from hetero_tf.data.data_files import FileKind
 from hetero_tf.data.inspection import SoundSummary
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 SOUNDS = FileKind(
     "audio", "WAV files", "WAV", ENDINGS, (".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".aif", ".aiff")
@@ -53,10 +56,8 @@ class Codec(BaseCodec):
         """Return the forms: samples in -1..1, and WAV files of any rate and number of channels."""
         import tensorflow as tf
 
-        from hetero_tf.base.sound_decoding import decode
-
         def decode_clips(data):
-            return decode_files(data, lambda file: decode(file, self.rate, self.samples), (self.samples,))
+            return decode_files(data, lambda file: decode_clip(file, self.rate, self.samples), (self.samples,))
 
         return {
             "serving_default": Form("samples", "float32", (self.samples,), tf.identity),
@@ -91,3 +92,37 @@ class Codec(BaseCodec):
 
     def call(self, name: str) -> str:
         return 'audio_bytes=tf.constant([open("clip.wav", "rb").read()])'
+
+
+def decode_clip(data: "tf.Tensor", rate: int, count: int) -> "tf.Tensor":
+    """Return the beginning of a WAV file as one channel, float32 [count] in -1..1, like `read_clip` in Python.
+
+    Zeros follow its end. The graph raises an error for a file that is damaged or has not 16 bits, the only ones that
+    TensorFlow decodes.
+    """
+    import tensorflow as tf
+
+    samples, source_rate = tf.audio.decode_wav(data)
+    is_valid = (source_rate >= LOWEST_RATE) & (source_rate <= HIGHEST_RATE) & (tf.size(samples) > 0)
+    with tf.control_dependencies([tf.debugging.Assert(is_valid, ["not a WAV file of a supported rate"])]):
+        mono = tf.reduce_mean(samples, -1)
+
+    def resample():
+        periods, before, after = _resampling_sizes(source_rate, rate, count)
+        old, new = periods * before, periods * after
+        spectrum = tf.signal.rfft(mono, old[None])[: tf.minimum(old, new) // 2 + 1]
+        return tf.signal.irfft(spectrum, new[None]) * tf.cast(new / old, tf.float32)
+
+    clip = tf.cond(tf.equal(source_rate, rate), lambda: mono, resample)[:count]
+    clip = tf.clip_by_value(clip, -1.0, 1.0)
+    return tf.ensure_shape(tf.pad(clip, [[0, count - tf.size(clip)]]), [count])
+
+
+def _resampling_sizes(source_rate, rate, count):
+    """Return the number of blocks, and the samples of a block before and after; see `sound_files.resampling_sizes`."""
+    import tensorflow as tf
+
+    divisors = tf.constant([number for number in range(1, rate + 1) if rate % number == 0])
+    blocks = tf.reduce_max(tf.where(tf.equal(source_rate % divisors, 0), divisors, 1))
+    periods = tf.cast(tf.math.ceil((count / rate + MARGIN) * tf.cast(blocks, tf.float64)), tf.int32)
+    return periods, source_rate // blocks, rate // blocks

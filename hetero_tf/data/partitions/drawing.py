@@ -8,7 +8,7 @@ import numpy as np
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import replace_file
 from hetero_tf.data.partitions.partition import Partition
-from hetero_tf.data.partitions.statistics import label_counts
+from hetero_tf.data.partitions.shares import label_counts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

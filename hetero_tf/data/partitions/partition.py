@@ -11,8 +11,7 @@ import numpy as np
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import replace_file
 from hetero_tf.base.npz_reader import array_names, read_arrays
-from hetero_tf.data.partitions.shares import ClientExamples
-from hetero_tf.data.partitions.statistics import label_distances
+from hetero_tf.data.partitions.shares import ClientExamples, label_distances
 
 NAMES = ("train_ids", "train_sizes", "test_ids", "test_sizes", "label_mask", "sha256")
 # Only in files of partitions with held-out examples.

@@ -4,8 +4,7 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.partitions.partition import Partition, label_mask
-from hetero_tf.data.partitions.shares import ClientExamples
-from hetero_tf.data.partitions.statistics import label_counts
+from hetero_tf.data.partitions.shares import ClientExamples, label_counts
 
 
 def check_images(name: str, labels: np.ndarray) -> None:
