@@ -22,7 +22,7 @@ LAYERS = {
         {"w1": "0_1_dense/kernel", "b1": "0_1_dense/bias", "w2": "1_0_dense/kernel", "b2": "1_0_dense/bias"},
     ),
 }
-TOLERANCES = dict.fromkeys(("loss", "change", "global values", "momentum"), 1e-12)
+TOLERANCES = {**dict.fromkeys(("loss", "change", "global values", "momentum"), 1e-12), "weight": 1e-14}
 
 
 class RecordedStarts:
@@ -208,6 +208,33 @@ class Replay:
         names = ("client", "time", "version_start", "version", "staleness", "start_time")
         recorded = list(zip(*(arrays[f"arrivals/{name}"].tolist() for name in names)))[: len(arrivals)]
         self.note("arrivals", arrivals, recorded)
+        self._compare_merges(versions, arrivals)
+
+    def _compare_merges(self, versions, arrivals):
+        """Compare which arrivals each step merges, their weights, and which steps end an epoch."""
+        arrays = self.arrays
+        merged = [staleness <= self.policy.max_staleness for *_, staleness, _ in arrivals]
+        self.note("refused", ~np.asarray(merged), arrays["arrivals/refused"][: len(arrivals)])
+        sizes = np.ones(len(self.sizes))
+        if "example_weight" in self.meta:
+            sizes = np.asarray(self.sizes) / self.meta["example_weight"]
+        weights = [
+            sizes[client] * self.policy.factors[staleness] if good else 0.0
+            for good, (client, _, _, _, staleness, _) in zip(merged, arrivals)
+        ]
+        self.note("weight", weights, arrays["arrivals/weight"][: len(arrivals)])
+        # Flushes are steps of their own, after the last arrival of an epoch.
+        counts = [
+            sum(number - start <= self.policy.max_staleness for start, *_ in version.arrivals)
+            for number, version in enumerate(versions)
+        ]
+        self.note("flush", np.asarray(counts) < self.policy.buffer, arrays["global/flush"][1:])
+        after = [
+            number + (index == len(version.arrivals) - 1 and count == self.policy.buffer)
+            for number, (version, count) in enumerate(zip(versions, counts))
+            for index in range(len(version.arrivals))
+        ]
+        self.note("version after", after, arrays["arrivals/version_after"][: len(arrivals)])
 
 
 def replay(path, method, **runs):

@@ -19,13 +19,10 @@ LEAVES = {
     "mean": "running_mean",
     "variance": "running_var",
 }
-# Results that no replay compares: counters of batches, values that follow from compared results (the weight of an arrival
-# from the global values), and results of the recorded driver that hetero_tf does not have (the best models of the
-# clients, ensembles sorted by accuracy).
-DERIVED = re.compile(
-    r"num_batches_tracked$|/reported_loss(_acc)?$|/perplexity$|/local\d+/loss$|/as_published/|^f\d\d/eval/loss_acc$"
-    r"|/members\d/loss_acc$|/avg_of_best/|^f\d\d/final/|/ensemble/outputs$|^arrivals/(weight|refused|version_after)$|^global/flush$|^f\d\d/sort/"
-)
+# Arrays that no replay compares: counters of batches, which models here do not have; runs of public programs with
+# defects (`published`, `as_published`, `env_drift`), which hetero_tf does not have; and the examples of a statistics
+# query that models without batch norm do not make.
+NOT_COMPARED = re.compile(r"num_batches_tracked$|^published/|/as_published/|^env_drift/|^sbn/(img|label)$")
 
 
 class Arrays(dict):
@@ -73,17 +70,17 @@ class File:
         return name in self.meta.get("left_out", ())
 
     def unread(self, prefix=""):
-        """Names of the arrays that no comparison has read, except for derived ones."""
+        """Names of the arrays that no comparison has read, except for those of `NOT_COMPARED`."""
         return sorted(
             name
             for name in self.arrays.keys() - self.arrays.read
-            if name.startswith(prefix) and not DERIVED.search(name)
+            if name.startswith(prefix) and not NOT_COMPARED.search(name)
         )
 
     def parts(self, prefix):
         """The first parts of the names of results under a prefix, such as `loss` and `after`."""
         prefix = f"{self.prefix}{prefix}/"
-        names = [name for name in self.arrays if name.startswith(prefix) and not DERIVED.search(name)]
+        names = [name for name in self.arrays if name.startswith(prefix) and not NOT_COMPARED.search(name)]
         return sorted({name.removeprefix(prefix).partition("/")[0] for name in names})
 
     def input(self, name):

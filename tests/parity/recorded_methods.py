@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from recorded_file import keras_layout, variable_paths
+from recorded_file import Gaps, keras_layout, variable_paths
 from recorded_rounds import Entry, Replay, Run, build_process, mean_loss, named_levels, with_weights
 
 from hetero_tf.base import registry
@@ -19,8 +19,11 @@ from hetero_tf.evaluation import predictor
 from hetero_tf.methods.losses import softmax_twice
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.methods.losses.masked_cross_entropy import masked
+from hetero_tf.models.state import concat_values
 from hetero_tf.models.variables import values
+from hetero_tf.rounds.merge import axis_mask, coverage, merge_updates
 from hetero_tf.rounds.round_setup import build_submodels
+from hetero_tf.rounds.submodel_cut import merged_coordinates
 
 BOTH = [
     Run(f"f{precision[-2:]}/", precision, engine)
@@ -202,6 +205,48 @@ class HeteroFL(Replay):
         if self.run.precision == "float32" and any(name.startswith(f"{prefix}/before/") for name in self.file.arrays):
             sent = self.trainer(state, entry.first(0)).values
             self.gaps.note("cut", sent, self.read_values(f"{prefix}/before", sent))
+        if self.run.precision == "float32" and f"{prefix}/accuracy" in self.file:
+            steps = range(len(entry.batches))
+            accuracies = [self.accuracy(self.step_logits(self.trained[-1], step)[0], entry, step) for step in steps]
+            self.gaps.note("accuracy", accuracies, self.file.arrays[f"{prefix}/accuracy"])
+
+    def accuracy(self, logits, entry, step):
+        """Return the accuracy of a step's logits in percent."""
+        hits = np.argmax(self.masked(logits, entry.client), -1) == self.process.dataset.train.y[entry.batches[step]]
+        return 100 * np.mean(hits)
+
+    def masked(self, logits, client):
+        """Return logits with zeros for labels that a client lacks, if the loss has them."""
+        masks_labels = registry.find("losses", self.process.recipe.client.loss.name).MASKS_LABELS
+        return masked(logits, self.process.partition.label_mask[client][None]) if masks_labels else logits
+
+    def client_perplexity(self, client, name):
+        """Compare the perplexities of the steps."""
+        self.gaps.note("perplexity", np.exp(client.trained.losses), self.file.result(name), relative=True)
+
+    def compare_round(self, state, number):
+        self.compare_merge(state, number)
+        return super().compare_round(state, number)
+
+    def compare_merge(self, state, number):
+        """Compare the merge alone, of the clients that were trained one by one."""
+        setup, total, merged = self.process.setup, 0.0, []
+        for _, _, entry, trained in self.trained:
+            cut = setup.submodels[self.process.family.submodel_of[entry.level]].cut
+            present, (round, client, zero) = (
+                setup.examples.present[entry.client],
+                map(tf.constant, (state.round, entry.client, 0)),
+            )
+            coordinates = cut.coordinates(
+                setup.algorithm.submodel, round, client, zero, tf.range(present.shape[0]), zero
+            )
+            merged.append(merged_coordinates(coordinates, present))
+            total += cut.scatter_sum(concat_values(list(trained.values.values()))[None], merged[-1:])
+        layout, cut, ones = self.process.state_layout, setup.layout.cut, tf.ones(len(merged), self.run.precision)
+        masks = {axis: tf.stack([axis_mask(axis, each, ones.dtype) for each in merged]) for axis in cut.distinct}
+        covered = coverage(cut, masks, [ones] * len(cut.shapes))
+        rows = merge_updates(setup, layout.pack(layout.values_of(state)), total, covered)
+        self.gaps.note("merge", layout.unpack(rows)["weights"], self.recorded_round(number))
 
     def compare_predictions(self, state):
         file, evaluator, statistics = self.file, self.process.evaluator, {}
@@ -218,6 +263,7 @@ class HeteroFL(Replay):
             logits = model(file.input("eval/img"), training=False)
             self.note("global", logits, "eval/global/logits")
             self.compare_local(logits)
+            self.compare_accuracy(logits, "eval/global")
         metrics = evaluator.measure_global(list(state.weights.values()), list(statistics.values()))
         self.note("global", metrics["global_loss"], "eval/global/loss")
         if self.is_text:
@@ -237,11 +283,18 @@ class HeteroFL(Replay):
 
     def compare_local(self, logits):
         """Compare the logits of each client's test examples under its labels."""
-        for client, mask in enumerate(self.process.partition.label_mask):
-            rows = tf.gather(logits, self.file.input(f"eval/local{client}/rows"))
-            if registry.find("losses", self.process.recipe.client.loss.name).MASKS_LABELS:
-                rows = masked(rows, mask[None])
-            self.note("local", rows, f"eval/local{client}/logits")
+        for client in range(len(self.process.partition.label_mask)):
+            rows = self.file.input(f"eval/local{client}/rows")
+            local = self.masked(tf.gather(logits, rows), client)
+            self.note("local", local, f"eval/local{client}/logits")
+            self.note("local", mean_loss(local, self.file.input("eval/label")[rows]), f"eval/local{client}/loss")
+            self.compare_accuracy(local, f"eval/local{client}", rows)
+
+    def compare_accuracy(self, logits, prefix, rows=slice(None)):
+        """Compare an accuracy in percent, which files have for the run in float32."""
+        if self.run.precision == "float32":
+            accuracy = 100 * np.mean(np.argmax(logits, -1) == self.file.input("eval/label")[rows])
+            self.gaps.note("accuracy", accuracy, self.file.arrays[f"{prefix}/accuracy"])
 
 
 def with_recorded_masks(replay, process):
@@ -301,7 +354,7 @@ class Channels(int):
 class FedRolex(HeteroFL):
     """Rolling windows, or recorded coordinates of each convolution, client and round."""
 
-    RUNS = (Run(),)
+    RUNS = Replay.RUNS
     SUBMODEL = "rolling"
 
     def network(self):
@@ -412,6 +465,9 @@ class FjORD(Replay):
 
     def entries(self, number):
         levels, widths, cohort = list(self.levels.values()), sorted(self.levels.values()), self.meta["rounds"][number]
+        for client, drawn in zip(cohort["users"], cohort["draws"], strict=True):
+            if (name := f"round{number}/client{client}/p_draws") in self.file:
+                self.gaps.note("draws", drawn, self.file.arrays[name])
         return [
             Entry(
                 client,
@@ -428,6 +484,13 @@ class FjORD(Replay):
 
     def client_full_loss(self, client, name):
         """A part of the loss."""
+
+    def client_reported_loss(self, client, name):
+        """Compare the mean over examples of the loss without that of the largest width."""
+        losses = client.trained.losses
+        if self.meta["kd"]:
+            losses = losses - self.file.result(f"{client.prefix}/full_loss")
+        self.note("reported loss", np.average(losses, weights=list(map(len, client.entry.batches))), name)
 
     def client_after(self, client, name):
         # A client of this project has only the first channels; the vectors' client decays all of them.
@@ -509,15 +572,7 @@ class Fiarse(Replay):
         for index, size in enumerate(self.meta["sizes"]):
             level, prefix = list(self.levels.values()).index(size), f"eval/size{index}"
             self.note("eval threshold", self.threshold(state, level)[0], f"{prefix}/threshold")
-            losses, hits = [], []
-            for batch, (images, labels) in enumerate(self.file.batches("eval")):
-                logits = np.asarray(self.predict(state, images, list(self.levels)[level], training=True))
-                self.note("logits", logits, f"{prefix}/batch{batch}/logits")
-                losses.append(mean_loss(logits, labels))
-                hits.extend(logits.argmax(1) == labels)
-            # The loss is the mean over batches, the accuracy the mean over examples.
-            if "loss_acc" in self.file.parts(prefix):
-                self.note("metrics", [np.mean(losses), np.mean(hits)], f"{prefix}/loss_acc")
+            self.compare_logits(state, prefix, list(self.levels)[level], training=True)
 
 
 class SplitMix(Replay):
@@ -602,6 +657,10 @@ class SplitMix(Replay):
         for client in self.file.cohorts[number]:
             prefix = f"round{number}/client{client}"
             networks = self.file.arrays[f"{prefix}/bases"].tolist()
+            if "user_rate" in self.file:
+                self.gaps.note(
+                    "networks", len(networks), int(self.file.arrays["user_rate"][client] / self.meta["atom"])
+                )
             batches = [self.batches[client][batch] for batch in self.file.arrays[f"{prefix}/step_batch"]]
             level = list(self.levels.values()).index(len(networks))
             entries += [Entry(client, level, batches, member=member) for member in networks]
@@ -611,27 +670,57 @@ class SplitMix(Replay):
         slot = self.file.arrays[f"{client.prefix}/bases"].tolist().index(client.entry.member)
         self.gaps.note("loss", client.trained.losses, self.file.result(name)[:, slot])
 
+    def client_reported_loss_acc(self, client, name):
+        """Compare the mean loss of the steps and networks of a client, and its accuracy, after its last network."""
+        same = [other for other in self.trained if other.prefix == client.prefix]
+        if len(same) == len(self.file.arrays[f"{client.prefix}/bases"]):
+            steps = range(len(client.entry.batches))
+            logits = [np.mean([self.step_logits(each, step)[0] for each in same], 0) for step in steps]
+            losses = [each.trained.losses for each in same]
+            labels = self.process.dataset.train.y[np.concatenate(client.entry.batches)]
+            hits = np.argmax(np.concatenate(logits), -1) == labels
+            self.note("reported loss", [np.mean(losses), np.mean(hits)], name)
+
     def client_after(self, client, name):
         expected = self.one_network(self.run.prefix + name, client.entry.member)
         self.gaps.note("client", client.trained.values, expected, self.RELATIVE)
 
     def compare_predictions(self, state):
+        if "num_base" in self.file:
+            self.gaps.note("networks", self.networks, self.file.arrays["num_base"])
         if not self.meta["local_bn"]:
-            self.compare_logits(state, "eval")
+            self.compare_networks(state, "eval")
+            self.compare_sorted(state)
             return
         for client in range(len(self.meta["client_sizes"])):
             one = self.client_state(state, client)
             expected = self.expected(f"local_bn/client{client}")
             table = {path: table[client] for path, table in one.clients["personal"].items()}
             self.gaps.note("personal", table, {path: expected[path] for path in table}, self.RELATIVE)
-            self.compare_logits(one, f"eval/client{client}")
+            self.compare_networks(one, f"eval/client{client}")
 
-    def compare_logits(self, state, prefix):
-        """Compare mean logits of the first networks for each level's number of networks."""
+    def compare_networks(self, state, prefix):
+        """Compare mean logits of the first networks, and their metrics, for each level's number of networks."""
         for level, networks in self.levels.items():
-            for batch, (images, _) in enumerate(self.file.batches("eval")):
-                logits = self.predict(state, images, level, training=not self.meta["track"])
-                self.note("logits", logits, f"{prefix}/members{networks}/batch{batch}/logits")
+            if prefix != "sort" or self.file.parts(f"sort/members{networks}"):
+                self.compare_logits(state, f"{prefix}/members{networks}", level, training=not self.meta["track"])
+
+    def compare_sorted(self, state):
+        """Compare the accuracy of each network, their order, and mean logits of the first ones in this order."""
+
+        def reordered(order):
+            weights = {path: tf.gather(value, order) for path, value in state.weights.items()}
+            return dataclasses.replace(state, weights=weights)
+
+        accuracies = []
+        for network in range(self.networks):
+            one = reordered([network] * self.networks)
+            accuracies.append(self.metrics(self.eval_logits(one, training=not self.meta["track"]))[1])
+        order = np.argsort(accuracies)[::-1]
+        self.note("accuracy", accuracies, "sort/base_acc")
+        if "sort/order" in self.file:
+            self.gaps.note("order", order, self.file.arrays["sort/order"])
+        self.compare_networks(reordered(order), "sort")
 
 
 class DepthFL(Replay):
@@ -725,14 +814,7 @@ class DepthFL(Replay):
 
     def client_step(self, client, name):
         """Compare the logits of all exits in a step, [exits, batch, classes]."""
-        step, entry = int(name.rpartition("step")[2]), client.entry
-        row = self.trainer(client.state, entry.first(step)).row
-        inputs = self.process.dataset.train.x[entry.batches[step]][None]
-        block = self.process.setup.submodels[self.process.family.submodel_of[entry.level]].block
-        row = tf.tile(row[None], [block.clients, 1])
-        inputs = tf.tile(tf.constant(inputs), [block.clients, 1, 1, 1, 1])
-        outputs, _ = block.stages[0].joint.call(row, tf.zeros([block.clients, 4], tf.int32), inputs)
-        self.note("exits", tf.stack([output[0] for output in outputs]), f"{name}/logits_steps")
+        self.note("exits", self.step_logits(client, int(name.rpartition("step")[2])), f"{name}/logits_steps")
 
     def client_dual_after(self, client, name):
         """Compare the client's memory, which the file stores flattened."""
@@ -845,15 +927,22 @@ class LGFedAvg(Replay):
             Entry(client, 0, self.batches[client] * self.meta["local_epochs"]) for client in self.file.cohorts[number]
         ]
 
-    def before_round(self, state, number):
-        self.trained = {}
-        return super().before_round(state, number)
+    def start(self):
+        """Also begin the records of the driver: each client's best network, and those of the best round."""
+        state = super().start()
+        accuracy, _ = self.local_metrics(state)
+        self.best = [(each, self.network_of(self.client_state(state, one))) for one, each in enumerate(accuracy)]
+        self.best_round = -np.inf, []
+        return state
+
+    def client_reported_loss(self, client, name):
+        """Compare the mean loss of the steps."""
+        self.note("reported loss", client.trained.losses.mean(), name)
 
     def client_after(self, client, name):
         start = {path: table[client.entry.client].numpy() for path, table in client.state.clients["personal"].items()}
         weights = {**client.state.weights, **start}
         super().client_after(client._replace(state=dataclasses.replace(client.state, weights=weights)), name)
-        self.trained[client.entry.client] = self.expected(name)
 
     def is_merged(self, path):
         return path.split("_")[0] not in self.process.recipe.round.personal
@@ -861,21 +950,55 @@ class LGFedAvg(Replay):
     def compare_round(self, state, number):
         """Compare personal values too: as trained, or bit-equal for absent clients; and the clients' test results."""
         after = super().compare_round(state, number)
+        trained = {one.entry.client: self.expected(f"{one.prefix}/after") for one in self.trained}
         for path, table in after.clients["personal"].items():
             for client, value in enumerate(table):
-                if client in self.trained:
-                    self.gaps.note("personal", value, self.trained[client][path])
+                if client in trained:
+                    self.gaps.note("personal", value, trained[client][path])
                 else:
                     self.gaps.note("unchanged", value, state.clients["personal"][path][client])
-        logits, tests = self.local_logits(after), self.process.partition.test
+        metrics = self.local_metrics(after)
+        for name, value in zip(("accuracy", "test_loss"), metrics):
+            self.note("local", value, f"round{number}/local/{name}")
+        self.compare_best(after, number, metrics[0])
+        return after
+
+    def local_metrics(self, state):
+        """Return the accuracies of the client models in percent, and their losses as the authors report them."""
+        logits, tests = self.local_logits(state), self.process.partition.test
         targets = self.process.dataset.test.y[tests.ids]
         hits = np.argmax(logits, -1) == targets
         loss = softmax_twice.loss if self.meta["net"] == "mlp" else (lambda z, y, *_: softmax_cross_entropy(z, y))
         losses = loss(logits, tf.constant(targets), None, 0).numpy()
         parts = [np.split(values, np.cumsum(tests.sizes)[:-1]) for values in (100 * hits, losses)]
-        for name, values_by_client in zip(("accuracy", "test_loss"), parts):
-            self.note("local", list(map(np.mean, values_by_client)), f"round{number}/local/{name}")
-        return after
+        return [list(map(np.mean, values_by_client)) for values_by_client in parts]
+
+    def compare_best(self, state, number, accuracy):
+        """Compare the mean of the clients' best networks so far (of equal ones, the last)."""
+        networks = [self.network_of(self.client_state(state, client)) for client in range(len(accuracy))]
+        pairs = zip(zip(accuracy, networks), self.best)
+        self.best = [max(pair, key=lambda one: one[0]) for pair in pairs]
+        mean = mean_network([network for _, network in self.best])
+        for name, value in zip(("accuracy", "test_loss"), self.measured(self.outputs_of(state, mean))):
+            self.note("mean of best", value, f"round{number}/avg_of_best/{name}")
+        if np.mean(accuracy) > self.best_round[0]:
+            shared = {path: value for path, value in mean.items() if self.is_merged(path)}
+            self.best_round = np.mean(accuracy), [network | shared for _, network in self.best]
+
+    def network_of(self, state):
+        """Return `{path: value}` of a state's predictor."""
+        return {variable.path: variable.numpy() for variable in values(self.process.network(state))}
+
+    def outputs_of(self, state, network):
+        """Return the outputs of a network for all test images."""
+        personal = {path: tf.zeros_like(table) + network[path] for path, table in state.clients["personal"].items()}
+        state = dataclasses.replace(state, clients={**state.clients, "personal": personal})
+        return self.outputs(with_weights(state, network)).numpy()
+
+    def measured(self, outputs, rows=slice(None)):
+        """Return the accuracy in percent, and the cross-entropy with outputs as logits."""
+        labels = self.process.dataset.test.y[rows]
+        return 100 * np.mean(outputs[rows].argmax(-1) == labels), mean_loss(outputs[rows], labels)
 
     def local_logits(self, state):
         """Return the logits of each client's test examples by its personal model."""
@@ -890,11 +1013,33 @@ class LGFedAvg(Replay):
         return tf.nn.softmax(logits) if self.meta["net"] == "mlp" else tf.nn.log_softmax(logits)
 
     def compare_predictions(self, state):
-        for client in range(len(self.sizes())):
-            self.note("client outputs", self.outputs(self.client_state(state, client)), f"eval/local{client}/outputs")
-        mean = {variable.path: variable.numpy() for variable in values(self.process.network(state))}
-        self.gaps.note("mean net", mean, self.expected("mean_after"))
+        outputs = [self.outputs(self.client_state(state, client)).numpy() for client in range(len(self.sizes()))]
+        for client, client_outputs in enumerate(outputs):
+            self.note("client outputs", client_outputs, f"eval/local{client}/outputs")
+        self.note("mean outputs", np.mean(outputs, 0), "eval/ensemble/outputs")
+        self.gaps.note("mean net", self.network_of(state), self.expected("mean_after"))
         self.note("mean net", self.outputs(state), "eval/mean/outputs")
+        self.compare_final(state, self.best_round[1])
+
+    def compare_final(self, state, networks):
+        """Compare the driver's last networks: each of them, their mean, and both ensembles."""
+        outputs = np.stack([self.outputs_of(state, network) for network in networks])
+        votes, rows = np.eye(self.classes)[outputs.argmax(-1)].sum(0), self.process.partition.test
+        accuracy, loss = self.measured(outputs.mean(0))
+        metrics = {
+            "local/accuracy": np.mean([self.measured(*one)[0] for one in zip(outputs, rows)]),
+            "mean/accuracy": self.measured(self.outputs_of(state, mean_network(networks)))[0],
+            "ensemble/accuracy_mean_of_outputs": accuracy,
+            "ensemble/loss": loss,
+            "ensemble/accuracy_majority": self.measured(votes)[0],
+        }
+        for name, value in metrics.items():
+            self.note("final", value, f"final/{name}")
+
+
+def mean_network(networks):
+    """Return the mean of several `{path: value}`."""
+    return {path: np.mean([network[path] for network in networks], 0) for path in networks[0]}
 
 
 class FeDepth(Replay):
@@ -906,6 +1051,8 @@ class FeDepth(Replay):
     TOLERANCE = {"float64": 1e-9}
     # Names of the budget groups 0..3 as levels.
     NAMES = "abcd"
+    # Factors of the clients of budget groups 0..3 for an exit in the public code's merge; exits not listed have 1.
+    EXIT_FACTORS = {1: (4, 0, 0, 0), 2: (2, 2, 0, 0), 3: (2, 0, 2, 0), 4: (2, 2, 0, 0), 5: (4, 0, 0, 0)}
 
     @property
     def has_peers(self):
@@ -1003,6 +1150,16 @@ class FeDepth(Replay):
 
     client_aux_loss = client_aux_kl = client_aux_before = client_kl
 
+    def client_reported_loss_acc(self, client, name):
+        """Compare the mean loss of the steps of the last stage, and its accuracy."""
+        stages = client.entry.stages
+        steps = [step for step, stage in enumerate(stages) if stage == stages[-1]]
+        logits = np.concatenate([self.step_logits(client, step)[0] for step in steps])
+        labels = self.process.dataset.train.y[np.concatenate([client.entry.batches[step] for step in steps])]
+        hits = np.mean(np.argmax(logits, -1) == labels)
+        losses = self.file.result(f"{client.prefix}/loss")[steps]
+        self.note("reported loss", [np.mean(losses), hits], name)
+
     def client_aux_after(self, client, name):
         """Compare the trained peer."""
         self.gaps.note("peer", client.trained.peers[0], self.expected(name))
@@ -1019,11 +1176,30 @@ class FeDepth(Replay):
 
     def is_merged(self, path):
         """The public code weights the exits 1 to 5, unless it is the last one, by budget group without a division."""
-        name = next(name for name, other in self.paths.items() if other == path)
-        match = re.match(r"(?:pre_)?linear(\d)\.", name)
-        return match is None or int(match[1]) > 5 or int(match[1]) == max(self.exits)
+        return path not in self.exit_factors()
+
+    def exit_factors(self):
+        """`{path: factor of each budget group}` of the exits that the public code weights by group."""
+        numbers = {path: re.match(r"(?:pre_)?linear(\d)\.", name) for name, path in self.paths.items()}
+        weighed = self.EXIT_FACTORS.keys() - {max(self.exits, default=0)}
+        return {
+            path: self.EXIT_FACTORS[int(match[1])]
+            for path, match in numbers.items()
+            if match and int(match[1]) in weighed
+        }
+
+    def compare_weighed_exits(self, number):
+        """Compare the exits that the public code weights by group: a plain sum, divided by all examples."""
+        recorded, sizes = self.expected(f"round{number}/global_after"), np.asarray(self.sizes())
+        for path, factors in self.exit_factors().items():
+            counts = {one.entry.client: factors[self.meta["budget_group"][one.entry.client]] for one in self.trained}
+            weighed = sum(
+                counts[one.entry.client] * sizes[one.entry.client] * one.trained.values[path] for one in self.trained
+            )
+            self.gaps.note("weighed exits", weighed / sum(sizes[list(counts)]), recorded[path])
 
     def compare_round(self, state, number):
+        self.compare_weighed_exits(number)
         after = super().compare_round(state, number)
         for client in self.file.cohorts[number]:
             if expected := self.expected(f"round{number}/client{client}/aux_after"):
@@ -1032,9 +1208,7 @@ class FeDepth(Replay):
         return with_weights(after, self.expected(f"round{number}/global_after"))
 
     def compare_predictions(self, state):
-        for batch, (images, _) in enumerate(self.file.batches("eval")):
-            logits = self.predict(state, images, training=not self.meta["track_running_stats"])
-            self.note("logits", logits, f"eval/batch{batch}/logits")
+        self.compare_logits(state, "eval", training=not self.meta["track_running_stats"])
 
 
 METHODS = {
@@ -1051,10 +1225,27 @@ METHODS = {
 
 def replay(path, method, precisions=("float64", "float32"), engines=("sequential", "stacked")):
     """Replay a file in the chosen runs: (stage, largest difference, tolerance) of every stage of every run."""
-    runs, results = METHODS[method].RUNS, []
-    for run in [run for run in runs if run.precision in precisions and run.engine in engines] or runs:
+    runs, results, files = METHODS[method].RUNS, [], []
+    chosen = [run for run in runs if run.precision in precisions and run.engine in engines] or runs
+    for run in chosen:
         recorded = METHODS[method](path, run)
         if not recorded.file.omits(run.prefix):
             name = f"{run.prefix[:-1]} {run.precision} {run.engine} " if len(runs) > 1 else ""
             results += [(name + stage, *numbers) for stage, *numbers in recorded.replay()]
+            files.append(recorded.file)
+    # Without some of the precisions, not all arrays are read.
+    if len({run.precision for run in chosen}) == len({run.precision for run in runs}):
+        results += compare_rest(files)
     return results
+
+
+def compare_rest(files):
+    """Compare what no run of a file reads: results in float32 must be those in float64; nothing else may remain."""
+    gaps, arrays = Gaps(), files[0].arrays
+    arrays.read = set().union(*(file.arrays.read for file in files))
+    for name in files[0].unread("f32/"):
+        if (twin := name.replace("f32/", "f64/")) in arrays.read:
+            gaps.note("float32", arrays[name], arrays[twin], relative="above 1")
+    unread = files[0].unread()
+    stages = [(stage, gap, 1e-4) for stage, gap in gaps.items()]
+    return [*stages, ("arrays that were not compared", len(unread), 0.0, *unread)]

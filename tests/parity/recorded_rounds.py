@@ -239,7 +239,7 @@ class Replay:
     A result `roundR/clientU/PART` is compared by the method `client_PART`; one that has no such method is an error.
     """
 
-    RUNS = (Run(),)
+    RUNS = (Run(engine="sequential"), Run())
     # Tolerance of each precision; stages that allow no difference.
     TOLERANCE = {"float64": 1e-8}
     EXACT = ("cut", "unchanged")
@@ -262,6 +262,8 @@ class Replay:
         self.stems, self.paths = stems, variable_paths(self.process.paths, stems)
         self.shapes = dict(zip(self.process.paths, self.process.setup.layout.cut.shapes, strict=True))
         self.trainer = Trainer(self.process)
+        # Results of the clients of the current round.
+        self.trained = []
 
     # What a method overrides: its network, recipe, data and plans.
 
@@ -317,7 +319,7 @@ class Replay:
         """Return (stage, largest difference, tolerance) of every stage."""
         state = self.start()
         for number in range(len(self.file.cohorts)):
-            state = self.before_round(state, number)
+            state, self.trained = self.before_round(state, number), []
             for entry in self.entries(number):
                 self.compare_client(state, f"round{number}/client{entry.client}", entry)
             state = self.compare_round(state, number)
@@ -359,12 +361,24 @@ class Replay:
     def compare_client(self, state, prefix, entry):
         """Train a client and compare every result that the file lists."""
         client = Client(prefix, state, entry, self.trainer(state, entry))
+        self.trained.append(client)
         parts = self.file.parts(prefix)
         for part in ("loss", "after"):
             if part not in parts and not self.file.omits(f"{prefix}/{part}"):
                 raise SystemExit(f"the file lacks {self.file.prefix}{prefix}/{part}")
         for part in parts:
             getattr(self, f"client_{part.rstrip('0123456789')}")(client, f"{prefix}/{part}")
+
+    def step_logits(self, client, step):
+        """Return the logits of all exits in a step of a client, before its update: [exits, batch, classes]."""
+        entry, setup = client.entry, self.process.setup
+        block = setup.submodels[self.process.family.submodel_of[entry.level]].block
+        row, inputs = self.trainer(client.state, entry.first(step)).row, self.process.dataset.train.x
+        row, inputs = (
+            tf.repeat(tf.constant(each)[None], block.clients, 0) for each in (row, inputs[entry.batches[step]])
+        )
+        joint = block.stages[entry.stages[step] if entry.stages else 0].joint
+        return tf.stack([output[0] for output in joint.call(row, tf.zeros([block.clients, 4], tf.int32), inputs)[0]])
 
     def client_loss(self, client, name):
         """Compare the losses of the steps."""
@@ -388,6 +402,9 @@ class Replay:
         Entries that the recorded round does not change keep their bits.
         """
         recorded, planned = self.recorded_round(number), plan(self.entries(number))
+        if f"round{number}/weights" in self.file:
+            sizes = np.asarray(self.sizes())[self.file.cohorts[number]]
+            self.gaps.note("weights", sizes / sum(self.sizes()), self.file.arrays[f"round{number}/weights"])
         before = {path: np.asarray(value) for path, value in state.weights.items()}
         for process in self.processes:
             after = process.run(state, [planned])[0]
@@ -409,6 +426,25 @@ class Replay:
         """Return the logits of a level's predictor; with `training` its norms use the moments of these images."""
         images = tf.constant(images, self.process.recipe.float_type)
         return self.process.network(state, level, statistics={})(images, training=training)
+
+    def eval_logits(self, state, level=None, training=False):
+        """Return the logits of each test batch."""
+        return [self.predict(state, images, level, training).numpy() for images, _ in self.file.batches("eval")]
+
+    def metrics(self, logits):
+        """Return the mean loss over the test batches, and the accuracy over the examples."""
+        labels = [each for _, each in self.file.batches("eval")]
+        hits = np.argmax(np.concatenate(logits), -1) == np.concatenate(labels)
+        return np.mean(list(map(mean_loss, logits, labels))), np.mean(hits)
+
+    def compare_logits(self, state, prefix, level=None, training=False):
+        """Compare the logits of the test batches that the file lists under a prefix, and their metrics."""
+        logits = self.eval_logits(state, level, training)
+        batches = [part for part in self.file.parts(prefix) if part.startswith("batch")]
+        for part in batches:
+            self.note("logits", logits[int(part.removeprefix("batch"))], f"{prefix}/{part}/logits")
+        if f"{self.file.prefix}{prefix}/loss_acc" in self.file:
+            self.note("metrics", self.metrics(logits), f"{prefix}/loss_acc")
 
     def client_state(self, state, client):
         """Return a `State` in which all clients have the personal values of one client."""
