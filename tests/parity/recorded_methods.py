@@ -467,7 +467,7 @@ class FjORD(Replay):
         levels, widths, cohort = list(self.levels.values()), sorted(self.levels.values()), self.meta["rounds"][number]
         for client, drawn in zip(cohort["users"], cohort["draws"], strict=True):
             if (name := f"round{number}/client{client}/p_draws") in self.file:
-                self.gaps.note("draws", drawn, self.file.arrays[name])
+                self.gaps.note("draws", np.float32(drawn), np.float32(self.file.arrays[name]))
         return [
             Entry(
                 client,
@@ -671,15 +671,12 @@ class SplitMix(Replay):
         self.gaps.note("loss", client.trained.losses, self.file.result(name)[:, slot])
 
     def client_reported_loss_acc(self, client, name):
-        """Compare the mean loss of the steps and networks of a client, and its accuracy, after its last network."""
+        """Compare the mean loss and accuracy over the networks of a client, after its last one."""
         same = [other for other in self.trained if other.prefix == client.prefix]
         if len(same) == len(self.file.arrays[f"{client.prefix}/bases"]):
             steps = range(len(client.entry.batches))
-            logits = [np.mean([self.step_logits(each, step)[0] for each in same], 0) for step in steps]
-            losses = [each.trained.losses for each in same]
-            labels = self.process.dataset.train.y[np.concatenate(client.entry.batches)]
-            hits = np.argmax(np.concatenate(logits), -1) == labels
-            self.note("reported loss", [np.mean(losses), np.mean(hits)], name)
+            means = [self.loss_and_accuracy(each, steps, each.trained.losses) for each in same]
+            self.note("reported loss", np.mean(means, 0), name)
 
     def client_after(self, client, name):
         expected = self.one_network(self.run.prefix + name, client.entry.member)
@@ -1154,11 +1151,10 @@ class FeDepth(Replay):
         """Compare the mean loss of the steps of the last stage, and its accuracy."""
         stages = client.entry.stages
         steps = [step for step, stage in enumerate(stages) if stage == stages[-1]]
-        logits = np.concatenate([self.step_logits(client, step)[0] for step in steps])
-        labels = self.process.dataset.train.y[np.concatenate([client.entry.batches[step] for step in steps])]
-        hits = np.mean(np.argmax(logits, -1) == labels)
-        losses = self.file.result(f"{client.prefix}/loss")[steps]
-        self.note("reported loss", [np.mean(losses), hits], name)
+        # The losses of a client with a peer have all parts.
+        others = {"kl", "aux_loss", "aux_kl"} & set(self.file.parts(client.prefix)) if client.trained.peers else ()
+        losses = client.trained.losses - sum(self.file.result(f"{client.prefix}/{part}") for part in others)
+        self.note("reported loss", self.loss_and_accuracy(client, steps, losses), name)
 
     def client_aux_after(self, client, name):
         """Compare the trained peer."""

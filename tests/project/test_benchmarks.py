@@ -4,6 +4,7 @@ import itertools
 import json
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -273,3 +274,49 @@ def test_images_on_disk_and_in_memory_give_the_same_numbers():
     assert all(one["traces"] == 1 and one["peak_rss_mib"] > 100 for one in results)
     same = ("examples", "gib", "loss", "global_loss", "sha256")
     assert [results[0][name] for name in same] == [results[1][name] for name in same]
+
+
+def results_table(head):
+    """The header and the rows of a table of RESULTS whose first line begins with `head`."""
+    text = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8")
+    first, _, *rows = (head + text.split(head)[1].partition("\n\n")[0]).splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in (first, *rows)]
+
+
+def test_the_methods_tables_say_how_many_rates_are_at_an_edge_of_the_grid():
+    benchmark, text = compared()[0], (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8")
+    counts = []
+    for head in ("| method | rate | Global | Local", "| method | rate | Global = Local"):
+        rates = [float(row[1]) for row in results_table(head)[1:] if "other seeds" not in row[0]]
+        counts.append((sum(rate in (min(benchmark.RATES), max(benchmark.RATES)) for rate in rates), len(rates)))
+    (mnist, methods), (cifar10, others) = counts
+    stated = f"{mnist} of the {methods} methods of the MNIST table and {cifar10} of the {others} of the CIFAR-10 table"
+    assert stated in " ".join(text.split())
+    # The row whose loss and merge are not those of its paper is not called by the name of the method alone.
+    assert {"client.loss=cross_entropy", "round.label_rows=all"} <= set(benchmark.CONTROLLED)
+    assert "| heterofl |" not in text and f"| {benchmark.LABELS['heterofl']} | .1 |" in text
+
+
+def test_results_have_no_value_at_a_device_time_after_the_end_of_all_runs():
+    heads, *rows = results_table("| method | round.policy | end of the runs, s |")
+    assert len(rows) == 18
+    for row in rows:
+        first, last = map(int, row[2].split(" to "))
+        for head, seconds in (("after 1 min", 60), ("after 2 min", 120)):
+            cell = row[heads.index(head)]
+            assert (cell == "ended") == (last < seconds) and cell.endswith("*") == (first < seconds < last), row
+
+
+def test_results_of_the_narrow_sweep_are_those_of_its_rows():
+    """Best value, its round and last value of each packed run of one seed."""
+    text = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8").replace("*", "")
+    with tarfile.open(ROOT / "benchmarks" / "heterofl_narrow.tar.gz") as archive:
+        files = {name: archive.extractfile(name) for name in archive.getnames() if name.endswith("/metrics.jsonl")}
+        runs = {name: [json.loads(line) for line in file] for name, file in files.items()}
+    assert len(runs) == 26 and "26 runs" in text
+    for name, rows in runs.items():
+        metric = "global_perplexity" if name.startswith("wikitext2") else "global_accuracy"
+        values = [(row[metric], row["round"]) for row in rows if metric in row]
+        best, at = min(values) if metric == "global_perplexity" else max(values, key=lambda pair: (pair[0], -pair[1]))
+        lines = [line for line in text.splitlines() if f"| {best:.2f} ({at}) |" in line]
+        assert "-seed=" in name or any(f"| {values[-1][0]:.2f} " in line for line in lines), name

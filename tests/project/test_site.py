@@ -1,7 +1,8 @@
-"""The documentation site builds without a warning, and no page loads anything from another host."""
+"""The documentation site builds without a warning; a wrong link is one; no page loads anything from another host."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +13,18 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.long
 
 
+def build(checkout, site):
+    """Build the site strictly; return the finished process."""
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    pytest.importorskip("mkdocs")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run(command, cwd=CHECKOUT, env=environment, capture_output=True, text=True)
+    built = build(CHECKOUT, folder)
     assert built.returncode == 0, built.stderr
     return folder
 
@@ -33,3 +39,17 @@ def test_pages_need_no_other_host(site):
 def test_linked_files_of_the_repository_are_pages(site):
     recipe = (site / "repository/recipes/wikitext2.yaml/index.html").read_text("utf-8")
     assert "WikiText-2" in recipe and "bin/hetero_tf" in (site / "repository/BUILD/index.html").read_text("utf-8")
+
+
+def test_wrong_links_fail(tmp_path):
+    links = ("missing.md", "../recipes/missing.yaml", "README.md#no-such-heading")
+    for name in ("mkdocs.yml", "docs/repository_files.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(CHECKOUT / name, tmp_path / name)
+    config = (tmp_path / "mkdocs.yml").read_text().partition("\nnav:")[0]
+    (tmp_path / "mkdocs.yml").write_text(config)
+    (tmp_path / "docs/README.md").write_text("# Page\n\n" + "".join(f"[link]({link})\n" for link in links))
+    built = build(tmp_path, tmp_path / "site")
+    output = built.stderr + built.stdout
+    assert built.returncode != 0 and f"Aborted with {len(links)} warnings in strict mode" in output
+    assert [link for link in links if link.rpartition("/")[2] not in output] == []
