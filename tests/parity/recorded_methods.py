@@ -233,13 +233,9 @@ class HeteroFL(Replay):
         setup, total, merged = self.process.setup, 0.0, []
         for _, _, entry, trained in self.trained:
             cut = setup.submodels[self.process.family.submodel_of[entry.level]].cut
-            present, (round, client, zero) = (
-                setup.examples.present[entry.client],
-                map(tf.constant, (state.round, entry.client, 0)),
-            )
-            coordinates = cut.coordinates(
-                setup.algorithm.submodel, round, client, zero, tf.range(present.shape[0]), zero
-            )
+            present, labels = setup.examples.present[entry.client], tf.range(setup.examples.present.shape[1])
+            round, client, zero = map(tf.constant, (state.round, entry.client, 0))
+            coordinates = cut.coordinates(setup.algorithm.submodel, round, client, zero, labels, zero)
             merged.append(merged_coordinates(coordinates, present))
             total += cut.scatter_sum(concat_values(list(trained.values.values()))[None], merged[-1:])
         layout, cut, ones = self.process.state_layout, setup.layout.cut, tf.ones(len(merged), self.run.precision)
@@ -658,9 +654,8 @@ class SplitMix(Replay):
             prefix = f"round{number}/client{client}"
             networks = self.file.arrays[f"{prefix}/bases"].tolist()
             if "user_rate" in self.file:
-                self.gaps.note(
-                    "networks", len(networks), int(self.file.arrays["user_rate"][client] / self.meta["atom"])
-                )
+                rate = self.file.arrays["user_rate"][client]
+                self.gaps.note("networks", len(networks), int(rate / self.meta["atom"]))
             batches = [self.batches[client][batch] for batch in self.file.arrays[f"{prefix}/step_batch"]]
             level = list(self.levels.values()).index(len(networks))
             entries += [Entry(client, level, batches, member=member) for member in networks]
@@ -699,7 +694,8 @@ class SplitMix(Replay):
     def compare_networks(self, state, prefix):
         """Compare mean logits of the first networks, and their metrics, for each level's number of networks."""
         for level, networks in self.levels.items():
-            if prefix != "sort" or self.file.parts(f"sort/members{networks}"):
+            # The mean of all networks does not depend on their order.
+            if prefix != "sort" or networks < self.networks:
                 self.compare_logits(state, f"{prefix}/members{networks}", level, training=not self.meta["track"])
 
     def compare_sorted(self, state):

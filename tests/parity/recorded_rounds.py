@@ -445,11 +445,12 @@ class Replay:
         return np.mean(list(map(mean_loss, logits, labels))), np.mean(hits)
 
     def compare_logits(self, state, prefix, level=None, training=False):
-        """Compare the logits of the test batches that the file lists under a prefix, and their metrics."""
+        """Compare the logits of the test batches, and their metrics if the file lists them under a prefix."""
         logits = self.eval_logits(state, level, training)
-        batches = [part for part in self.file.parts(prefix) if part.startswith("batch")]
-        for part in batches:
-            self.note("logits", logits[int(part.removeprefix("batch"))], f"{prefix}/{part}/logits")
+        for batch, value in enumerate(logits):
+            # Sorted ensembles predict the first batch only.
+            if batch == 0 or not prefix.startswith("sort/"):
+                self.note("logits", value, f"{prefix}/batch{batch}/logits")
         if f"{self.file.prefix}{prefix}/loss_acc" in self.file:
             self.note("metrics", self.metrics(logits), f"{prefix}/loss_acc")
 

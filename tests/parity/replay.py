@@ -5,7 +5,7 @@
 
 DIR has npz files, whose meta data name their method, and JSON files of splits and of packing cases, in the formats of
 `tests/parity/README.md`. For each file and stage, one line shows the largest difference and its tolerance. The exit code
-is 1 if one exceeds it, and 2 without files. `--precision` and `--engine` select runs of the HeteroFL authors' files.
+is 1 if one exceeds it, and 2 without files. `--precision` and `--engine` select some of the runs of each file.
 """
 
 import argparse

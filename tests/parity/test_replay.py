@@ -20,11 +20,12 @@ FILES = {path.stem: path for path in sorted(SMALL.rglob("*.npz"))}
 # eagerly, as the quick ones do.
 COMPILED = ("conv_bn", "fedepth_link", "fedrolex_roll", "fjord", "splitmix_norms")
 SEQUENTIAL = {"precisions": ["float32"], "engines": ["sequential"]}
-STACKED = {"precisions": ["float64"], "engines": ["stacked"]}
+DOUBLE = {"precisions": ["float64"]}
+STACKED = DOUBLE | {"engines": ["stacked"]}
 RUNS = [("conv_bn", False, SEQUENTIAL), ("fjord", False, {})]
 RUNS += [(path.stem, False, {}) for path in sorted((SMALL / "async").iterdir())]
 LONG = [path.stem for path in FILES.values() if path.parent.name != "async"]
-RUNS += [pytest.param(name, name in COMPILED, STACKED, marks=pytest.mark.long) for name in LONG]
+RUNS += [pytest.param(name, name in COMPILED, DOUBLE, marks=pytest.mark.long) for name in LONG]
 
 
 @pytest.mark.parametrize(("name", "is_compiled", "runs"), RUNS)
@@ -64,9 +65,10 @@ WRONG = {
     ),
     "splitmix_resnet": (
         "f64/round0/client0/loss f64/round0/client1/after/1.linear.weight f64/round0/global_after/0.conv1.weight "
-        "f64/eval/members2/batch0/logits",
-        {"loss", "client", "round", "logits"},
+        "f64/eval/members2/batch0/logits f64/sort/base_acc",
+        {"loss", "client", "round", "logits", "accuracy", "compared"},
     ),
+    "fedepth_heads": ("f64/round0/global_after/linear1.bias", {"exits", "compared"}),
     "conv_bn": ("f64/round0/global_after/blocks.5.weight f64/eval/global/logits", {"round", "global"}),
 }
 
@@ -79,6 +81,7 @@ def test_every_wrong_number_is_reported(tmp_path, eager, name):
     def change(arrays):
         for key in keys.split():
             arrays[key].reshape(-1)[0] += 1e-6
+        arrays["more"] = np.zeros(1)
 
     assert failed(rewritten(tmp_path, name, change), **STACKED) >= stages
 
@@ -92,8 +95,9 @@ RECORDED = {
     # Each of these arrays is compared with the replay alone, so one file has all changes.
     (
         "fedbuff_poly_momentum",
-        "global/w momentum/b arrivals/losses arrivals/change/w arrivals/staleness starts/version",
-    ): {"values", "momentum", "loss", "change", "arrivals", "starts"},
+        "global/w momentum/b arrivals/losses arrivals/change/w arrivals/staleness starts/version arrivals/weight "
+        "arrivals/refused arrivals/version_after global/flush",
+    ): {"values", "momentum", "loss", "change", "arrivals", "starts", "weight", "refused", "after", "flush"},
 }
 
 
