@@ -11,6 +11,7 @@ from refusals import refusal
 import hetero_tf
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
+from hetero_tf.data.codecs import Field, words
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.recipe.fit import COPIES, Facts, check_fit, check_kind
 
@@ -199,6 +200,6 @@ def test_sequences_input_rejects_other_data():
     ],
 )
 def test_sequences_are_checked(x, y, expected):
-    split = Split(x, np.array(y, np.int32))
-    message = refusal(Dataset, split, split, 2, "mine", vocabulary=("<pad>", "<ukn>", "a", "b"))
+    split, fields = Split(x, np.array(y, np.int32)), (Field("text", words.Codec(3, ("<pad>", "<ukn>", "a", "b"))),)
+    message = refusal(Dataset, split, split, fields, 2, "mine")
     assert message == f"mine, train split: {expected}"

@@ -32,10 +32,12 @@ def expected_metrics(process, state):
         model = tuning.family.new_training_model(level, process.dataset.classes)
         for layer in model.layers:
             layer.trainable = process.recipe.model.units.get(layer.name) in tuned_units(process.recipe)
+        received = {}
         for variable in [*model.trainable_variables, *model.non_trainable_variables]:
             value = np.asarray(state.weights[variable.path])
-            variable.assign(value[tuple(slice(size) for size in variable.shape)])
-        oracle.Oracle(tuning).train_client(model, plan, slot, state.round)
+            received[variable.path] = value[tuple(slice(size) for size in variable.shape)]
+            variable.assign(received[variable.path])
+        oracle.Oracle(tuning).train_client(model, received, plan, slot, state.round)
         # The client predicts with inert Scalers.
         client_model = process.family.predictor(level)
         trained_variables = {variable.path: variable for variable in model.variables}
