@@ -15,11 +15,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from hetero_tf import recipe  # noqa: E402
-from hetero_tf.base import errors, hardware, registry  # noqa: E402
+from hetero_tf.base import errors, hardware, processes, registry  # noqa: E402
 from hetero_tf.base.constraints import Option, inline_plugin, walk_keys  # noqa: E402
 from hetero_tf.base.errors import InputError  # noqa: E402
 from hetero_tf.base.metrics import all_metrics  # noqa: E402
-from hetero_tf.cli import commands, flags, interrupts  # noqa: E402
+from hetero_tf.cli import commands, flags  # noqa: E402
 from hetero_tf.recipe import layer_table  # noqa: E402
 from hetero_tf.recipe.changes import PLUGINS  # noqa: E402
 from hetero_tf.recipe.explanations import allowed, format_default  # noqa: E402
@@ -339,7 +339,7 @@ def exit_codes_page() -> str:
         for cls in sorted(classes, key=lambda cls: cls.code)
         if cls.code > 1
     ]
-    signals = [(f"128 + {signal:d} = {128 + signal}", f"`{signal.name}`") for signal in interrupts.SIGNALS]
+    signals = [(f"128 + {signal:d} = {128 + signal}", f"`{signal.name}`") for signal in processes.SIGNALS]
     return page(
         "Exit codes",
         "The exit codes of the program. A failed command prints one sentence on standard error; `--debug` adds the "

@@ -35,7 +35,7 @@ LINES = {
     "testing": 1436,
     "workers": 474,
 }
-FILES, TEST_SHARE = 420, 0.811
+FILES, TEST_SHARE = 420, 0.817
 # See benchmarks/structure.py; the last two are those of a run of tiny/digits.
 STRUCTURE = {"rooms": 22, "arrows": 98, "floors": 9, "modules_entered": 138, "frames_to_step": 21}
 
