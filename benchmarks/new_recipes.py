@@ -351,6 +351,7 @@ def measure(name: str, trial: Trial, file: Path, args) -> Row:
     """Write the data of a trial, and train its starter recipe through the command line."""
     from hetero_tf import recipe as recipes
     from hetero_tf.base import metrics
+    from hetero_tf.data.inspection import TableSummary
     from hetero_tf.run.data import load_data
 
     folder = args.dir / name
@@ -366,7 +367,8 @@ def measure(name: str, trial: Trial, file: Path, args) -> Row:
     last = json.loads(Path(run_dir, "metrics.jsonl").read_text().splitlines()[-1])
     metric = metric.removeprefix("global_")
     score, is_lower = last[f"global_{metric}"], metrics.find_metric(f"global_{metric}").better == "lower"
-    shape = len(dataset.fields) if len(dataset.fields) > 1 else " x ".join(map(str, dataset.train.x.shape[1:]))
+    is_table = isinstance(dataset.summary, TableSummary)
+    shape = len(dataset.summary.columns) if is_table else " x ".join(map(str, dataset.train.x.shape[1:]))
     rows = len(dataset.train.x) + len(dataset.test.x)
     # A float32 score may differ from an equal baseline by rounding.
     beats = score < baseline * (1 - ROUNDING) if is_lower else score > baseline * (1 + ROUNDING)
