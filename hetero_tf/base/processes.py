@@ -22,6 +22,10 @@ from typing import Any, BinaryIO
 
 from hetero_tf.base.errors import DiskProblem
 
+# Seconds to wait for a stopped program, which may be saving a round.
+STOPPING = 5.0
+# Batch systems send one of the last three before the time limit of a job.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 _ACTIONS: list[Callable[[], object]] = []
 # Set if `atexit` handlers of a library might never end: the program then ends without them.
 SKIPS_CLEANUP = threading.Event()
@@ -75,10 +79,6 @@ def temporary_folder() -> Iterator[Path]:
             yield folder
         finally:
             remove()
-
-
-# Seconds to wait for a stopped program, which may be saving a round.
-STOPPING = 5.0
 
 
 def start(command: Sequence[str], output: BinaryIO | None = None, descriptors: Sequence[int] = ()) -> subprocess.Popen:
@@ -140,10 +140,6 @@ def exit_with_parent(pipe: int) -> None:
 def describe_exit(code: int) -> str:
     """Describe the exit code of a process that printed no error."""
     return f"was stopped by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-
-
-# Batch systems send one of the last three before the time limit of a job.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 
 
 def install_handlers(message: str) -> None:
