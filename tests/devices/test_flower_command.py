@@ -1,6 +1,7 @@
 """The command `flower`: keys, refusals, restarts of a device, and the requests that the port of the server accepts."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import stat
@@ -10,11 +11,14 @@ import sys
 import pytest
 from refusals import refusal
 
+from hetero_tf.base.console import Console, ProgressDisplay
 from hetero_tf.cli.commands import devices
 from hetero_tf.cli.flags import parse
-from hetero_tf.devices import certificates, machine
+from hetero_tf.devices import certificates, fleet_api, machine
 from hetero_tf.devices.fleet_api import MAX_BODY_BYTES, Guard
 from hetero_tf.recipe import load
+from hetero_tf.run import experiment
+from hetero_tf.testing import recipe_checks
 
 x509 = pytest.importorskip("cryptography.x509")
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
@@ -68,6 +72,29 @@ def test_missing_flower_is_reported(monkeypatch, keys):
     for role in (["server", f"--certificates={keys}"], ["client", "--client=0", f"--key={keys}/devices/0.key"]):
         work = refusal(play, *role, "--address=127.0.0.1:1")
         assert work == "flower needs cryptography and flwr, which is not installed; pip install 'hetero_tf[flower]'"
+
+
+def test_plugins_of_a_server_are_checked(keys, monkeypatch, tmp_path):
+    """The contracts of --plugin files are tested as in `train`, also if the model cannot be built."""
+    checked = []
+    monkeypatch.setattr(recipe_checks, "violated_contracts", lambda recipe: checked.append(recipe) or [])
+    monkeypatch.setattr(devices, "require_modules", lambda *_: None)
+    monkeypatch.setattr(fleet_api, "serve", lambda *_: contextlib.nullcontext((None, ())))
+
+    def fail(strategy, devices):
+        raise ZeroDivisionError
+
+    def train(recipe, settings, console, execution):
+        with pytest.raises(ZeroDivisionError), execution(fail, console, ProgressDisplay(console)):
+            pass
+        return {}
+
+    monkeypatch.setattr(experiment, "train", train)
+    flags = (f"--certificates={keys}", "--address=127.0.0.1:1", f"--run_dir={tmp_path / 'run'}")
+    for words in ((), ("--plugin=any.py",)):
+        recipe = load("digits")
+        devices.run_role(recipe, flags_of("server", *flags, *words), Console(quiet=True))
+        assert checked == [recipe] * len(words)
 
 
 def test_only_the_server_reads_its_certificates(keys):

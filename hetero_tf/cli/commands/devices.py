@@ -54,6 +54,7 @@ def _serve(recipe, flags, console, host, port):
     with fleet_api.serve(host, port, *certificates.find_server_files(folder), keys) as (grid, clients):
         console.say(f"devices can connect to {flags.address}: {len(clients)} keys are registered")
         settings = build_settings(recipe, flags)
+        from hetero_tf.cli.commands.training import with_contracts
         from hetero_tf.devices.device_rounds import Selection, deployed
         from hetero_tf.devices.fleet_api import FlowerNetwork
         from hetero_tf.devices.waiting import Waiting, WaitingFleet
@@ -72,7 +73,7 @@ def _serve(recipe, flags, console, host, port):
                 fleet = WaitingFleet(network, process.recipe, process.family.classes, clients, waiting, console.say)
                 yield deployed(process, fleet, selection, fleet_file)
 
-        return experiment.train(recipe, settings, console, on_fleet)
+        return experiment.train(recipe, settings, console, with_contracts(on_fleet, recipe, flags))
 
 
 def _connect(recipe, flags, console):

@@ -45,9 +45,7 @@ def train(recipe: Recipe, flags: FlagValues, console: Console, execution: "Execu
             worker_rounds.follow(lambda: experiment.read_data(recipe, settings), cluster, console)
             return {"worker": cluster.index}
         execution = worker_rounds.on_devices(flags.devices) if cluster is None else worker_rounds.on_workers(cluster)
-    execution = execution or experiment.simulated
-    if flags.plugin:
-        execution = _with_contracts(execution, recipe)
+    execution = with_contracts(execution or experiment.simulated, recipe, flags)
     summary = experiment.train(recipe, settings, console, execution)
     summary["seconds"] = round(console.elapsed(), 1)
     run_dir = settings.run_dir
@@ -62,8 +60,10 @@ def train(recipe: Recipe, flags: FlagValues, console: Console, execution: "Execu
     return summary
 
 
-def _with_contracts(execution, recipe):
-    """Return an execution that checks the contracts of the recipe's plug-ins, also if the process cannot be built."""
+def with_contracts(execution: "Execution", recipe: Recipe, flags: FlagValues) -> "Execution":
+    """Return an execution that checks the contracts of --plugin files, also if the process cannot be built."""
+    if not flags.plugin:
+        return execution
     from hetero_tf.testing.recipe_checks import violated_contracts
 
     def checked_execution(build, console, display):
