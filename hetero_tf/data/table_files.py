@@ -2,6 +2,7 @@
 
 import bz2
 import csv
+import functools
 import gzip
 import io
 import itertools
@@ -383,7 +384,8 @@ def _read_delimited(path, delimiter, skip, encoding) -> tuple["pd.DataFrame", Ca
     if len(likely):
         is_blank = likely.apply(lambda column: column.str.fullmatch(_BLANK.pattern)).all(axis=1)
         frame = frame.drop(likely.index[is_blank])
-    return frame, lambda row: f"{path}:{next(itertools.islice(source.rows(sign, skip=skip), row, None))[0]}"
+    lines = functools.cache(lambda: [number for number, _ in source.rows(sign, skip=skip)])
+    return frame, lambda row: f"{path}:{lines()[row]}"
 
 
 def _check_widths(path, rows, sign):

@@ -1,32 +1,29 @@
-"""Reads the inputs of `predict` one at a time: pictures, clips, rows and texts. An invalid item has its error."""
+"""Reads the inputs of `predict`, with the readers of the data loaders; an item with an invalid value has its error."""
 
-import contextlib
 import csv
-import io
 import itertools
-import json
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hetero_tf.base.errors import InputError, UserError, did_you_mean, shorten_repr
-from hetero_tf.base.files import open_file, read_bytes, read_errors
+from hetero_tf.base.errors import InputError, UserError, did_you_mean
+from hetero_tf.base.files import read_bytes, read_errors
+from hetero_tf.data.arrow_files import ENDINGS as ARROW
 from hetero_tf.data.codecs import Field, series, words
 from hetero_tf.data.columns import parse_number
 from hetero_tf.data.folder import iterate_files
 from hetero_tf.data.picture_files import LARGEST_FILE
-from hetero_tf.data.table_files import DELIMITERS, JSON_LINES, TAB_ENDINGS, TABLE_ENDINGS
+from hetero_tf.data.raw_table import TextColumn
+from hetero_tf.data.table_files import EXCEL, JSON_LINES, TABLE_ENDINGS, read_table, read_text, table_ending
 from hetero_tf.data.targets import LABEL, find
 
-# A missing file with one of these endings is never a sentence.
-ROW_FILES = (*TABLE_ENDINGS, *JSON_LINES, ".txt")
-# A first line by which some spreadsheets declare the delimiter.
-SEPARATOR = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
+# Endings of tables; a file with another one has a text in each line. A missing file with one of them is no sentence.
+ROW_FORMATS = (*TABLE_ENDINGS, *JSON_LINES, *EXCEL, *ARROW)
+ROW_FILES = (*ROW_FORMATS, ".txt")
 # Ignored columns in a note.
 MAX_LISTED = 10
 
@@ -98,19 +95,18 @@ class Item:
 
 
 def open_items(inputs: Sequence[str], form: ItemForm, on_note: Callable[[str], object]) -> Iterator[Item]:
-    """Check the inputs, and return an iterator over their items in order.
+    """Read the inputs, and return an iterator over their items in order.
 
     Args:
         inputs: For images and audio: files, and folders whose files are read with those of their subfolders. For
-            series: CSV files with a column for each channel, whose last positions are read. For tables: files of rows,
-            and rows in the form of `parse_row`. For text: files, and texts. The ending of a file selects its
-            format: .csv, .tsv or .tab with column names, .jsonl, .json or .ndjson with one object per line, otherwise
-            one text per line. A table may have any ending and delimiter.
+            series: tables with a column for each channel, whose last positions are read. For a table: files that
+            `data: csv` reads, and rows in the form of `parse_row`. For text: such files, files with one text per
+            line, and texts.
         form: Form of the items.
         on_note: Receives a note about each file with columns that are ignored.
 
     Raises:
-        InputError: A file or folder is missing or empty, or a table lacks a column.
+        InputError: A file or folder is missing, empty or damaged, or a table lacks a column.
     """
     if hasattr(form.codec, "FILES"):
         return itertools.chain.from_iterable([_open_files(path, form) for path in inputs])
@@ -146,27 +142,24 @@ def _read_file(path, label, form):
 
 
 def _read_series(path, form):
-    """Return the item of the last positions of a CSV file with a column for each channel."""
-    time, channels = form.codec.shape
+    """Return the item of the last positions of a table with a column for each channel."""
+    time, count = form.codec.shape
     try:
-        names, delimiter = _read_layout(path, form.codec.channels or (), True)
-        rows = [_valid(row) for _, row in _iterate_table(path, names, delimiter, True)]
-        names = list(form.codec.channels or names)
-        if len(names) != channels or len(rows) < time:
+        table = read_table(Path(path))
+        columns = _columns(table, form.codec.channels or ())
+        columns = {name: columns[name] for name in form.codec.channels or columns}
+        if len(columns) != count or table.rows < time:
             raise InputError(
-                f"must have {channels} columns of numbers and at least {time} rows, the oldest first. "
-                f"Received: {len(names)} columns, {len(rows)} rows"
+                f"must have {count} columns of numbers and at least {time} rows, the oldest first. "
+                f"Received: {len(columns)} columns, {table.rows} rows"
             )
-        numbers = [[parse_number(row[name].strip(), name) for name in names] for row in rows[-time:]]
+        numbers = [
+            [parse_number(column.texts[code], name) for code in column.codes[-time:]]
+            for name, column in columns.items()
+        ]
     except UserError as error:
         return Item(path, error=str(error).removeprefix(f"{path}: "))
-    return Item(path, (np.array(numbers),))
-
-
-def _valid(row):
-    if isinstance(row, InputError):
-        raise row
-    return row
+    return Item(path, (np.transpose(numbers),))
 
 
 def _open_rows(text, form, on_note):
@@ -174,17 +167,39 @@ def _open_rows(text, form, on_note):
         if text.lower().endswith(ROW_FILES) and "\n" not in text:
             raise InputError(f"{text}: no such file")
         return (_parse_item(text, form) for text in [text])
-    suffix = Path(text).suffix.lower()
-    if suffix in JSON_LINES:
-        return _read_rows(text, form, form.required, _iterate_lines(text, _parse_object))
-    if form.is_text and suffix not in TABLE_ENDINGS:
-        return _read_rows(text, form, form.required, _iterate_lines(text, lambda line: {form.required[0]: line}))
-    names, delimiter = _read_layout(text, form.required, form.header)
-    ignored = [name for name in names if name not in (*form.required, *form.labels)]
+    path = Path(text)
+    if form.is_text and table_ending(path) not in ROW_FORMATS:
+        return _read_lines(path, form)
+    table = read_table(path, form.header)
+    if not form.header and len(table.columns) == len(form.required):
+        table = replace(table, columns=dict(zip(form.required, table.columns.values())))
+    columns = _columns(table, form.required)
+    ignored = [name for name in columns if name not in (*form.required, *form.labels)]
     if ignored:
         more = f" and {len(ignored) - MAX_LISTED} more" if len(ignored) > MAX_LISTED else ""
-        on_note(f"{text}: ignored columns: {', '.join(ignored[:MAX_LISTED])}{more}")
-    return _read_rows(text, form, names, _iterate_table(text, names, delimiter, form.header))
+        on_note(f"{path}: ignored columns: {', '.join(ignored[:MAX_LISTED])}{more}")
+    return (
+        _encode(table.locate(row), {name: column.texts[column.codes[row]] for name, column in columns.items()}, form)
+        for row in range(table.rows)
+    )
+
+
+def _columns(table, required):
+    """Return the columns of a table as texts; `InputError` if a required one is missing."""
+    if missing := [name for name in required if name not in table.columns]:
+        raise InputError(f"{table.source}: has no column {missing[0]!r}{did_you_mean(missing[0], table.columns)}")
+    return {
+        name: column if isinstance(column, TextColumn) else TextColumn.from_numbers(np.asarray(column))
+        for name, column in table.columns.items()
+    }
+
+
+def _read_lines(path, form):
+    """Return the items of a file with one text per line."""
+    lines = [(number, line.strip()) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
+    if not lines:
+        raise InputError(f"{path}: expected at least one row. Received: none")
+    return (_encode(f"{path}:{number}", {form.required[0]: line}, form) for number, line in lines)
 
 
 def _parse_item(text, form):
@@ -196,43 +211,14 @@ def _parse_item(text, form):
     return _encode(text, row, form)
 
 
-def _read_rows(path, form, names, rows):
-    """Yield the items of a file.
-
-    Args:
-        path: The file.
-        form: Form of the items.
-        names: Columns of the file.
-        rows: Iterator of (line number, texts by column or the error).
-    """
-    is_empty = True
-    for number, row in rows:
-        is_empty = False
-        source = f"{path}:{number}"
-        if isinstance(row, InputError):
-            yield Item(source, error=str(row), fields=dict.fromkeys(names, ""))
-        else:
-            yield _encode(source, row, form)
-    if is_empty:
-        raise InputError(f"{path}: expected at least one row. Received: none")
-
-
 def _encode(source, row, form):
     """Return the item of a row: texts by column."""
     try:
-        value = tuple(_parse(row, field) for field in form.fields)
+        value = tuple(field.codec.parse(field.name, row[field.name]) for field in form.fields)
     except InputError as error:
         return Item(source, error=str(error), fields=row)
     texts = [row[name].strip() for name in form.labels if name in row]
     return Item(source, value, label=form.to_label(texts[0]) if texts else None, fields=row)
-
-
-def _parse(row, field):
-    if field.name not in row:
-        raise InputError(f"has no value for column {field.name!r}")
-    if any("\ud800" <= letter <= "\udfff" for letter in row[field.name]):
-        raise InputError("is not UTF-8 text; save it as UTF-8")
-    return field.codec.parse(field.name, row[field.name])
 
 
 def parse_row(row: str, names: Sequence[str]) -> dict[str, str]:
@@ -257,89 +243,3 @@ def parse_row(row: str, names: Sequence[str]) -> dict[str, str]:
             f"separated by commas: `1,2`, or `NAME=1,NAME=2` in any order. Received: {row!r}"
         )
     return named
-
-
-@contextlib.contextmanager
-def _open_text(path):
-    """Open a text file; bytes that are not UTF-8 become surrogates, which `_parse` rejects."""
-    with open_file(path) as file:
-        yield io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
-
-
-def _iterate_lines(path, parse):
-    """Yield (number, row or its error) of each line that is not blank."""
-    with _open_text(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    yield number, parse(line.rstrip("\r\n"))
-                except InputError as error:
-                    yield number, error
-
-
-def _parse_object(line):
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"is not valid JSON: {shorten_repr(error)}; each line must be an object") from error
-    if not isinstance(content, dict):
-        raise InputError(f"must be a JSON object. Received: {shorten_repr(line.strip(), 80)}")
-    # Texts and numbers become the texts that the loader of JSON lines reads.
-    return {
-        name: "" if value is None else str(value) if isinstance(value, str | int | float) else json.dumps(value)
-        for name, value in content.items()
-    }
-
-
-def _iterate_table(path, names, delimiter, header):
-    """Yield (number, row or its error) of each row of a table that is not blank."""
-    with _open_text(path) as lines:
-        reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
-        is_header = header
-        while True:
-            try:
-                values = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                yield reader.line_num, InputError(f"cannot be parsed as CSV: {error}")
-                continue
-            is_declaration = reader.line_num == 1 and SEPARATOR.fullmatch(delimiter.join(values))
-            if is_declaration or not any(value.strip() for value in values):
-                continue
-            if is_header:
-                is_header = False
-            elif len(values) == len(names):
-                yield reader.line_num, dict(zip(names, values))
-            else:
-                yield (
-                    reader.line_num,
-                    InputError(
-                        f"must have {len(names)} values separated by {delimiter!r}, like the first line. "
-                        f"Received: {len(values)}, {shorten_repr(values, 80)}"
-                    ),
-                )
-
-
-def _read_layout(path, required, header):
-    """Return the names of the columns of a table and its delimiter, the one that separates most required columns."""
-    with _open_text(path) as lines:
-        head = [line for line in itertools.islice(lines, 10) if line.strip()]
-    declared = SEPARATOR.fullmatch(head[0].rstrip("\r\n")) if head else None
-    if not (head := head[declared is not None :]):
-        raise InputError(f"{path}: expected at least one row. Received: none")
-    if "\x00" in head[0]:
-        raise InputError(f"{path}: is not UTF-8 text; save it as UTF-8")
-    first = "\t" if Path(path).suffix.lower() in TAB_ENDINGS else ","
-    layouts = []
-    for delimiter in [declared[1]] if declared else dict.fromkeys([first, *DELIMITERS.values()]):
-        names = [name.strip() for name in next(csv.reader(head[:1], delimiter=delimiter, skipinitialspace=True))]
-        if not header:
-            names = list(required) if len(names) == len(required) else [f"column_{i}" for i in range(len(names))]
-        layouts.append((names, delimiter))
-    names, delimiter = max(layouts, key=lambda layout: len({*required} & {*layout[0]}))
-    if missing := [name for name in required if name not in names]:
-        raise InputError(f"{path}: has no column {missing[0]!r}{did_you_mean(missing[0], names)}")
-    if twice := [name for name in required if names.count(name) > 1]:
-        raise InputError(f"{path}: column names must be unique. Received: {twice[0]!r} twice")
-    return names, delimiter
