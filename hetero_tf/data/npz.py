@@ -9,7 +9,6 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.base.npz_reader import array_names, read_arrays
 from hetero_tf.data.data_files import LOADERS, find
@@ -54,18 +53,10 @@ def load(
     file = find(data_dir, path, "path")
     if file.is_dir():
         return _load_folder(file, classes, targets)
-    with open_file(file) as content:
-        if content.read(2) != b"PK":
-            raise InputError(f"{file}: cannot be read as an .npz file; it is damaged or has another format; {LOADERS}")
     stored = array_names(file)
     parts = {name: [part for part in stored if part.startswith(f"{name}.")] or [name] for name in NAMES}
     names = [*itertools.chain.from_iterable(parts.values()), *({*OWNERS, *TEXTS} & set(stored))]
     data = read_arrays(file, names)
-    for name in TEXTS:
-        if name in data and (data[name].dtype.kind != "U" or data[name].ndim != 1):
-            raise InputError(
-                f"{file}: {name} must be texts of shape [n]. Received: {data[name].dtype} {data[name].shape}"
-            )
     arrays = [_examples(data, name, parts[name]) for name in NAMES]
     is_table = isinstance(arrays[0], np.ndarray) and arrays[0].ndim == 2
     example_kind = "arrays" if isinstance(arrays[0], dict) else kind or ("table" if is_table else "images")
@@ -74,35 +65,24 @@ def load(
 
 
 def _load_folder(folder, classes, targets):
-    arrays = [_open_images(folder, name) if name.startswith("x") else _read_integers(folder, name) for name in NAMES]
-    owners = {name: _read_integers(folder, name) for name in OWNERS if (folder / f"{name}.npy").exists()}
+    arrays = [_open(folder, name) for name in NAMES]
+    owners = {name: _open(folder, name) for name in OWNERS if (folder / f"{name}.npy").exists()}
     source = f"images that stay on disk ({folder})"
     return from_arrays(*arrays, **owners, classes=classes, source=source, targets=targets)
 
 
 def _open(folder, name):
+    """Open examples, with an axis of channels; read labels and owners."""
     if not (folder / f"{name}.npy").exists():
         files = ", ".join(f"{each}.npy" for each in NAMES)
         raise InputError(f"{folder}: expected the files {files}. Missing: {name}; {LOADERS}")
-    return DiskArray.open(folder / f"{name}.npy")
-
-
-def _read_integers(folder, name):
-    """Read labels or owners into memory."""
-    array = _open(folder, name)
+    array = DiskArray.open(folder / f"{name}.npy")
+    if name.startswith("x"):
+        if array.dtype != np.uint8:
+            raise InputError(f"{array.path}: must be images uint8 in 0..255. Received: {array.dtype} {array.shape}")
+        return dataclasses.replace(array, row=(*array.row, 1)) if array.ndim == 3 else array
     check_memory(array.path, array.nbytes)
     return array[:]
-
-
-def _open_images(folder, name):
-    """Open images and add a channel axis if needed."""
-    x = _open(folder, name)
-    if x.dtype != np.uint8 or x.ndim not in (3, 4):
-        raise InputError(
-            f"{folder / name}.npy: must be uint8 [n, height, width] or [n, height, width, channels] in 0..255. "
-            f"Received: {x.dtype} {x.shape}"
-        )
-    return dataclasses.replace(x, row=(*x.row, 1)) if x.ndim == 3 else x
 
 
 def _examples(data, name, parts):

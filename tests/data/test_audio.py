@@ -88,7 +88,7 @@ def test_arrays_of_clips_in_memory():
     read = functools.partial(from_arrays, kind="audio", rate=8000)
     for x in (2 * floats, floats[0], floats > 0):
         message = refusal(read, x, y, x, y)
-        assert message.startswith("arrays: x_train must be clips [n, samples], int16 or floats in -1..1. Received: ")
+        assert message.startswith("arrays: x_train must be clips [n, samples], int16 or floats in -1..1, all ")
 
 
 def test_a_description_has_the_rate_and_the_range_of_samples(root):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hetero_tf.base.errors import InputError, MemoryProblem
+from hetero_tf.base.errors import InputError
 from hetero_tf.data import npz
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.disk_array import DiskArray
@@ -45,34 +45,16 @@ def with_pixel(value):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"x_train": with_pixel(np.nan)}, r"x_train as floats must be in \[0, 1\]. Received: nan at \(1, 2, 3, 0\)"),
-        ({"x_train": with_pixel(np.inf)}, r"x_train as floats must be in \[0, 1\]. Received: inf at"),
-        ({"x_train": with_pixel(-0.1)}, r"Received: -0.1 at \(1, 2, 3, 0\); scale the images"),
-        ({"x_train": with_pixel(200.0)}, r"Received: 200.0 at"),
-        (
-            {"x_train": GOOD["x_train"].astype(np.int64)},
-            r"x_train must be uint8 in 0..255 .* Received: int64; convert it",
-        ),
-        ({"x_train": GOOD["x_train"] > 3}, r"Received: bool; convert it"),
-        ({"x_train": GOOD["x_train"].astype("U3")}, r"Received: <U3; convert it"),
-        ({"x_train": GOOD["x_train"][0, 0]}, r"must have shape \[n, height, width\] .* Received: \(5,\)"),
-        ({"x_train": GOOD["x_train"][:0]}, r"all dimensions above 0. Received: \(0, 4, 5, 1\)"),
+        ({"x_train": with_pixel(np.nan)}, r"x_train must be images .* Received: float64 \(6, 4, 5, 1\), nan to nan"),
+        ({"x_train": with_pixel(-0.1)}, r"x_train must be images .* Received: float64 \(6, 4, 5, 1\), -0.1 to 0.0"),
+        ({"x_train": GOOD["x_train"].astype(np.int64)}, r"x_train must be images .*, uint8 in 0..255 .* int64"),
+        ({"x_train": GOOD["x_train"][0, 0]}, r"must be images \[n, height, width\] .* Received: uint8 \(5,\)"),
         ({"x_train": GOOD["x_train"].astype(object)}, r"contains Python objects"),
-        (
-            {"y_train": np.zeros((6, 1, 1), int)},
-            r"y_train must be whole numbers 0..k-1, texts or one-hot rows, .* Received: int64 \(6, 1, 1\)",
-        ),
-        (
-            {"y_train": np.array([0, 1, 2, 0, 1, 2**40])},
-            r"y_train must be in 0..2147483646. Received: label 1099511627776",
-        ),
-        ({"y_train": np.array([0, 1, 2, 0, 1])}, r"one entry per example. Received: 6 examples, 5 labels"),
         ({"y_test": np.array([0, 3])}, r"test split: every label must be in 0..2. Received: 3 at position 1"),
         ({"x_test": GOOD["x_test"][:, :3]}, r"must have the same shape. Received: \(4, 5, 1\) and \(3, 5, 1\)"),
         ({"classes": 2}, r"every label must be in 0..1. Received: 2 at position 2"),
-        ({"train_owners": np.arange(5)}, r"expected owners int32 \[6\], one per example. Received: int32 \(5,\)"),
-        ({"train_owners": np.zeros(6)}, r"train_owners must be integers \[n\]. Received: float64 \(6,\)"),
-        ({"train_owners": np.array([0, 1, -2, 0, 0, 0])}, r"train_owners must be in 0..2147483646. Received: owner -2"),
+        ({"train_owners": np.zeros(6)}, r"train_owners must be integers \[n\] from 0. Received: float64 \(6,\)"),
+        ({"train_owners": np.array([0, 1, -2, 0, 0, 0])}, r"owners must be integers from 0. Received: -2"),
     ],
 )
 def test_invalid_arrays_are_rejected(tmp_path, changed, message):
@@ -117,8 +99,7 @@ def test_folder_equals_npz_file_of_the_same_arrays(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"x_train": np.zeros((6, 4, 5))}, r"own/x_train.npy: must be uint8 \[n, height, .* Received: float64 \(6, 4,"),
-        ({"x_test": np.zeros((2, 5), np.uint8)}, r"own/x_test.npy: must be uint8 .* Received: uint8 \(2, 5\)"),
+        ({"x_train": np.zeros((6, 4, 5))}, r"own/x_train.npy: must be images uint8 .* Received: float64"),
         (
             {"x_train": np.asfortranarray(GOOD["x_train"])},
             r"own/x_train.npy: must contain .* C order; .* Fortran order",
@@ -131,20 +112,6 @@ def test_invalid_files_of_a_folder_are_rejected(tmp_path, changed, message):
     with pytest.raises(InputError, match=message) as refusal:
         load_folder(tmp_path, **changed)
     assert str(tmp_path / "own") in str(refusal.value)
-
-
-def test_large_truncated_and_missing_files_of_a_folder_are_named(tmp_path, monkeypatch):
-    load_folder(tmp_path)
-    with monkeypatch.context() as limited:
-        limited.setattr(
-            "hetero_tf.data.npz.check_memory", lambda path, size: (_ for _ in ()).throw(MemoryProblem(path))
-        )
-        with pytest.raises(MemoryProblem, match="y_train.npy"):
-            npz.load(tmp_path, path="own")
-    path = tmp_path / "own" / "x_train.npy"
-    path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(InputError, match=r"own/x_train.npy: must have the size in its header.* Received: 113 bytes"):
-        npz.load(tmp_path, path="own")
-    path.unlink()
+    (tmp_path / "own" / "x_train.npy").unlink()
     with pytest.raises(InputError, match=r"own: expected the files x_train.npy, y_train.npy, .* Missing: x_train"):
         npz.load(tmp_path, path="own")

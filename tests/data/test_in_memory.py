@@ -27,19 +27,15 @@ def test_images_and_rows_become_data_sets():
     ("changed", "message"),
     [
         ({"x_train": np.full((6, 2), "a")}, r"mine: x_train must be numbers \[n, features\], all dimensions above 0"),
-        (
-            {"x_train": np.full((6, 2), 1e39)},
-            r"x_train must be finite numbers in the range of float32. Received: 1e\+39",
-        ),
+        ({"x_train": np.full((6, 2), 1e39)}, r"mine, train split: expected finite numbers. Received: inf in row 0"),
         ({"x_test": np.zeros((0, 2))}, r"x_test must be numbers .* Received: float64 \(0, 2\)"),
         ({"x_test": IMAGES[:2]}, r"mine, test split: expected table rows float32 \[n, features\]"),
         ({"class_names": ["a", "b"]}, r"every label must be in 0..1. Received: 2 at position 2"),
         ({"feature_names": ["a"]}, r"`feature_names` must name the features of a table .* Received: 1 names"),
-        (
-            {"y_train": LABELS[:5]},
-            r"mine: x_train and y_train must have one entry per example. Received: 6 examples, 5",
-        ),
+        ({"y_train": LABELS[:5]}, r"mine, train split: expected labels int32 \[6\], one per row. .* int32 \(5,\)"),
         ({"test_owners": LABELS}, r"expected owners int32 \[2\], one per example. Received: int32 \(6,\)"),
+        ({"y_train": np.ma.masked_equal(LABELS, 2)}, "y_train must be whole numbers"),
+        ({"x_train": np.ma.masked_equal(ROWS, ROWS[2, 1])}, "expected finite numbers. Received: nan in row 2, feature"),
     ],
 )
 def test_invalid_arrays_are_rejected(changed, message):
@@ -70,14 +66,7 @@ def test_tf_data_equals_arrays():
         (lambda: pairs(IMAGES, LABELS).batch(2), r"tf.data, train: must yield pairs \(x, y\); call unbatch\(\) on"),
         (lambda: tf.data.Dataset.from_tensor_slices(IMAGES), r"must yield pairs \(x, y\)"),
         (lambda: pairs(IMAGES, LABELS).repeat(), r"train: must be finite; call take\(n\)"),
-        (lambda: pairs(IMAGES, LABELS).take(0), r"train: all examples must have the same shape. Received: no example"),
-        (
-            lambda: tf.data.Dataset.from_generator(
-                lambda: [(np.zeros((2, 2)), 0), (np.zeros((3, 2)), 1)],
-                output_signature=(tf.TensorSpec((None, 2)), tf.TensorSpec((), tf.int32)),
-            ),
-            r"all examples must have the same shape. Received: \[\(2, 2\), \(3, 2\)\]",
-        ),
+        (lambda: pairs(IMAGES, LABELS).take(0), r"train: must yield at least one example. Received: none"),
     ],
 )
 def test_invalid_tf_data_are_rejected(train, message):
@@ -91,13 +80,8 @@ def test_names_are_read_from_the_file(tmp_path):
     dataset = npz.load(tmp_path, path="own.npz")
     assert (dataset.classes, dataset.class_names, dataset.source) == (4, tuple("abcd"), f"table ({tmp_path}/own.npz)")
     assert [field.name for field in dataset.fields] == ["x", "y"]
-    np.savez(tmp_path / "own.npz", **arrays, class_names=[1, 2, 3])
-    with pytest.raises(InputError, match=r"class_names must be texts of shape \[n\]. Received: int64 \(3,\)"):
-        npz.load(tmp_path, path="own.npz")
     (tmp_path / "own.npz").write_text("a,b\n1,2\n")
-    with pytest.raises(
-        InputError, match="cannot be read as an .npz file; it is damaged or has another format; data: npz reads"
-    ):
+    with pytest.raises(InputError, match="own.npz: cannot be read as an .npz file"):
         npz.load(tmp_path, path="own.npz")
     with pytest.raises(
         InputError, match="expected the files x_train.npy, .* Missing: x_train; data: npz reads .npz files"
