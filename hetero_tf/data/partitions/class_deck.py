@@ -7,7 +7,8 @@ import numpy as np
 from hetero_tf.base.constraints import Count, CountOrZero, Share
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import Partition, check_clients, label_mask
+from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.data.partitions.shares import ClientExamples
 
 
 def split(
@@ -30,10 +31,6 @@ def split(
     the same number of shares. Every example is used.
 
     Args:
-        train_labels: int `[n]`.
-        test_labels: int `[n]`.
-        classes: Number of labels; the deck contains those of the training examples.
-        rng: NumPy random generator.
         clients: number of clients
         per_client: number of labels drawn by each client
         sizes: division of a label among its clients: equal, or dirichlet (uniform over all divisions)
@@ -43,17 +40,10 @@ def split(
             numbers at random) or contiguous (equal numbers in data order)
         test_least: smallest number of test examples in a share of a label, for own and new
 
-    Returns:
-        `Partition`; the labels of a client are those of its training examples.
-
-    Raises:
-        InputError: The data are text, or the numbers are impossible.
-
     Reference: authors' code of SplitMix (arXiv 2203.09747) and FeDepth, which by default draw new labels for the test
     split.
     """
-    splitting.check_images("class_deck", train_labels)
-    check_clients(clients, len(train_labels))
+    splitting.check_labels("class_deck", train_labels, clients)
     deck = np.unique(train_labels)
     if not 1 <= per_client <= len(deck) or clients * per_client <= len(deck):
         raise InputError(
@@ -66,13 +56,12 @@ def split(
     splitting.check_no_empty_client(
         assigned, f"use fewer clients or a larger least. Received: clients={clients}, least={least}"
     )
-    train, validation = splitting.hold_out(assigned, held_out, first=True)
-    if test in ("equal", "contiguous"):
-        tests = splitting.split_test(test, train_labels, test_labels, classes, train, rng)
-    else:
+    tests: str | ClientExamples = test
+    if test in ("own", "new"):
         class_sets = class_sets if test == "own" else _draw_class_sets(deck, clients, per_client, rng)
         tests = splitting.shuffle(_assign(test_labels, class_sets, sizes, "test_least", test_least, rng), rng)
-    return Partition(train, tests, label_mask(train_labels, train, classes), validation)
+    split_of = train_labels, test_labels, classes, rng
+    return splitting.build_partition(assigned, held_out, tests, *split_of, first=True)
 
 
 def _draw_class_sets(deck, clients, per_client, rng):

@@ -7,7 +7,7 @@ import numpy as np
 from hetero_tf.base.constraints import Count, Positive, Share
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import Partition, check_clients
+from hetero_tf.data.partitions.partition import Partition
 
 ATTEMPTS = 1000
 
@@ -30,10 +30,6 @@ def split(
     more than in the papers.
 
     Args:
-        train_labels: int `[n]`.
-        test_labels: int `[n]`.
-        classes: Number of labels.
-        rng: NumPy random generator.
         clients: number of clients
         alpha: concentration of the Dirichlet distribution; smaller values give clients fewer labels
         least: smallest number of training examples of a client; other draws are repeated
@@ -41,17 +37,10 @@ def split(
         test: test examples of a client: own (same labels as its training examples), equal (equal numbers at random) or
             contiguous (equal numbers in data order)
 
-    Returns:
-        `Partition`; the labels of a client are those of its training examples.
-
-    Raises:
-        InputError: The data are text, the numbers are impossible, or no draw gives every client `least` examples.
-
     Reference: probabilistic federated neural matching (arXiv 1905.12022), as used by FeDepth and DepthFL with `least`
     50 and 10.
     """
-    splitting.check_images("dirichlet", train_labels)
-    check_clients(clients, len(train_labels))
+    splitting.check_labels("dirichlet", train_labels, clients)
     splitting.check_least("least", least, len(train_labels), clients, "training examples")
     assigned = splitting.shuffle(_draw_until_enough(train_labels, classes, clients, alpha, max(least, 1), rng), rng)
     return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)

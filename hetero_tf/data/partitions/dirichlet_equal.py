@@ -6,7 +6,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Positive, Share
 from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import Partition, check_clients
+from hetero_tf.data.partitions.partition import Partition
 
 # Smallest weight: a label of probability 0 is still used when no other label remains.
 SMALLEST = 1e-290
@@ -31,26 +31,15 @@ def split(
     for a million clients.
 
     Args:
-        train_labels: int `[n]`.
-        test_labels: int `[n]`.
-        classes: Number of labels.
-        rng: NumPy random generator.
         clients: number of clients
         alpha: concentration of the Dirichlet distribution; smaller values give clients fewer labels
         held_out: share of each client's training examples reserved for validation metrics, never trained on
         test: test examples of a client: own (same labels as its training examples), equal (equal numbers at random) or
             contiguous (equal numbers in data order)
 
-    Returns:
-        `Partition`; the labels of a client are those of its training examples.
-
-    Raises:
-        InputError: The data are text, there are more clients than examples, or an option is out of range.
-
     Reference: FeDepth authors' code, "balanced-dir".
     """
-    splitting.check_images("dirichlet_equal", train_labels)
-    check_clients(clients, len(train_labels))
+    splitting.check_labels("dirichlet_equal", train_labels, clients)
     assigned = splitting.shuffle(_assign(train_labels, classes, clients, alpha, rng), rng)
     return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Positive, Range, Share
 from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import Partition, check_clients
+from hetero_tf.data.partitions.partition import Partition
 
 # Turns per vectorised draw, which bounds the memory.
 BLOCK = 2**12
@@ -31,10 +31,6 @@ def split(
     remaining labels draws from all remaining examples.
 
     Args:
-        train_labels: int `[n]`.
-        test_labels: int `[n]`.
-        classes: Number of labels.
-        rng: NumPy random generator.
         clients: number of clients
         alpha: concentration of the Dirichlet distribution; smaller values give clients fewer labels
         sigma: standard deviation of the logarithm of client sizes; 0: equal sizes
@@ -42,17 +38,9 @@ def split(
         test: test examples of a client: own (same labels as its training examples), equal (equal numbers at random) or
             contiguous (equal numbers in data order)
 
-    Returns:
-        `Partition`; the labels of a client are those of its training examples.
-
-    Raises:
-        InputError: The data are text, there are more clients than examples, an option is out of range, or a client gets
-            no examples.
-
     Reference: authors' code of FedDyn (arXiv 2111.04263) and FedDC (arXiv 2203.11751).
     """
-    splitting.check_images("dirichlet_turns", train_labels)
-    check_clients(clients, len(train_labels))
+    splitting.check_labels("dirichlet_turns", train_labels, clients)
     assigned = _assign(train_labels, classes, clients, alpha, sigma, rng)
     splitting.check_no_empty_client(
         assigned, f"lower sigma or use fewer clients. Received: clients={clients}, sigma={sigma}"

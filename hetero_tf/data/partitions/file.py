@@ -30,19 +30,8 @@ def split(
     """Load a partition and check that it fits the data.
 
     Args:
-        train_labels: int `[n]` of images, or int `[rows, length]` of text.
-        test_labels: The same for the test split.
-        classes: Number of labels.
-        rng: Not used.
         clients: number of clients; must equal the number in the file
         path: the .npz file, relative to the working folder
-
-    Returns:
-        `Partition` of the file.
-
-    Raises:
-        InputError: The file is missing or damaged, has a client without examples, or belongs to other data or has
-            another number of clients.
     """
     partition = Partition.load(path)
     if len(partition.train) != clients:

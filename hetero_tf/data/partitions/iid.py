@@ -4,7 +4,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Share
 from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import Partition, check_clients, label_mask
+from hetero_tf.data.partitions.partition import Partition, check_clients
 from hetero_tf.data.partitions.shares import ClientExamples
 
 
@@ -22,23 +22,13 @@ def split(
     The test split is divided independently in the same way; clients get no test rows of text.
 
     Args:
-        train_labels: int `[n]` of images, or int `[rows, length]` of text.
-        test_labels: The same for the test split.
-        classes: Number of labels.
-        rng: NumPy random generator.
         clients: number of clients
         held_out: share of each client's training examples reserved for validation metrics, never trained on
-
-    Returns:
-        `Partition`; the labels of a client are those of its training examples.
-
-    Raises:
-        InputError: There are more clients than examples, or `held_out` is too small for any example.
     """
     check_clients(clients, len(train_labels))
-    train, validation = splitting.hold_out(_assign(len(train_labels), clients, rng), held_out)
-    test = _assign(len(test_labels) if train_labels.ndim == 1 else 0, clients, rng)
-    return Partition(train, test, label_mask(train_labels, train, classes), validation)
+    assigned = _assign(len(train_labels), clients, rng)
+    tests = _assign(len(test_labels) if train_labels.ndim == 1 else 0, clients, rng)
+    return splitting.build_partition(assigned, held_out, tests, train_labels, test_labels, classes, rng)
 
 
 def _assign(examples, clients, rng):

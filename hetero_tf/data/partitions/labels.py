@@ -7,7 +7,7 @@ import numpy as np
 from hetero_tf.base.constraints import Count, Share
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import Partition, check_clients
+from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.data.partitions.shares import ClientExamples
 
 UNUSED = {"consecutive labels have no duplicates": {"draw": "consecutive", "keep_duplicates": True}}
@@ -29,13 +29,9 @@ def split(
 
     Every class is divided into `clients * per_client / classes` shards, contiguous in data order. As many copies of
     every label are shuffled, and each client gets `per_client` of them. The test split is divided into shards in the
-    same way and assigned by the same labels.
+    same way and assigned by the same labels. `label_mask` has the labels drawn by each client.
 
     Args:
-        train_labels: int `[n]`.
-        test_labels: int `[n]`.
-        classes: Number of labels.
-        rng: NumPy random generator.
         clients: number of clients
         per_client: largest number of labels of a client
         draw: labels of a client: random; consecutive, client k of n holds the labels from `k * classes / n` on, modulo
@@ -44,15 +40,8 @@ def split(
         keep_duplicates: whether a client that draws a label twice gets two shards of it (as LG-FedAvg, arXiv
             2001.01523); false: one shard (as HeteroFL), so it has fewer examples, and some shards are unused
         held_out: share of each client's training examples reserved for validation metrics, never trained on
-
-    Returns:
-        `Partition`; `label_mask` has the labels drawn by each client.
-
-    Raises:
-        InputError: The data are text, or the labels cannot be divided evenly.
     """
-    splitting.check_images("labels", train_labels)
-    check_clients(clients, len(train_labels))
+    splitting.check_labels("labels", train_labels, clients)
     shards = _count_shards(train_labels, classes, clients, per_client)
     if draw == "consecutive":
         class_sets = _consecutive_labels(classes, clients, per_client)

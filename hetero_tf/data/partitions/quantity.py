@@ -6,7 +6,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Range, Share
 from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import Partition, check_clients, label_mask
+from hetero_tf.data.partitions.partition import Partition, check_clients
 from hetero_tf.data.partitions.shares import ClientExamples
 
 
@@ -27,10 +27,6 @@ def split(
     """Split the examples into parts of random size, independent of labels; every example is used.
 
     Args:
-        train_labels: int `[n]` of images, or int `[rows, length]` of text.
-        test_labels: The same for the test split; clients get no test rows of text.
-        classes: Number of labels.
-        rng: NumPy random generator.
         clients: number of clients
         sizes: distribution of client sizes: equal, dirichlet (over clients) or lognormal
         spread: dirichlet: concentration, where smaller values give less equal sizes; lognormal: standard deviation of
@@ -41,12 +37,6 @@ def split(
         test: test examples of a client: own (in proportion to its training examples), new (sizes drawn again), equal
             (equal numbers at random) or contiguous (equal numbers in data order)
 
-    Returns:
-        `Partition`; the labels of a client are those of its training examples.
-
-    Raises:
-        InputError: There are more clients than examples, an option is out of range, or a client gets no examples.
-
     Reference: authors' code of FeDepth (sizes equal or dirichlet with spread 1, not shuffled, test new).
     """
     check_clients(clients, len(train_labels))
@@ -56,19 +46,14 @@ def split(
     splitting.check_no_empty_client(
         assigned, f"use a larger least or fewer clients. Received: clients={clients}, least={least}"
     )
-    train, validation = splitting.hold_out(assigned, held_out)
-    if test_labels.ndim != 1:
-        tests = ClientExamples.empty(clients)
-    elif test in ("own", "new"):
-        proportions = (
-            assigned.sizes / len(train_labels) if test == "own" else _draw_proportions(sizes, spread, clients, rng)
-        )
+    tests: str | ClientExamples = test
+    if test in ("own", "new") and test_labels.ndim == 1:
         # A small test split may not have `least` examples for each client.
         smallest = 0 if test == "own" else min(least, len(test_labels) // clients)
+        is_new, shares = test == "new", assigned.sizes / len(train_labels)
+        proportions = _draw_proportions(sizes, spread, clients, rng) if is_new else shares
         tests = _assign(len(test_labels), clients, smallest, proportions, shuffled, rng)
-    else:
-        tests = splitting.split_test(test, train_labels, test_labels, classes, train, rng)
-    return Partition(train, tests, label_mask(train_labels, train, classes), validation)
+    return splitting.build_partition(assigned, held_out, tests, train_labels, test_labels, classes, rng)
 
 
 def _draw_proportions(sizes, spread, clients, rng):

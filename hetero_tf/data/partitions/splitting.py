@@ -3,14 +3,15 @@
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.partitions.partition import Partition, label_mask
+from hetero_tf.data.partitions.partition import Partition, check_clients, label_mask
 from hetero_tf.data.partitions.shares import ClientExamples, label_counts
 
 
-def check_images(name: str, labels: np.ndarray) -> None:
-    """Raise `InputError` for text, which has no label per example; `name` is the partition."""
+def check_labels(name: str, labels: np.ndarray, clients: int) -> None:
+    """Raise `InputError` for text, which has no label per example, or too many clients; `name` is the partition."""
     if labels.ndim != 1:
         raise InputError(f"the partition `{name}` needs one label per example, which text does not have; use `iid`")
+    check_clients(clients, len(labels))
 
 
 def check_least(name: str, least: int, examples: int, shares: int, description: str) -> None:
@@ -48,7 +49,7 @@ def cut(total: int, count: int, least: int, proportions: np.ndarray | None, rng:
 
 
 def group(ids: np.ndarray, owners: np.ndarray, clients: int) -> ClientExamples:
-    """Groups ids int `[total]` by their clients `owners` int `[total]`; keeps the order within a client."""
+    """Group ids int `[total]` by their clients `owners` int `[total]`; keeps the order within a client."""
     order = np.argsort(owners, kind="stable")
     return ClientExamples.from_sizes(ids[order].astype(np.int32), np.bincount(owners, minlength=clients))
 
@@ -105,15 +106,23 @@ def shuffle_within_labels(labels: np.ndarray, rng: np.random.Generator) -> np.nd
 def build_partition(
     assigned: ClientExamples,
     held_out: float,
-    test: str,
+    test: str | ClientExamples,
     train_labels: np.ndarray,
     test_labels: np.ndarray,
     classes: int,
     rng: np.random.Generator,
+    first: bool = False,
 ) -> Partition:
-    """Return the partition of assigned training examples; see `hold_out` and `split_test` for the arguments."""
-    train, validation = hold_out(assigned, held_out)
-    tests = split_test(test, train_labels, test_labels, classes, train, rng)
+    """Return the partition of assigned training examples, of which each client has the labels.
+
+    Args:
+        assigned: Training examples of the clients, with those for validation.
+        held_out, first: See `hold_out`.
+        test: Test examples of the clients, or how to split them, see `split_test`.
+        train_labels, test_labels, classes, rng: Arguments of a partitioner.
+    """
+    train, validation = hold_out(assigned, held_out, first)
+    tests = split_test(test, train_labels, test_labels, classes, train, rng) if isinstance(test, str) else test
     return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
