@@ -2,7 +2,7 @@
 
 FOLDER/<level>/<version>/
   saved_model.pb, variables/, assets/   the SavedModel, in the layout of model servers
-  assets.extra/, batching_params.pbtxt  warm-up requests and the batch size for TensorFlow Serving
+  batching_params.pbtxt                 the batch size for TensorFlow Serving
   assets.extra/labels.txt               the class names, one per line, if the data set has them
   model.onnx, model.tflite, ...         the same model for other runtimes, if requested
   export.json                           description of the model, its metrics, SHA-256 of every file
@@ -109,10 +109,12 @@ def _write_model(task, level, draft, folder, others):
     with tempfile.TemporaryDirectory(dir=draft) as scratch:
         endpoints, tables = task.endpoints(Path(scratch))
         signatures = saved_model.write(draft, task.model, endpoints, tables)
-    specs = {name: {spec.name: spec for spec in specs} for name, (_, specs) in endpoints.items()}
-    saved_model.write_warmup(draft, specs, task.max_batch_size)
+    # The rows of other requests may have different lengths.
+    if task.max_batch_size is not None:
+        saved_model.write_batching(draft, task.max_batch_size)
     if task.process.dataset.class_names is not None:
         # One name per line, in a path that mobile tools read.
+        (draft / LABELS.parent).mkdir()
         files.write_new(draft / LABELS, "".join(f"{name}\n" for name in task.process.dataset.class_names).encode())
     predict, reference, digest = saved_model.load_runtime(draft), reference_logits(task), _weights_sha256(task.model)
     entry = compare(task, reference, predict, "serving_default", str(folder))

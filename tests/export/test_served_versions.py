@@ -23,8 +23,7 @@ def write_version(folder, number, content=b"model"):
     for name, data in contents.items():
         (path / name).write_bytes(data)
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-    size = sum(map(len, contents.values()))
-    (path / "export.json").write_text(json.dumps({**MANIFEST, "bytes": size, "files": digests}))
+    (path / "export.json").write_text(json.dumps({**MANIFEST, "files": digests}))
     return path
 
 
@@ -115,10 +114,6 @@ def test_incomplete_copy_is_retried_and_old_version_stays(tmp_path, loads, retry
     assert served.refresh() == []
     retry()
     (message,) = served.refresh()
-    assert "the total size of the files differs from export.json" in message
-    (target / "saved_model.pb").write_bytes(b"larger MODEL")
-    retry()
-    (message,) = served.refresh()
     assert message.endswith("the SHA-256 of saved_model.pb differs from export.json; retrying")
     retry()
     # The same error is reported once.
@@ -145,11 +140,10 @@ INVALID_MANIFESTS = {
     "{}": "export.json: recipe is missing",
     '{"recipe": 1}': "export.json: recipe must be text. Received: 1",
     "{": "is not plain JSON",
-    json.dumps({**MANIFEST, "bytes": 1, "files": {}}): "files must list the SHA-256 of every file",
-    json.dumps({**MANIFEST, "bytes": 1, "files": {"saved_model.pb": 1}}): "files.saved_model.pb must be text",
-    json.dumps({**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "a\0": ""}}): "",
-    json.dumps({**MANIFEST, "bytes": True, "files": {"saved_model.pb": ""}}): "bytes must be a whole number",
-    json.dumps({**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "variables": ""}}): "variables is missing",
+    json.dumps({**MANIFEST, "files": {}}): "files must list the SHA-256 of every file",
+    json.dumps({**MANIFEST, "files": {"saved_model.pb": 1}}): "files.saved_model.pb must be text",
+    json.dumps({**MANIFEST, "files": {"a\0": "", "saved_model.pb": ""}}): "",
+    json.dumps({**MANIFEST, "files": {"variables": "", "saved_model.pb": ""}}): "variables is missing",
 }
 
 

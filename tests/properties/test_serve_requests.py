@@ -1,4 +1,4 @@
-"""Random requests to `serve`: no internal error, /healthz responds after each, and the memory stays bounded.
+"""Random requests to `serve`: no internal error, /livez responds after each, and the memory stays bounded.
 
 schemathesis sends requests that follow, or break, the document /openapi.json; the others are no JSON, or no HTTP.
 """
@@ -62,7 +62,7 @@ class Server:
     def check(self, status=None):
         """The response was no internal error, and the server still responds."""
         assert status is None or status < 500 or status == 503
-        assert self.request("GET", "/healthz")[0] == 200
+        assert self.request("GET", "/livez")[0] == 200
 
 
 @pytest.fixture(scope="module")

@@ -4,32 +4,28 @@ import asyncio
 import contextlib
 import http
 import inspect
-import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from string import Template
 from typing import Any
-from urllib.parse import quote
 
 import anyio
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError, shorten_repr
-from hetero_tf.base.escaping import escape_html, escape_line, join_shell
+from hetero_tf.base.escaping import escape_line
 from hetero_tf.base.version import __version__
 from hetero_tf.export.card import example_request
 from hetero_tf.export.serve import rest
@@ -46,15 +42,11 @@ HEADERS = {
 }
 # Bytes of a request body and of all request bodies in memory, and seconds for receiving a body and for its response.
 MAX_BODY, MAX_BODIES, MAX_SECONDS = 32 * 2**20, 160 * 2**20, 60.0
-# Headers of an error response that comes before the end of the body.
-CLOSE = {"Connection": "close"}
-# A body that is too long is read and dropped up to this multiple of the limit, so that the client reads the response.
-DRAINED = 8
-# Bytes of a body that is accepted while other bodies fill the memory, and of one that has to wait for other large ones.
-SMALL_BODY, LARGE_BODY = 2**16, 2**20
+# Larger bodies are computed one at a time, which bounds their memory.
+LARGE_BODY = 2**20
 # Seconds between checks of the export folder.
 POLL_SECONDS = 1.0
-LONGEST_ERROR = 1000
+LONGEST_ERROR, MAX_DIGITS = 1000, 18
 # Keys of export.json that the page shows.
 SUMMARY = frozenset(
     {"recipe", "level", "width", "parameters", "round", "data", "task", "method", "measured", "input", "warning"}
@@ -64,16 +56,13 @@ SUMMARY = frozenset(
 CLIENT_CLOSED_REQUEST = 499
 # Upper bounds of the histogram's buckets, in seconds.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_NUMBER = re.compile("[0-9]{1,18}")
 
 
 class Metrics:
     """Metrics for Prometheus."""
 
-    def __init__(self, body_bytes: Callable[[], int]):
-        """Create the metrics; `body_bytes` returns the bytes of request bodies in memory."""
-        self.registry, started = CollectorRegistry(), time.monotonic()
-        gauge = partial(Gauge, registry=self.registry)
+    def __init__(self):
+        self.registry = CollectorRegistry()
         labels = ("endpoint", "level", "status")
         self.requests = Counter("hetero_tf_requests", "HTTP requests.", labels, registry=self.registry)
         meaning = "Time of predict requests in seconds."
@@ -81,43 +70,27 @@ class Metrics:
             "hetero_tf_predict_seconds", meaning, ("level",), buckets=BUCKETS, registry=self.registry
         )
         meaning = "1 for each served version of a level."
-        self.versions = gauge("hetero_tf_version_available", meaning, ("level", "version"))
-        self.in_progress = gauge("hetero_tf_requests_in_progress", "Requests without a complete response.")
-        gauge("hetero_tf_body_bytes", "Bytes of request bodies in memory.").set_function(body_bytes)
-        uptime = gauge("hetero_tf_uptime_seconds", "Seconds since the start of the server.")
-        uptime.set_function(lambda: time.monotonic() - started)
+        self.versions = Gauge("hetero_tf_version_available", meaning, ("level", "version"), registry=self.registry)
+        meaning = "Requests without a complete response."
+        self.in_progress = Gauge("hetero_tf_requests_in_progress", meaning, registry=self.registry)
 
 
 class App:
-    """The ASGI application: rejects pages of other sites, counts requests, and routes them to its methods."""
+    """The ASGI application: counts requests and routes them to its methods."""
 
-    def __init__(
-        self,
-        serving: Serving,
-        concurrency: int,
-        trusted_hosts: Sequence[str],
-        trusted_sites: Sequence[str],
-        say: Callable[[str], None],
-    ):
+    def __init__(self, serving: Serving, concurrency: int, trusted_hosts: Sequence[str], say: Callable[[str], None]):
         """Create the application.
 
         Args:
             concurrency: Requests that are computed at the same time; others wait.
-            trusted_sites: `host` or `host:port` of further sites whose pages may send requests.
             say: Receives a message for each change of the versions.
         """
         self.serving, self.say = serving, say
-        self.trusted_sites = {site.lower() for site in trusted_sites}
-        self.body_bytes, self.metrics = 0, Metrics(lambda: self.body_bytes)
-        # Large requests are computed one at a time, which bounds their memory.
+        self.body_bytes, self.metrics = 0, Metrics()
         self.pool, self.large_pool = ThreadPoolExecutor(concurrency), ThreadPoolExecutor(1)
         # The metrics name an endpoint by its method.
         of_model = ("/v1/models/{level:str}", "/v1/models/{level:str}/versions/{number:str}")
         self.routes = [
-            *(Route(f"/{name}", self.page, include_in_schema=False) for name in PAGE_FILES),
-            Route("/docs", self.docs, include_in_schema=False),
-            Route("/openapi.json", self.openapi, include_in_schema=False),
-            Route("/healthz", self.health),
             Route("/livez", self.live),
             Route("/readyz", self.ready),
             Route("/metrics", self.prometheus),
@@ -127,8 +100,10 @@ class App:
             *(Route(f"{path}/example", self.example) for path in of_model),
             *(Route(path, self.status) for path in of_model),
         ]
+        pages = [*(Route(f"/{name}", self.page) for name in PAGE_FILES), Route("/openapi.json", self.openapi)]
         self.router = Starlette(
-            routes=self.routes,
+            routes=[*pages, *self.routes],
+            # By DNS rebinding, a page can make its visitor's browser read responses of 127.0.0.1.
             middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=trusted_hosts, www_redirect=False)],
             exception_handlers=dict.fromkeys((HTTPException, rest.BadRequest, ClientDisconnect, Exception), _failed),
             lifespan=self._lifespan,
@@ -149,25 +124,9 @@ class App:
 
         with self.metrics.in_progress.track_inprogress():
             try:
-                if self._is_of_another_site(scope["method"], Headers(scope=scope)):
-                    response = _error(403, "requests from pages of other sites are rejected", CLOSE)
-                    await response(scope, receive, counted)
-                else:
-                    await self.router(scope, receive, counted)
+                await self.router(scope, receive, counted)
             finally:
                 self._count(scope, status, time.monotonic() - began)
-
-    def _is_of_another_site(self, method, headers):
-        """Return True if a browser sends the request for a page of another site, except for a link that a user follows.
-
-        Other clients send neither header. Browsers send Sec-Fetch-Site to addresses with encryption and to localhost.
-        """
-        if method in ("GET", "HEAD") and headers.get("sec-fetch-mode") == "navigate":
-            return False
-        site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-        if site is not None:
-            return site not in ("same-origin", "none")
-        return origin is not None and origin.partition("://")[2] not in (headers.get("host"), *self.trusted_sites)
 
     def _count(self, scope, status, seconds):
         endpoint = getattr(scope.get("endpoint"), "__name__", "other")
@@ -200,22 +159,10 @@ class App:
         """Return a file of the page for a browser."""
         return FileResponse(Path(__file__).with_name(PAGE_FILES[request.url.path[1:]]), headers=HEADERS)
 
-    async def docs(self, request: Request) -> Response:
-        """Return the description of the API as a page."""
-        level = next(iter(self.serving.levels), "LEVEL")
-        return HTMLResponse(render_page(self._api(), str(request.base_url).rstrip("/"), level), headers=HEADERS)
-
     async def openapi(self, request: Request) -> Response:
-        """Return the description of the API as OpenAPI."""
-        return JSONResponse(self._api())
-
-    def _api(self) -> dict:
+        """Return the description of the API."""
         names = {name for version in self.serving.newest().values() for name in version.model.signatures}
-        return describe_api(self.routes, list(self.serving.levels), sorted(names))
-
-    async def health(self, request: Request) -> Response:
-        """Return the served levels; 503 if there are none."""
-        return JSONResponse({"levels": list(self.serving.levels)}, 200 if self.serving.levels else 503)
+        return JSONResponse(describe_api(self.routes, list(self.serving.levels), sorted(names)))
 
     async def live(self, request: Request) -> Response:
         """Return 200."""
@@ -287,20 +234,19 @@ class App:
         size = 0
         try:
             with anyio.fail_after(MAX_SECONDS):
+                # A body that is too long is read to its end, so that the client reads the response.
                 async for chunk in request.stream():
                     size += len(chunk)
                     if size <= MAX_BODY:
                         body += chunk
                         self.body_bytes += len(chunk)
-                    if len(body) > SMALL_BODY and self.body_bytes > MAX_BODIES:
+                    if self.body_bytes > MAX_BODIES:
                         message = "too many large requests at the same time; try again"
-                        raise HTTPException(503, message, {"Retry-After": "1", **CLOSE})
-                    if size > DRAINED * MAX_BODY:
-                        break
+                        raise HTTPException(503, message, {"Retry-After": "1"})
         except TimeoutError as error:
-            raise HTTPException(408, "the body did not arrive in time", CLOSE) from error
+            raise HTTPException(408, "the body did not arrive in time", {"Connection": "close"}) from error
         if size > MAX_BODY:
-            raise HTTPException(413, f"the body must have at most {MAX_BODY} bytes", CLOSE)
+            raise HTTPException(413, f"the body must have at most {MAX_BODY} bytes")
 
     def _version(self, request: Request) -> Version:
         level, number = _requested(request)
@@ -318,7 +264,7 @@ class App:
 def _requested(request: Request) -> tuple[str, int | None]:
     """Return level and version of a path; None for the newest version, which version 0 also means."""
     level, number = request.path_params["level"], request.path_params.get("number", "0")
-    if not _NUMBER.fullmatch(number):
+    if not number.isdecimal() or len(number) > MAX_DIGITS:
         received = shorten_repr(number, 30)
         raise HTTPException(404, f"a version must be a whole number of at most 18 digits. Received: {received}")
     return level, int(number) or None
@@ -359,39 +305,28 @@ def _status(number: int, error: str) -> dict[str, Any]:
     return {"version": str(number), "state": state, "status": status}
 
 
-ERROR = {"application/json": {"schema": {"type": "object", "properties": {"error": {"type": "string"}}}}}
 RESPONSES = {
     "200": {"description": "success"},
-    "400": {"description": "the request does not match the signature", "content": ERROR},
-    "404": {"description": "unknown path, level or version", "content": ERROR},
-    "503": {"description": "no level is served, or the server is busy", "content": ERROR},
+    "400": {"description": "the request does not match the signature"},
+    "404": {"description": "unknown path, level or version"},
+    "503": {"description": "no level is served, or the server is busy"},
 }
 
 
-def describe_api(routes: Iterable[Route], levels: list[str], signatures: list[str]) -> dict:
-    """Return the OpenAPI document.
-
-    Args:
-        routes: Routes of the application; the docstring of an endpoint is its summary.
-    """
+def describe_api(routes: Sequence[Route], levels: list[str], signatures: list[str]) -> dict:
+    """Return the OpenAPI document; the docstring of an endpoint is its summary."""
     parameters: dict[str, dict] = {
         "level": {"schema": {"type": "string", "enum": levels}},
         "number": {"schema": {"type": "integer", "minimum": 0}, "description": "a version; 0 is the newest one"},
     }
-    request = {
-        "type": "object",
-        "description": "exactly one of instances and inputs",
-        "properties": {
-            "signature_name": {"type": "string", "enum": signatures, "default": "serving_default"},
-            "instances": {"type": "array", "items": {}, "description": "one value for each example (row format)"},
-            "inputs": {"description": "one array, or an object of arrays by name (column format)"},
-        },
+    properties = {
+        "signature_name": {"type": "string", "enum": signatures, "default": "serving_default"},
+        "instances": {"type": "array", "items": {}, "description": "one value for each example (row format)"},
+        "inputs": {"description": "one array, or an object of arrays by name (column format)"},
     }
+    request = {"type": "object", "description": "exactly one of instances and inputs", "properties": properties}
     paths: dict[str, dict] = {}
     for route in routes:
-        if not route.include_in_schema:
-            continue
-        is_predict = "POST" in (route.methods or ())
         operation: dict[str, Any] = {
             "summary": (inspect.getdoc(route.endpoint) or "").partition("\n")[0],
             "parameters": [
@@ -399,26 +334,9 @@ def describe_api(routes: Iterable[Route], levels: list[str], signatures: list[st
             ],
             "responses": RESPONSES,
         }
+        is_predict = "POST" in (route.methods or ())
         if is_predict:
             operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": request}}}
         paths[route.path_format] = {"post" if is_predict else "get": operation}
     info = {"title": "hetero_tf serve", "version": __version__, "description": "The REST API of TensorFlow Serving."}
     return {"openapi": "3.1.0", "info": info, "paths": paths}
-
-
-def render_page(api: dict, address: str, level: str) -> str:
-    """Return the page `/docs`.
-
-    Args:
-        address: URL of the server, for the commands.
-    """
-    model = f"{address}/v1/models/{quote(level)}"
-    example = join_shell(["curl", f"{model}/example"]) + " | " + join_shell(["curl", "-d", "@-", f"{model}:predict"])
-    commands = "\n".join(map(escape_html, (example, join_shell(["curl", f"{model}/metadata"]))))
-    paths = "\n".join(
-        f"<dt><code>{method.upper()} {escape_html(path)}</code></dt><dd>{escape_html(operation['summary'])}</dd>"
-        for path, operations in api["paths"].items()
-        for method, operation in operations.items()
-    )
-    page = Template(Path(__file__).with_name("page.docs.html").read_text("utf-8"))
-    return page.substitute(commands=commands, paths=paths)

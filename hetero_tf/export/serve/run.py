@@ -2,20 +2,18 @@
 
 import contextlib
 import errno
-import re
 import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero_tf.base.errors import InputError, require_modules, shorten_repr
+from hetero_tf.base.errors import InputError, require_modules
 
 NEEDS, EXTRA = ("prometheus_client", "starlette", "uvicorn"), "serve"
 # Switch interval of Python's threads in seconds, by which a computation delays other requests.
 SWITCH_SECONDS = 0.001
 LOOPBACK, ALL_ADDRESSES = ("localhost", "127.0.0.1", "[::1]"), ("", "0.0.0.0", "::")
-_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]+)(:[0-9]{1,5})?")
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class ServerOptions:
         port: Port; 0 selects a free one.
         concurrency: Requests that are computed at the same time; others wait.
         versions: Version policy, see `VersionPolicy.parse`.
-        allow_hosts: Additional hosts that clients may address, `host` or `host:port`.
+        allow_hosts: Additional hosts that clients may address.
     """
 
     host: str
@@ -36,27 +34,12 @@ class ServerOptions:
     allow_hosts: tuple[str, ...] = ()
 
     def trusted_hosts(self) -> list[str]:
-        """Return the hosts that requests may name.
-
-        By DNS rebinding, a page can make the browser of its visitor read responses of 127.0.0.1. Such requests name the
-        host of the page.
-
-        Raises:
-            InputError: A value of --allow_host is not `host` or `host:port`.
-        """
-        names = {*LOOPBACK, self.url_host}
+        """Return the hosts that requests may name."""
+        names = {*LOOPBACK, self.url_host, *self.allow_hosts}
         if self.host in ALL_ADDRESSES:
             with contextlib.suppress(OSError):
                 # Probes of Kubernetes name the address of the pod.
                 names |= {socket.gethostname(), *socket.gethostbyname_ex(socket.gethostname())[2]}
-        for value in self.allow_hosts:
-            match = _HOST.fullmatch(value)
-            if match is None:
-                raise InputError(
-                    "--allow_host must be a host name or address, optionally with a port, such as model.example.org or "
-                    f"[2001:db8::7]. Received: --allow_host={shorten_repr(value)}"
-                )
-            names.add(match[1])
         return sorted(names)
 
     @property
@@ -73,8 +56,7 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
         export: The command that makes exports, for the error message if there are none.
 
     Raises:
-        InputError: A required package is not installed, the folder has no exports, an option is malformed, or the
-            address cannot be used.
+        InputError: A required package is not installed, the folder has no exports, or the address cannot be used.
     """
     require_modules("serve", NEEDS, EXTRA)
     import uvicorn
@@ -83,7 +65,7 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
     from hetero_tf.export.serve.loading import Serving, VersionPolicy
 
     serving = Serving(folder, VersionPolicy.parse(options.versions))
-    app = App(serving, options.concurrency, options.trusted_hosts(), options.allow_hosts, say)
+    app = App(serving, options.concurrency, options.trusted_hosts(), say)
     for sentence in serving.refresh():
         say(sentence)
     if not serving.levels:
