@@ -125,37 +125,6 @@ def test_the_card_begins_with_the_warnings_of_the_formats(exported):
     assert every.count("**") == 2 * len(worse) and all(f"**{name} is larger**\n\n" in every for name in worse)
 
 
-EXPORT_AGAIN = """
-import json, sys
-import hetero_tf
-from hetero_tf import export
-from hetero_tf.recipe import load
-digests = []
-for name, level, others in json.loads(sys.argv[1]):
-    process = hetero_tf.learning_process(load(name, (f"levels.mix={level}",)))
-    state = process.initialize()
-    folder = f"{sys.argv[2]}/{name}"
-    _, about = export.export(process, state, process.statistics(state, level), folder, {}, level, others=others)
-    digests += [about["files"][entry["file"]] for entry in about["formats"].values()]
-print(json.dumps(digests))
-"""
-
-
-@pytest.mark.long
-def test_files_of_two_processes_are_equal_byte_for_byte(tmp_path):
-    """Python orders sets of strings by a different seed in each process; an LSTM is a loop of a graph."""
-    files = json.dumps([("tiny/digits", "b", ["onnx", "litert"]), ("tiny/wikitext2_lstm", "a", ["onnx"])])
-    digests = []
-    for seed in "12":
-        done = subprocess.run(
-            [sys.executable, "-c", EXPORT_AGAIN, files, str(tmp_path / seed)],
-            **{"check": True, "cwd": ROOT, "capture_output": True, "text": True},
-            env=os.environ | {"PYTHONHASHSEED": seed},
-        )
-        digests.append(json.loads(done.stdout.splitlines()[-1]))
-    assert digests[0] == digests[1] and len(digests[0]) == 3
-
-
 def test_eight_bit_weights_change_the_logits(exported):
     process, folder, about = exported
     kind = formats.find("litert_int8")
