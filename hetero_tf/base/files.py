@@ -34,11 +34,14 @@ ADVICE = {
     errno.ENOENT: "its folder does not exist: create it or choose another one",
     errno.EIO: "check the disk, then run the same command again",
     errno.ENAMETOOLONG: "choose a shorter path",
+    # NFS without a lock daemon, Lustre without the option `flock`, and some FUSE file systems have no locks.
+    **dict.fromkeys(
+        (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
+        "choose a folder on a local disk, or mount this file system with locks",
+    ),
 }
 # The file is missing or broken. Other errors may be temporary, so they must not discard a saved round.
 FILE_ERRORS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.ENAMETOOLONG}
-# Lock errors of NFS without a lock daemon, Lustre without the option `flock`, and some FUSE file systems.
-LOCK_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 # Do not block on a pipe, and do not follow a link.
 SAFE_OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -92,7 +95,7 @@ def open_for_update(path: Path | str, access: int, action: str) -> int:
         action: A verb for error messages, such as "append to".
 
     Raises:
-        InputError: The path is a link, pipe, device or folder, or the file has a second hard link.
+        InputError: The path is a link, pipe, device or folder.
         DiskProblem: The system refused.
     """
     check_write_target(path)
@@ -100,10 +103,7 @@ def open_for_update(path: Path | str, access: int, action: str) -> int:
         descriptor = os.open(path, access | os.O_CREAT | SAFE_OPEN_FLAGS, 0o666)
     try:
         # Check again: the file may have been replaced between the check and the open.
-        status = os.fstat(descriptor)
-        _require_kind(path, status.st_mode)
-        if status.st_nlink > 1:
-            raise InputError(f"{path}: has a second hard link, whose content would change too; replace it by a copy")
+        _require_kind(path, os.fstat(descriptor).st_mode)
     except BaseException:
         os.close(descriptor)
         raise
@@ -131,15 +131,10 @@ def lock(descriptor: int, path: Path | str, wait: bool) -> None:
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
     except OSError as error:
-        if error.errno not in LOCK_UNSUPPORTED:
-            raise DiskProblem(describe_os_error(path, "lock", error)) from error
-        raise DiskProblem(
-            f"{path}: this file system has no locks ({error.strerror}), so two programs could write into one folder; "
-            "choose a folder on a local disk, or mount this file system with locks"
-        ) from error
+        if isinstance(error, BlockingIOError):
+            raise
+        raise DiskProblem(describe_os_error(path, "lock", error)) from error
 
 
 @contextlib.contextmanager
@@ -161,36 +156,21 @@ def hold_lock(path: Path | str, notify: Callable[[str], None]) -> Iterator[None]
         os.close(descriptor)
 
 
-def write_new(path: Path | str, data: bytes | memoryview) -> None:
-    """Write a new file and sync it to disk.
+def write_new(path: Path | str, data: bytes | memoryview, mode: int = 0o666) -> None:
+    """Write a new file and sync it to disk; the umask removes permissions of `mode`.
 
     Raises:
         DiskProblem: A file or link of that name exists, or the system refused.
     """
-    with disk_errors(path, "write"), create_file(path) as file:
-        file.write(data)
-
-
-def write_private(path: Path | str, data: bytes) -> None:
-    """Write a new file with mode 0600, whatever the umask, and sync it to disk.
-
-    Raises:
-        DiskProblem: A file or link of that name exists, or the system refused.
-    """
-    with disk_errors(path, "write"), create_file(path, 0o600) as file:
+    with disk_errors(path, "write"), create_file(path, mode) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def replace_file(path: Path | str, is_one_of_many: bool = False) -> Iterator[BinaryIO]:
+def replace_file(path: Path | str) -> Iterator[BinaryIO]:
     """Open a draft for writing bytes; it replaces `path` at the end of the block.
 
-    After a crash, `path` contains either the old or the new bytes, never a mixture. The file keeps its permissions, and
-    its owner as far as the system allows. Drafts of this file that killed programs left are removed.
-
-    Args:
-        path: Path of the file.
-        is_one_of_many: Do not list the folder for such drafts, which takes long if it gets many files.
+    After a crash, `path` contains either the old or the new bytes, never a mixture. The file keeps its permissions.
 
     Raises:
         InputError: The path is a link, pipe, device or folder.
@@ -198,17 +178,12 @@ def replace_file(path: Path | str, is_one_of_many: bool = False) -> Iterator[Bin
     """
     path = Path(path)
     check_write_target(path)
-    if not is_one_of_many:
-        _remove_dead_drafts(path)
     draft = draft_path(path)
     remove(draft)
     try:
         with processes.before_exit(lambda: discard(draft)), disk_errors(path, "write"), create_file(draft) as file:
-            with contextlib.suppress(OSError):
-                # The lock tells programs on other machines and in other containers that this one still writes.
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(FileNotFoundError):
-                _copy_owner_and_mode(path, file.fileno())
+                os.fchmod(file.fileno(), stat.S_IMODE(os.lstat(path).st_mode))
             yield file
         with disk_errors(path, "replace"):
             os.rename(draft, path)
@@ -216,47 +191,6 @@ def replace_file(path: Path | str, is_one_of_many: bool = False) -> Iterator[Bin
         discard(draft)
         raise
     sync_folder(path.parent)
-
-
-def _remove_dead_drafts(path):
-    """Remove drafts of a file whose process has ended and whose lock is free."""
-    pattern = re.compile(rf"{re.escape(TEMPORARY + path.name[:DRAFT_NAME_LENGTH])}\.(?P<process>[0-9]+)")
-    with contextlib.suppress(OSError):
-        for match in filter(None, map(pattern.fullmatch, os.listdir(path.parent))):
-            if is_process_alive(int(match["process"])):
-                continue
-            with contextlib.suppress(OSError):
-                draft = path.with_name(match[0])
-                descriptor = os.open(draft, os.O_RDONLY | SAFE_OPEN_FLAGS)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    # Only files: a folder of this name has another origin.
-                    os.unlink(draft)
-                finally:
-                    os.close(descriptor)
-
-
-def _copy_owner_and_mode(path, descriptor):
-    """Give an open draft the owner, the group and the permissions of the file that it replaces."""
-    status = os.lstat(path)
-    # The owner first, since its change clears bits of the mode; only the administrator may change it.
-    for change in (
-        lambda: os.fchown(descriptor, status.st_uid, -1),
-        lambda: os.fchown(descriptor, -1, status.st_gid),
-        lambda: os.fchmod(descriptor, stat.S_IMODE(status.st_mode)),
-    ):
-        with contextlib.suppress(PermissionError):
-            change()
-
-
-def check_single_link(path: Path | str) -> None:
-    """Refuse a file with a second hard link, before it is replaced: the other link would keep the old content.
-
-    To write in place would change both, but a crash meanwhile would lose the content.
-    """
-    with disk_errors(path, "look at"):
-        if os.stat(path).st_nlink > 1:
-            raise InputError(f"{path}: has a second hard link, which would keep the old content; replace it by a copy")
 
 
 def is_process_alive(pid: int) -> bool:
@@ -276,9 +210,9 @@ def draft_path(path: Path) -> Path:
     return path.with_name(f"{TEMPORARY}{path.name[:DRAFT_NAME_LENGTH]}.{os.getpid()}")
 
 
-def write_atomic(path: Path | str, data: bytes | memoryview, is_one_of_many: bool = False) -> None:
+def write_atomic(path: Path | str, data: bytes | memoryview) -> None:
     """Replace the content of a file atomically; see `replace_file`."""
-    with replace_file(path, is_one_of_many) as file:
+    with replace_file(path) as file:
         file.write(data)
 
 

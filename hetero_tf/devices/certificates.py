@@ -16,6 +16,8 @@ from hetero_tf.base.errors import InputError
 # File names. A device needs AUTHORITY and its private key, the server all other files.
 AUTHORITY, CERTIFICATE, SERVER_KEY, KEYS = "authority.pem", "server.pem", "server.key", "devices"
 VALID = datetime.timedelta(days=365)
+# Permissions of the files: only the owner may read them.
+PRIVATE = 0o600
 
 
 def make(folder: Path, hosts: Sequence[str], clients: int) -> None:
@@ -42,17 +44,17 @@ def make(folder: Path, hosts: Sequence[str], clients: int) -> None:
         .sign(key, hashes.SHA384())
     )
     for each in (AUTHORITY, CERTIFICATE):
-        files.write_private(folder / each, certificate.public_bytes(serialization.Encoding.PEM))
+        files.write_new(folder / each, certificate.public_bytes(serialization.Encoding.PEM), PRIVATE)
     for client in range(clients):
         key = _write_key(folder / KEYS / f"{client}.key", serialization.PrivateFormat.OpenSSH)
         public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        files.write_private(folder / KEYS / f"{client}.pub", public + b"\n")
+        files.write_new(folder / KEYS / f"{client}.pub", public + b"\n", PRIVATE)
 
 
 def _write_key(path, form):
     """Create a private key and write it in PEM."""
     key = ec.generate_private_key(ec.SECP384R1())
-    files.write_private(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    files.write_new(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()), PRIVATE)
     return key
 
 

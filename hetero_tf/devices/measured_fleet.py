@@ -182,8 +182,6 @@ def add_class(path: Path, name: str, device: Mapping[str, float | str], notes: S
         raise InputError(
             f"--append {path}: `devices` must be the last key of the file, with an indented block for each class"
         )
-    if path.exists():
-        files.check_single_link(path)
     files.write_atomic(path, text.encode())
 
 

@@ -19,18 +19,10 @@ from hetero_tf.data.words import read_words
 from hetero_tf.runs import plain_json
 
 
-def test_write_atomic_replaces_whole_files(tmp_path):
-    path = tmp_path / "a.txt"
-    files.write_atomic(path, b"one")
-    files.write_atomic(path, memoryview(b"two"))
-    assert path.read_bytes() == b"two" and os.listdir(tmp_path) == ["a.txt"]
-
-
 @pytest.mark.parametrize(
     ("write", "calls"),
     [
         (files.write_new, ["sync a 2"]),
-        (files.write_private, ["sync a 2"]),
         (files.write_atomic, ["sync .tmp-a.PID 2", "rename .tmp-a.PID a", "sync ."]),
         (lambda path, data: files.sync_folder(path.parent), ["sync ."]),
     ],
@@ -76,55 +68,18 @@ def test_target_replaced_before_open_is_not_written(tmp_path, monkeypatch):
     assert not (tmp_path / "target").exists()
 
 
-def test_file_with_a_hard_link_is_not_updated(tmp_path):
-    (tmp_path / "mine").write_text("mine")
-    os.link(tmp_path / "mine", tmp_path / "log.txt")
-    assert refusal(files.open_for_update, tmp_path / "log.txt", os.O_WRONLY, "append to") == (
-        f"{tmp_path / 'log.txt'}: has a second hard link, whose content would change too; replace it by a copy"
-    )
-
-
-def test_write_atomic_replaces_leftovers_and_needs_a_folder(tmp_path):
+def test_write_atomic_replaces_files_and_leftovers_keeps_permissions_and_needs_a_folder(tmp_path):
     (tmp_path / f".tmp-a.{os.getpid()}").mkdir()
-    files.write_atomic(tmp_path / "a", b"x")
-    assert os.listdir(tmp_path) == ["a"]
+    (tmp_path / "a").write_text("older")
+    os.chmod(tmp_path / "a", 0o640)
+    files.write_atomic(tmp_path / "a", memoryview(b"x"))
+    assert os.listdir(tmp_path) == ["a"] and (tmp_path / "a").read_bytes() == b"x"
+    assert stat.S_IMODE(os.stat(tmp_path / "a").st_mode) == 0o640
     with pytest.raises(DiskProblem, match=r"gone/a: could not write: .*; its folder does not exist"):
         files.write_atomic(tmp_path / "gone" / "a", b"x")
     with pytest.raises(DiskProblem, match=r"x: could not look at: File name too long; choose a shorter path"):
         files.write_atomic(tmp_path / ("x" * 300), b"x")
     assert os.listdir(tmp_path) == ["a"]
-
-
-def test_drafts_of_killed_programs_are_removed_by_the_next_write(tmp_path):
-    script = "from hetero_tf.base import files\nwith files.replace_file('a.txt') as file:\n print(flush=True)\n input()"
-    command, environment = [sys.executable, "-c", script], {**os.environ, "PYTHONPATH": os.getcwd()}
-    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, **streams) as writer:
-        writer.stdout.readline()
-        (living,) = os.listdir(tmp_path)
-        (tmp_path / ".tmp-a.txt.99999999").mkdir()
-        files.write_atomic(tmp_path / "a.txt", b"one")
-        assert set(os.listdir(tmp_path)) == {"a.txt", living, ".tmp-a.txt.99999999"}
-        # In another container, the process of a draft is unknown; the lock shows that it lives.
-        os.rename(tmp_path / living, tmp_path / ".tmp-a.txt.99999998")
-        files.write_atomic(tmp_path / "a.txt", b"two")
-        assert ".tmp-a.txt.99999998" in os.listdir(tmp_path)
-        writer.kill()
-    (tmp_path / ".tmp-b.txt.99999998").touch()
-    files.write_atomic(tmp_path / "a.txt", b"three")
-    assert set(os.listdir(tmp_path)) == {"a.txt", ".tmp-a.txt.99999999", ".tmp-b.txt.99999998"}
-
-
-def test_a_replaced_file_keeps_its_owner_and_permissions(tmp_path):
-    path = tmp_path / "a.txt"
-    path.touch()
-    os.chmod(path, 0o640)
-    if os.geteuid() == 0:
-        os.chown(path, 1234, 2345)
-    before = os.stat(path)
-    files.write_atomic(path, b"new")
-    after = os.stat(path)
-    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
 
 
 def test_interrupted_write_leaves_no_temporary_file(tmp_path, monkeypatch):
@@ -244,7 +199,7 @@ def test_waiting_for_a_lock_is_reported(tmp_path):
 def test_private_files_are_new_and_readable_by_the_owner_only(tmp_path, umask):
     before = os.umask(umask)
     try:
-        files.write_private(tmp_path / "a.key", b"x")
+        files.write_new(tmp_path / "a.key", b"x", 0o600)
     finally:
         os.umask(before)
     assert (tmp_path / "a.key").read_bytes() == b"x"
@@ -252,4 +207,4 @@ def test_private_files_are_new_and_readable_by_the_owner_only(tmp_path, umask):
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     for name in ("a.key", "link"):
         with pytest.raises(DiskProblem, match="could not write: File exists"):
-            files.write_private(tmp_path / name, b"y")
+            files.write_new(tmp_path / name, b"y")
