@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from hetero_tf.recipe.changes import apply, label_of, read_tree
 from hetero_tf.recipe.check import build_recipe
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.model import CustomModelKey
-from hetero_tf.recipe.nodes import ErrorList, InvalidValue, Position, Setting, error_at, join_errors, locate, to_plain
+from hetero_tf.recipe.nodes import ErrorList, InvalidValue, Setting, error_at, join_errors, locate, to_plain
 from hetero_tf.recipe.recipe_files import Source, read
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import differences, join_null_parts, keys_of, mapping_to_yaml, resolved_text
@@ -91,53 +91,29 @@ def as_recipe(value: Recipe | Mapping[str, Any] | str | Path, custom_model: bool
 
 
 def _build(source, overrides, custom_model):
-    root = read_tree(source)
-    # Each override with the tree before it.
-    history, problems = [], []
+    root, problems, overrides = read_tree(source), [], tuple(overrides)
     for override in overrides:
         try:
-            changed = apply(root, override)
+            root = apply(root, override)
         except InputError as problem:
             problems.append(problem)
-        else:
-            history.append((override, root))
-            root = changed
     errors = ErrorList()
     with errors:
         recipe = _check_tree(root, custom_model)
-    if errors:
-        problems += _locate_errors(root, errors, history, custom_model)
+    located = [(_position_of(root, error), error) for error in errors]
+    # First the errors of overrides, then those of files in their order.
+    located.sort(key=lambda pair: (pair[0].in_file, pair[0].label.partition(":")[0], pair[0].index))
+    problems += [_error_with(overrides, position, error.path, error.text) for position, error in located]
     if problems:
         raise join_errors(source.name, problems)
-    return dataclasses.replace(
-        recipe, path=source.name, source=resolved_text(recipe), history=() if custom_model else tuple(history)
-    )
+    return dataclasses.replace(recipe, path=source.name, source=resolved_text(recipe), overrides=overrides)
 
 
-def _locate_errors(root, errors, history, custom_model):
-    """Return the errors with their positions: those of overrides, then those of files in their order."""
-    texts_before = [(override, _error_texts(before, custom_model)) for override, before in history]
-    texts = set(map(str, errors))
-
-    def locate_error(error):
-        position = _position_of(root, error)
-        # An override may name a fleet whose file has the error.
-        if not position.in_file or position != _position_of(history[0][1] if history else root, error):
-            return position
-        # Before an override that causes an error, a tree may already have other errors of the final one.
-        return _override_at_fault(texts_before, lambda before: before < texts and str(error) not in before) or position
-
-    located = [(locate_error(error), error) for error in errors]
-    located.sort(key=lambda pair: (pair[0].in_file, pair[0].label.partition(":")[0], pair[0].index))
-    return [error_at(position, error.path, error.text) for position, error in located]
-
-
-def _error_texts(root, custom_model):
-    """Return the texts of all errors of a tree."""
-    errors = ErrorList()
-    with errors:
-        _check_tree(root, custom_model)
-    return set(map(str, errors))
+def _error_with(overrides, position, path, text):
+    """Return an error at a position; in a file, it also names the overrides, any of which may be its cause."""
+    if position.in_file and overrides:
+        text = f"{text} (with {' '.join(map(label_of, overrides))})"
+    return error_at(position, path, text)
 
 
 def _check_tree(root, custom_model):
@@ -151,18 +127,8 @@ def _check_tree(root, custom_model):
     return dataclasses.replace(recipe, tree=root)
 
 
-def _override_at_fault(history, is_cause):
-    """Return the position of the last override that causes an error; None if no override does.
-
-    Args:
-        history: Each override with the recipe before it, in any form.
-        is_cause: Returns True for the form before the override that causes the error.
-    """
-    return next((Position(label_of(override)) for override, before in reversed(history) if is_cause(before)), None)
-
-
 @contextlib.contextmanager
-def with_source_location(recipe: Recipe, *key: str, check: Callable[[Recipe], object] | None = None) -> Iterator[None]:
+def with_source_location(recipe: Recipe, *key: str) -> Iterator[None]:
     """Add file, line and key (or the override) of a recipe to errors of the block.
 
     Args:
@@ -170,8 +136,6 @@ def with_source_location(recipe: Recipe, *key: str, check: Callable[[Recipe], ob
         key: Path of the key that errors refer to, such as "partition", or "model" and "initial_weights". Every
             `InputError` is attributed to it, or to the plug-in option that the message begins with. Without a key,
             only an `InvalidValue` is located, by its own path.
-        check: Repeats the check for another recipe, to find the override that caused an error. None: an override is
-            reported only if it contains the invalid value itself.
     """
     try:
         yield
@@ -184,36 +148,7 @@ def with_source_location(recipe: Recipe, *key: str, check: Callable[[Recipe], ob
             option = re.match(r"`(\w+)` (?=must )", str(error))
             path, text = (*key, option[1]) if option else key, str(error)[option.end() if option else 0 :]
             position = locate(recipe.tree, path)
-        raise error_at(_cause(recipe, key, position, check), path, text) from error.__cause__
-
-
-def _cause(recipe, key, position, check):
-    """Return the override that caused an error, else those of its key or of `data`, else the position in the file."""
-    if not position.in_file:
-        return position
-    if check is None:
-        return _overrides_of(recipe, ".".join(key)) or position if key else position
-
-    def passes(before):
-        try:
-            check(_check_tree(before, False))
-        except InputError:
-            return False
-        return True
-
-    cause = _override_at_fault(recipe.history, passes)
-    # The check of an earlier recipe uses the data of this one.
-    return cause or _overrides_of(recipe, "data") or position
-
-
-def _overrides_of(recipe, key):
-    """Return the position of all overrides of a key or of parts of it; None if there are none.
-
-    The line of the file has the values before them, so it would show others than those at fault.
-    """
-    pattern = re.compile(rf"\s*{re.escape(key)}\s*[.=\[]")
-    labels = [label_of(override) for override, _ in recipe.history if pattern.match(override)]
-    return Position(" ".join(labels)) if labels else None
+        raise _error_with(recipe.overrides, position, path, text) from error.__cause__
 
 
 def difference(old: str, new: str) -> list[str]:

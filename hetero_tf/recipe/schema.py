@@ -440,7 +440,7 @@ class Recipe:
         path: File name in messages.
         source: Resolved YAML text with all defaults.
         tree: The values with their positions.
-        history: Each override with the tree before it.
+        overrides: Texts `path=value` that changed the file.
     """
 
     name: Annotated[str, Text(pattern=NAME)]
@@ -465,7 +465,7 @@ class Recipe:
     path: str = field(default="", compare=False)
     source: str = field(default="", compare=False)
     tree: Node | None = field(default=None, compare=False, repr=False)
-    history: tuple[tuple[str, Node], ...] = field(default=(), compare=False, repr=False)
+    overrides: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def selected_metrics(self) -> dict[tuple[str, str], str]:

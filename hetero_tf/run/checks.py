@@ -49,13 +49,9 @@ def check_data(recipe: Recipe, dataset: Dataset) -> None:
     Raises:
         InputError: The recipe does not fit; with file, line and key.
     """
-    with with_source_location(recipe, check=lambda other: _check_data(other, dataset)):
-        _check_data(recipe, dataset)
-
-
-def _check_data(recipe, dataset):
-    check_kind(recipe, dataset.codec.KIND, dataset.targets, dataset.source)
-    check_fit(recipe, _facts(dataset, build_input(recipe, dataset)), hardware.memory_limit())
+    with with_source_location(recipe):
+        check_kind(recipe, dataset.codec.KIND, dataset.targets, dataset.source)
+        check_fit(recipe, _facts(dataset, build_input(recipe, dataset)), hardware.memory_limit())
 
 
 def check_split(recipe: Recipe, partition: Partition) -> None:

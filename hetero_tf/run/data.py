@@ -40,7 +40,7 @@ def split(recipe: Recipe, dataset: Dataset) -> Partition:
         InputError: The data have the wrong kind, or cannot be split in this way; with file, line and key. The message
             also mentions a fallback that replaced the original data.
     """
-    with with_source_location(recipe, "partition", check=lambda other: _split(other, dataset)):
+    with with_source_location(recipe, "partition"):
         try:
             return _split(recipe, dataset)
         except InputError as problem:

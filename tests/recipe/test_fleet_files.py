@@ -53,7 +53,7 @@ def test_later_changes_apply_to_the_fleet_of_a_name(folder):
 @pytest.mark.parametrize("overrides", [(), ("fleet=bad.yaml",)])
 def test_errors_in_a_file_name_its_line(folder, overrides):
     message = refusal(load, *overrides, fleet="" if overrides else "fleet: bad.yaml\n")
-    assert message.startswith("bad.yaml:2:11: fleet.devices.phone.gflop: unknown key 'gflop'; did you mean 'gflops'?\n")
+    assert message.startswith("bad.yaml:2:11: fleet.devices.phone.gflop: unknown key 'gflop'; did you mean 'gflops'?")
 
 
 def test_unknown_fleets_and_files(folder):

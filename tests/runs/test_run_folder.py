@@ -62,12 +62,8 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, number):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("fcntl.flock", fail)
-    reason = (
-        "could not lock: Input/output error; check the disk, then run the same command again"
-        if number == errno.EIO
-        else f"this file system has no locks ({os.strerror(number)}), so two programs could write into one folder; "
-        "choose a folder on a local disk, or mount this file system with locks"
-    )
+    advice = "choose a folder on a local disk, or mount this file system with locks"
+    advice = "check the disk, then run the same command again" if number == errno.EIO else advice
     for lock, name in (
         (RunFolder(tmp_path / "run").lock, "run/run.lock"),
         (lambda: SweepFolder(tmp_path / "sweep").lock(print), "sweep/sweep.lock"),
@@ -75,7 +71,7 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, number):
     ):
         with pytest.raises(DiskProblem) as refused, lock():
             pass
-        assert str(refused.value) == f"{tmp_path / name}: {reason}"
+        assert str(refused.value) == f"{tmp_path / name}: could not lock: {os.strerror(number)}; {advice}"
 
 
 def test_second_lock_is_refused_and_names_the_holder(tmp_path):

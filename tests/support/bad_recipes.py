@@ -2,7 +2,7 @@
 
 There a row of `BASE` or `TEXT` has a name, the piece of the recipe that it replaces (lines that begin with -), what stands
 there instead (+) and the refusal (!); a row of `OVERRIDES` has an override of `BASE` (=) and its refusal; those of
-`LAYERS` and `SHIPPED` have the name of a shipped recipe, overrides (=) and a part of the refusal.
+`LAYERS` have the name of a shipped recipe, overrides (=) and a part of the refusal.
 """
 
 import re
@@ -84,4 +84,4 @@ def _row(lines):
 
 
 EDITS, TEXT_EDITS, OVERRIDES = (*_rows("BASE"), *CONTROL), _rows("TEXT"), _rows("OVERRIDES")
-LAYERS, SHIPPED = _rows("LAYERS"), _rows("SHIPPED")
+LAYERS = _rows("LAYERS")
