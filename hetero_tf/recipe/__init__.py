@@ -15,7 +15,7 @@ from hetero_tf.recipe.model import CustomModelKey
 from hetero_tf.recipe.nodes import ErrorList, InvalidValue, Setting, error_at, join_errors, locate, to_plain
 from hetero_tf.recipe.recipe_files import Source, read
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.recipe.write import differences, join_null_parts, keys_of, mapping_to_yaml, resolved_text
+from hetero_tf.recipe.write import differences, keys_of, mapping_to_yaml, resolved_text
 
 __all__ = [
     "CHANGEABLE_KEYS",
@@ -168,7 +168,7 @@ def difference(old: str, new: str) -> list[str]:
     return changed
 
 
-def changed_keys(old: str, new: str, complete: bool = False) -> list[str]:
+def changed_keys(old: str, new: str) -> list[str]:
     """List the keys in which two resolved recipes differ, without those that may change when a run is resumed.
 
     Excluded are: the number of rounds and early stopping, because a run may be extended; the engine, which the
@@ -177,11 +177,9 @@ def changed_keys(old: str, new: str, complete: bool = False) -> list[str]:
 
     Args:
         old, new: See `difference`.
-        complete: List every key of a part that is null on one side; otherwise the part has one line.
     """
     lines = [line for line in difference(old, new) if line.partition(":")[0] not in CHANGEABLE_KEYS]
-    lines = [line for line in lines if not (line.startswith("evaluate.best:") and "null" in line)]
-    return lines if complete else join_null_parts(lines)
+    return [line for line in lines if not (line.startswith("evaluate.best:") and "null" in line)]
 
 
 def _position_of(root, error):

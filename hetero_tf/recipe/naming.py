@@ -1,6 +1,7 @@
 """Names of run folders: the name of the recipe and its changes."""
 
 import hashlib
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,15 +31,15 @@ def run_name(recipe: Recipe, path: str | Path, overrides: Sequence[str]) -> str:
     if not changes:
         return recipe.name
     try:
-        lines = changed_keys(load(path).source, recipe.source, complete=True)
+        changed = [line.partition(":")[0] for line in changed_keys(load(path).source, recipe.source)]
     except InputError:
         # The file is valid only with its overrides, so there is nothing to compare with.
-        lines = [f"{key}: {value}" for key, value in changes.items() if key not in CHANGEABLE_KEYS]
-    lines = [line for line in lines if not line.startswith("name:")]
-    keys = [line.partition(":")[0] for line in lines]
-    named = {key: value for key, value in changes.items() if any(_overlap(key, changed) for changed in keys)}
-    unnamed = [key for key in keys if not any(_overlap(key, change) for change in named)]
-    return short_name(recipe.name, named, lines, exact=not unnamed and not _nested(named))
+        changed = [key for key in changes if key not in CHANGEABLE_KEYS]
+    named = {key: value for key, value in changes.items() if any(_overlap(key, each) for each in changed)}
+    # The order of changes matters if one is inside another.
+    is_nested = any(_overlap(*pair) for pair in itertools.combinations(named, 2))
+    content = [f"{key}={value}" for key, value in (named.items() if is_nested else sorted(named.items()))]
+    return short_name(recipe.name, named, content, exact=not is_nested)
 
 
 def short_name(stem: str, changes: dict[str, str], content: Sequence[str], exact: bool = True) -> str:
@@ -72,9 +73,3 @@ def _overlap(one, other):
     """Return True if one path is equal to the other or a prefix of it."""
     one, other = steps_of(one), steps_of(other)
     return one[: len(other)] == other[: len(one)]
-
-
-def _nested(changes):
-    """Return True if one change is inside another; then their order matters, which the name does not show."""
-    paths = list(changes)
-    return any(_overlap(one, other) for index, one in enumerate(paths) for other in paths[:index])

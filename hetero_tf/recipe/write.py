@@ -15,8 +15,6 @@ from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.schema import Recipe
 
 _TAGS = ("!w", "!classes", "!setting")
-# Keys of a part that `join_null_parts` names.
-MOST_KEYS = 3
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_./+-]*")
 
 
@@ -76,35 +74,18 @@ _Tags.add_representer(str, _tag_or_text)
 
 
 def differences(old: str, new: str) -> list[str]:
-    """List the keys in which two resolved texts differ, as `round.clients: 10 -> 20`; "absent" for a missing key."""
+    """List the keys in which two resolved texts differ, as `round.clients: 10 -> 20`; "absent" for a missing key.
+
+    A part that is null in one text has one line, such as `fleet: null -> set`: a fleet has dozens of keys.
+    """
     before, after = keys_of(old), keys_of(new)
     changed = [name for name in {**before, **after} if _typed(before, name) != _typed(after, name)]
-    return [f"{name}: {_format_key(before, name)} -> {_format_key(after, name)}" for name in changed]
-
-
-def join_null_parts(lines: list[str]) -> list[str]:
-    """Join the lines of `differences` about a part that is null on one side: `client.update: null -> {name: 'clip'}`.
-
-    At most `MOST_KEYS` keys of the part are named, because a fleet has dozens.
-    """
-    keys = [line.partition(":")[0] for line in lines]
-    parts = {key for key in keys if any(other.startswith(f"{key}.") for other in keys)}
-    joined = []
-    for key, line in zip(keys, lines):
-        change = line.removeprefix(f"{key}: ")
-        if key in parts and change in ("null -> absent", "absent -> null"):
-            is_new = change == "null -> absent"
-            inside = [other.removeprefix(f"{key}.").split(": ", 1) for other in lines if other.startswith(f"{key}.")]
-            values = [
-                f"{name}: {text.removeprefix('absent -> ') if is_new else text.removesuffix(' -> absent')}"
-                for name, text in inside
-            ]
-            more = [f"and {len(values) - MOST_KEYS} more keys"] if len(values) > MOST_KEYS else []
-            text = f"{{{', '.join(values[:MOST_KEYS] + more)}}}"
-            joined.append(f"{key}: null -> {text}" if is_new else f"{key}: {text} -> null")
-        elif not any(key.startswith(f"{part}.") for part in parts):
-            joined.append(line)
-    return joined
+    parts = tuple(f"{name}." for name in changed if "set" in (_format_key(before, name), _format_key(after, name)))
+    return [
+        f"{name}: {_format_key(before, name)} -> {_format_key(after, name)}"
+        for name in changed
+        if not name.startswith(parts)
+    ]
 
 
 def keys_of(recipe: Recipe | str, name: str = "recipe") -> dict[str, Any]:
@@ -122,7 +103,9 @@ def _typed(values, name):
 
 
 def _format_key(values, name):
-    return format_value(values[name]) if name in values else "absent"
+    if name in values:
+        return format_value(values[name])
+    return "set" if any(key.startswith(f"{name}.") for key in values) else "absent"
 
 
 def _leaves(value, path):

@@ -66,9 +66,6 @@ def test_runs_do_not_differ_where_sizes_only_moved_into_the_settings():
 
 def test_a_part_that_is_null_on_one_side_is_one_line():
     old = recipe.loads(BASE).source
-    clipped = recipe.loads(BASE, overrides=["client.update={name: clip, norm: 2}"]).source
-    assert recipe.changed_keys(old, clipped) == ["client.update: null -> {name: 'clip', norm: 2.0}"]
-    assert recipe.changed_keys(clipped, old) == ["client.update: {name: 'clip', norm: 2.0} -> null"]
-    assert len(recipe.changed_keys(old, clipped, complete=True)) == 3
-    (line,) = recipe.changed_keys(old, recipe.loads(BASE, overrides=["fleet=phones"]).source)
-    assert line.startswith("fleet: null -> {devices.budget.share: 0.16, ") and line.endswith("and 38 more keys}")
+    new = recipe.loads(BASE, overrides=["client.update={name: clip, norm: 2}", "fleet=phones"]).source
+    assert recipe.changed_keys(old, new) == ["fleet: null -> set", "client.update: null -> set"]
+    assert recipe.changed_keys(new, old) == ["fleet: set -> null", "client.update: set -> null"]
