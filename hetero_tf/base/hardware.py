@@ -84,23 +84,6 @@ def _no_collection():
         gc.enable()
 
 
-CPUINFO = Path("/proc/cpuinfo")
-
-
-def precision_hint(precision: str, device: str) -> str | None:
-    """Return a hint if this processor trains faster in another precision, else None."""
-    try:
-        has_amx = "amx_bf16" in CPUINFO.read_text(errors="replace").split()
-    except OSError:
-        return None
-    if not has_amx or precision != "float32" or device != "cpu":
-        return None
-    return (
-        "note: this processor has AMX units for bfloat16; --set precision=mixed_bfloat16 trains wide levels faster "
-        "(MNIST's level a in 0.7 of the time), with products rounded to bfloat16"
-    )
-
-
 def check_memory(path: Path | str, size: int) -> None:
     """Refuse `size` bytes from `path` that exceed half of this machine's memory.
 

@@ -19,8 +19,6 @@ _OF_ABSL = re.compile("--?(flagfile|undefok)(=.*)?", re.DOTALL)
 MOST_THREADS, MOST_THREADS_OF_A_CORE = 256, 4
 # Short form of --help.
 SHORT = "h"
-# Maximum number of recipe keys to suggest for an unknown flag.
-MOST_PATHS = 3
 
 
 def define_flags() -> flags.FlagValues:
@@ -54,7 +52,7 @@ def parse(argv: list[str]) -> tuple[str | None, flags.FlagValues]:
         words = values(argv, known_only=False)[1:]
     except flags.UnrecognizedFlagError as error:
         known = [name for name in values if name != SHORT]
-        hint = _suggest_override(error.flagname, argv) or did_you_mean(error.flagname, known)
+        hint = f"{did_you_mean(error.flagname, known)}; --set path=value changes a key of the recipe"
         raise InputError(f"unknown flag --{error.flagname}{hint}") from error
     except (flags.Error, ValueError) as error:
         # absl raises a ValueError for --noFLAG=VALUE.
@@ -70,20 +68,6 @@ def parse(argv: list[str]) -> tuple[str | None, flags.FlagValues]:
     if not (values.help or values.version):
         _check(command or "train", values)
     return command, values
-
-
-def _suggest_override(name, argv):
-    """Return the end of a sentence that suggests --set for a recipe key typed as a flag, or ""."""
-    from hetero_tf.recipe.explanations import paths_of
-
-    paths = paths_of(name)[:MOST_PATHS]
-    position = next((index for index, word in enumerate(argv) if re.match(f"--?{re.escape(name)}(=|$)", word)), None)
-    if not paths or position is None:
-        return ""
-    _, equals, value = argv[position].partition("=")
-    following = argv[position + 1] if position + 1 < len(argv) and not argv[position + 1].startswith("-") else "VALUE"
-    text = quote_shell(value if equals else following)
-    return "; use " + " or ".join(f"--set {path}={text}" for path in paths)
 
 
 def _check(command, values):

@@ -8,13 +8,10 @@ from hetero_tf.base.constraints import Constraint, Option, Plugin, inline_plugin
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.base.metrics import all_metrics
-from hetero_tf.recipe.changes import PLUGINS
 from hetero_tf.recipe.nodes import format_value
 from hetero_tf.recipe.recipe_files import LARGEST_FILE, SHIPPED
 from hetero_tf.recipe.schema import Recipe
 
-# Common names of keys in other programs.
-COMMON_ALIASES = {"lr": "learning_rate", "num_clients": "clients", "num_rounds": "rounds", "bs": "batch_size"}
 # Number of active clients of each level, and the glossary entry for it.
 LEVEL_COUNT, LEVEL_COUNTS_TERM = re.compile(r"[a-z]+[0-9]+"), "a3 b3 c4"
 GLOSSARY_ROW = re.compile(r"^\| (.+?) \| (.+) \|$", re.MULTILINE)
@@ -41,25 +38,6 @@ def explain(word: str) -> list[str]:
         hint = "" if hint.startswith("; known") else hint
         raise InputError(f"unknown term {word!r}{hint}; see recipes/GLOSSARY.md for the terms of the output")
     return explanations
-
-
-def paths_of(word: str) -> list[str]:
-    """Return the paths of the recipe keys that a word refers to.
-
-    The word is a path, the last part of a path, or a common alias such as "lr". If several paths end in it, the
-    shortest ones are returned.
-    """
-    word = COMMON_ALIASES.get(word, word)
-    option_paths = [
-        f"{'.'.join(path)}.{option}"
-        for path, plugin in PLUGINS.items()
-        for name in registry.names(plugin.constraint.kind)
-        for option in registry.options(plugin.constraint.kind, name)
-    ]
-    paths = list(dict.fromkeys([*(".".join(path) for path, _ in walk_keys(Recipe)), *option_paths]))
-    matches = [path for path in paths if path.rpartition(".")[2] == word]
-    depth = min((path.count(".") for path in matches), default=0)
-    return [word] if word in paths else [path for path in matches if path.count(".") == depth]
 
 
 def allowed(constraint: Constraint) -> str:

@@ -10,8 +10,6 @@ from hetero_tf.recipe.nodes import ErrorList, InvalidValue, format_value
 from hetero_tf.recipe.plugin_rules import Rules, check_conflict, check_plugins, check_unused
 from hetero_tf.recipe.schema import Recipe, is_window
 
-# Expected number of clients that return in the whole run.
-FEWEST_RETURNS = 0.01
 # Invalid combinations, see `methods`; the error is reported at the last key.
 CONFLICTS: Rules = {
     "a client keeps its device for the whole run; set it to fixed": {
@@ -182,22 +180,13 @@ def _larger_levels(recipe):
 
 
 def _members(recipe):
-    """The networks of an ensemble have one width; keys of ensembles have an effect."""
+    """The networks of an ensemble have one width."""
     levels = recipe.levels
-    members, widths = ([values.get(name) for name in levels.names] for values in (levels.members, levels.widths))
-    if not levels.members:
-        return
-    if len(set(widths)) > 1:
+    if levels.members and len({levels.widths[name] for name in levels.names}) > 1:
         text = (
             "all levels of the mix must have the same width with levels.members: that of the networks of the ensemble"
         )
         yield ("levels", "widths"), text, levels.widths
-    if levels.members_fan_in == "wide" and widths[0] == 1:
-        text = "has no effect because the networks have width 1; reduce levels.widths or remove this key"
-        yield ("levels", "members_fan_in"), text, "wide"
-    if recipe.evaluate.members == "best" and len(set(members)) == 1:
-        text = "has no effect because every level predicts with all networks; reduce levels.members of a level"
-        yield ("evaluate", "members"), f"{text} or remove this key", "best"
 
 
 def _idle(recipe):
@@ -219,20 +208,11 @@ def _idle(recipe):
 
 
 def _limits(recipe):
-    """The global model has all entries, and some client returns."""
-    levels, chances = recipe.levels, recipe.round.clients * recipe.rounds
+    """The global model has all entries."""
+    levels = recipe.levels
     if levels.entries_of(levels.global_level) != 1:
         text = "must be 1 for the first level of the mix, which is that of the global model"
         yield ("levels", "entries", levels.global_level), text, levels.entries[levels.global_level]
-    devices = recipe.fleet.devices if recipe.fleet else {}
-    dropout, name = min(((device.dropout, name) for name, device in devices.items()), default=(0.0, ""))
-    returns = (1 - dropout) * chances
-    if returns < FEWEST_RETURNS:
-        text = (
-            f"only {returns:.1g} of {chances} clients return on average in the whole run; must be at most "
-            f"{1 - FEWEST_RETURNS / chances:.9g}"
-        )
-        yield ("fleet", "devices", name, "dropout"), text, dropout
 
 
 def _fleet(recipe):
@@ -316,11 +296,8 @@ def _options(recipe):
 
 
 def _text(recipe):
-    rows, clients = recipe.data.loader.options.get("rows"), recipe.partition.options.get("clients")
     if registry.constant("inputs", recipe.input.name, "TARGETS") != "positions":
         return
-    if rows is not None and clients is not None and clients > rows:
-        yield ("partition", "clients"), f"more clients than rows of text; must be at most {rows} (data.rows)", clients
     segment = recipe.input.options.get("segment", 0)
     for spec in recipe.model.layers:
         positions = spec.args.get("positions")

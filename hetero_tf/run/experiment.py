@@ -187,9 +187,6 @@ def _announce(process, console):
         console.say_folded(f"note: level {level} is OVER its budget: its clients use {100 * share:.1f} % of it")
     for lines in engine_lines:
         console.say_lines(lines)
-    hint = hardware.precision_hint(process.recipe.precision, process.engine_report()["device"])
-    if hint is not None:
-        console.say(hint)
 
 
 def _about_metrics(process):

@@ -126,24 +126,6 @@ def test_engine_report_is_plain_and_names_every_level():
     }
 
 
-@pytest.mark.parametrize(
-    ("flags", "precision", "device", "has_hint"),
-    [
-        ("avx512_bf16 amx_bf16 amx_tile", "float32", "cpu", True),
-        ("avx512_bf16 amx_bf16 amx_tile", "mixed_bfloat16", "cpu", False),
-        ("avx512_bf16 amx_bf16 amx_tile", "float64", "cpu", False),
-        ("avx512_bf16 amx_bf16 amx_tile", "float32", "gpu", False),
-        ("avx512_bf16 avx2", "float32", "cpu", False),
-    ],
-)
-def test_hint_names_bfloat16_units(tmp_path, monkeypatch, flags, precision, device, has_hint):
-    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
-    assert hardware.precision_hint(precision, device) is None
-    hardware.CPUINFO.write_text(f"processor : 0\nflags : fpu {flags}\n")
-    hint = hardware.precision_hint(precision, device)
-    assert (hint is not None) == has_hint and (not has_hint or "--set precision=mixed_bfloat16" in hint)
-
-
 @pytest.mark.parametrize("device, skips", [("cpu", True), ("gpu", False)])
 def test_graph_passes_are_skipped_without_a_gpu(monkeypatch, device, skips):
     options = {}

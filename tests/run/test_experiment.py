@@ -11,7 +11,7 @@ import pytest
 import runs
 from refusals import refusal
 
-from hetero_tf.base import files, hardware
+from hetero_tf.base import files
 from hetero_tf.base.errors import InputError, Locked
 from hetero_tf.data import tfds, words
 from hetero_tf.data.dataset import NotAvailable
@@ -58,14 +58,6 @@ def test_trackers_follow_a_run_to_its_end(train_stub, tmp_path, monkeypatch):
     monkeypatch.setitem(trackers.TRACKERS, "mlflow", Tracker)
     _, output = train_stub(tmp_path / "run", RECIPE, "rounds=1", trackers=("mlflow",))
     assert calls == [("run", None), 1, True] and "logging to mlflow: here\n" in output
-
-
-@pytest.mark.parametrize(("flags", "hinted"), [("amx_bf16 avx2", True), ("avx2", False)])
-def test_a_run_prints_that_its_processor_would_be_faster_in_bfloat16(train_stub, tmp_path, monkeypatch, flags, hinted):
-    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
-    hardware.CPUINFO.write_text(f"flags : {flags}\n")
-    _, output = train_stub(tmp_path / "run", RECIPE, "rounds=1")
-    assert ("note: this processor has AMX units" in output) == hinted
 
 
 def test_another_recipe_is_refused_with_both_values(train_stub, tmp_path):

@@ -3,15 +3,12 @@
 import functools
 import io
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 from stub_rounds import stubbed
 
 from hetero_tf import recipe
-from hetero_tf.base import hardware
 from hetero_tf.base.console import Console
 from hetero_tf.run import experiment
 from hetero_tf.run.learning_process import LearningProcess
@@ -63,8 +60,6 @@ def trainer(monkeypatch, stub=False):
         monkeypatch.setattr(LearningProcess, "with_progress", _with_shared_trace)
 
     share()
-    # A processor with AMX units would print one more line.
-    monkeypatch.setattr(hardware, "CPUINFO", Path(os.devnull))
 
     def start(folder, text, *overrides, console=None, data_dir=None, threads=2, allow=False, trackers=()):
         # Again, since a test may undo its patches, or train with the stub and without.
