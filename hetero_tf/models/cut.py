@@ -7,6 +7,8 @@ names no variable and no architecture.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hetero_tf.base.errors import InputError
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -63,28 +65,28 @@ class Cut:
         return Cut(tuple(shapes), tuple(axes), tuple(self.contained[position] for position in positions))
 
 
-def cut_of_shapes(shapes: dict, submodels: list[dict], label_axes: dict, classes: int, members: bool = False) -> Cut:
+def cut_of_shapes(
+    shapes: dict, submodels: dict[str, dict], label_axes: dict, classes: int, members: bool = False
+) -> Cut:
     """Derive a cut from shapes.
 
     Args:
         shapes: `{path: shape}` of every value at the global level with all `classes`.
-        submodels: The same of each sub-model: narrower, perhaps with a shorter label axis or fewer variables.
+        submodels: The same by level of each sub-model: narrower, with a shorter label axis or fewer variables.
         label_axes: `{path: {dimension: extra}}`, the result of `find_label_axes`.
         classes: Length of the global label axis.
         members: Whether the first dimension of every shape is the axis of an ensemble's networks.
 
     Raises:
-        ValueError: A sub-model has a variable that the global model lacks, or a larger one.
+        InputError: See `check_parts`.
     """
-    for submodel in submodels:
-        for path, shape in submodel.items():
-            _check_inside(path, shape, shapes.get(path))
+    check_parts(shapes, submodels)
     # For each value: the axes that some sub-model shortens, and the sub-models that have the value.
     axes, contained = [], []
     for path, shape in shapes.items():
         # Variables that a sub-model lacks are not cut.
-        sizes = list(zip(*(submodel.get(path, shape) for submodel in submodels)))
-        contained.append(tuple(path in submodel for submodel in submodels))
+        sizes = list(zip(*(submodel.get(path, shape) for submodel in submodels.values())))
+        contained.append(tuple(path in submodel for submodel in submodels.values()))
         axes.append(
             tuple(
                 Axis(size, sizes[dimension], member=True)
@@ -96,16 +98,23 @@ def cut_of_shapes(shapes: dict, submodels: list[dict], label_axes: dict, classes
     return Cut(tuple(shapes.values()), tuple(axes), tuple(contained))
 
 
-def _check_inside(path, shape, global_shape):
-    if (
-        global_shape is None
-        or len(shape) != len(global_shape)
-        or any(size > full for size, full in zip(shape, global_shape))
-    ):
-        raise ValueError(
-            f"variable {path} of a sub-model must be a part of the global one, which has shape {global_shape}. "
-            f"Received: shape={shape}"
-        )
+def check_parts(shapes: dict, submodels: dict[str, dict]) -> None:
+    """Refuse sub-models with a variable that the global model lacks, or that is larger than the global one.
+
+    Args:
+        shapes, submodels: See `cut_of_shapes`.
+
+    Raises:
+        InputError: Names the level and the variable.
+    """
+    for level, submodel in submodels.items():
+        for path, shape in submodel.items():
+            full = shapes.get(path)
+            if full is None or len(shape) != len(full) or any(size > most for size, most in zip(shape, full)):
+                raise InputError(
+                    f"level {level}: the model must have the layers of the global one, none of them larger; {path} has "
+                    f"the shape {full} there. Received: shape={shape}"
+                )
 
 
 def _axis(size, sizes, extra, classes):

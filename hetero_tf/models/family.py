@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import functools
 import re
-import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,8 @@ from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, Stage, full
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs.counting import ForwardCost, UnitShares, forward
 from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of
-from hetero_tf.models.nesting import check_entries, check_shapes, same_models
+from hetero_tf.models.cut import check_parts
+from hetero_tf.models.nesting import check_entries
 from hetero_tf.models.requirements import check_behavior
 from hetero_tf.models.variables import all_layers, check_constants, shrink_to_part
 from hetero_tf.recipe.schema import Recipe
@@ -241,16 +241,9 @@ def _with_custom_model(recipe, shape, example, classes, function):
     models = {
         level: build_custom_model(function, shape, widths[level], classes=classes) for level in recipe.levels.names
     }
-    check_shapes(models, top)
-    check_behavior(models[top], example)
-    for level_name, equal_level in same_models(models):
-        if widths[level_name] != widths[equal_level]:
-            warnings.warn(
-                f"levels {level_name} and {equal_level} are the same model: `model` builds equal shapes at the widths "
-                f"{widths[level_name]:g} and {widths[equal_level]:g}. Make its layers depend on `width`, or leave out "
-                "a level",
-                stacklevel=2,
-            )
+    shapes = {level: {v.path: tuple(v.shape) for v in model.weights} for level, model in models.items()}
+    check_parts(shapes[top], shapes)
+    check_behavior(models[top])
     layers = layers_of(models[top])
     check_entries(models, top, example)
     return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, layers=layers))

@@ -53,15 +53,24 @@ def initial_peers(family: ModelFamily, weights: Sequence[tf.Tensor], count: int)
 def build_cut(family: ModelFamily, label_axis: int) -> Cut:
     """Build the cut of the sub-models of the mix, whose label axes have `label_axis` entries."""
     levels = family.recipe.levels
-    # Two and three classes at the narrowest width show which dimensions are label axes.
-    narrowest = dataclasses.replace(family.route(levels.global_level), width=min(levels.widths.values()))
-    two, three = (_shapes(family, values(family.single_client_model(narrowest, classes))) for classes in (2, 3))
     global_shapes = shapes(family, levels.global_level, family.classes)
     if levels.ensemble:
         global_shapes = {path: (levels.ensemble, *shape[1:]) for path, shape in global_shapes.items()}
-    submodels = [shapes(family, level, label_axis) for level in family.submodels]
-    label_axes = find_label_axes(two, three)
-    return cut_of_shapes(global_shapes, submodels, label_axes, family.classes, levels.ensemble is not None)
+    submodels = {level: shapes(family, level, label_axis) for level in family.submodels}
+    # An axis of networks precedes those of the values.
+    first = 1 if levels.ensemble else 0
+    axes = {path: {first + axis: extra for axis, extra in each.items()} for path, each in label_axes(family).items()}
+    return cut_of_shapes(global_shapes, submodels, axes, family.classes, levels.ensemble is not None)
+
+
+def label_axes(family: ModelFamily) -> dict[str, dict[int, int]]:
+    """Return the label axes of the values of one network, see `cut.find_label_axes`."""
+    widths = family.recipe.levels.widths
+    deepest = max(map(family.route, widths), key=lambda route: len(route.exits))
+    narrowest = dataclasses.replace(deepest, width=min(widths.values()))
+    # Two and three classes show which dimensions are label axes.
+    models = [family.single_client_model(narrowest, classes) for classes in (2, 3)]
+    return find_label_axes(*({v.path: tuple(v.shape) for v in values(model)} for model in models))
 
 
 def personal_positions(family: ModelFamily) -> tuple[int, ...]:

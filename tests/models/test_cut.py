@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from hetero_tf.base.errors import InputError
 from hetero_tf.models.cut import Axis, cut_of_shapes, find_label_axes
 from hetero_tf.models.state import StateLayout, concat_values, flatten_state, split_values
 
@@ -24,7 +25,7 @@ def shapes(model):
 def test_cut_is_derived_from_shapes_alone():
     cut = cut_of_shapes(
         shapes(dense(6, 10)),
-        [shapes(dense(6, 4)), shapes(dense(2, 4))],
+        {"a": shapes(dense(6, 4)), "b": shapes(dense(2, 4))},
         {"head/kernel": {1: 1}, "head/bias": {0: 1}},
         classes=9,
     )
@@ -37,13 +38,13 @@ def test_cut_is_derived_from_shapes_alone():
 
 def test_level_without_a_variable_has_the_others():
     global_shapes = {"stem/kernel": (4, 6), "deep/kernel": (6, 6)}
-    cut = cut_of_shapes(global_shapes, [global_shapes, {"stem/kernel": (4, 2)}], {}, classes=9)
+    cut = cut_of_shapes(global_shapes, {"a": global_shapes, "b": {"stem/kernel": (4, 2)}}, {}, classes=9)
     assert cut.axes == ((None, Axis(6, (6, 2))), (None, None))
     assert cut.contained == ((True, True), (True, False))
 
 
 def test_ensemble_network_is_one_entry_of_the_first_axis():
-    cut = cut_of_shapes({"kernel": (3, 4, 2)}, [{"kernel": (1, 4, 2)}], {}, classes=9, members=True)
+    cut = cut_of_shapes({"kernel": (3, 4, 2)}, {"a": {"kernel": (1, 4, 2)}}, {}, classes=9, members=True)
     assert cut.axes == ((Axis(3, (1,), member=True), None, None),)
 
 
@@ -63,13 +64,13 @@ def test_label_axes_are_the_ones_that_grow_with_the_classes():
 @pytest.mark.parametrize(
     ("level", "expected"),
     [
-        (dense(7, 9), r"wide/kernel of a sub-model .* has shape \(4, 6\). Received: shape=\(4, 7\)"),
-        (dense(2, 9, name="other"), r"other/kernel of a sub-model .* has shape None. Received: shape=\(4, 2\)"),
+        (dense(7, 9), r"wide/kernel has the shape \(4, 6\) there. Received: shape=\(4, 7\)"),
+        (dense(2, 9, name="other"), r"other/kernel has the shape None there. Received: shape=\(4, 2\)"),
     ],
 )
 def test_level_outside_the_global_model_is_refused(level, expected):
-    with pytest.raises(ValueError, match=f"^variable {expected}$"):
-        cut_of_shapes(shapes(dense(6, 9)), [shapes(level)], {}, classes=9)
+    with pytest.raises(InputError, match=f"^level b: the model must have the layers of the global one, .* {expected}$"):
+        cut_of_shapes(shapes(dense(6, 9)), {"b": shapes(level)}, {}, classes=9)
 
 
 SHAPES = {"b/kernel": (2, 3), "a/bias": (2,), "c/scale": (2, 1, 4)}

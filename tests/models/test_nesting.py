@@ -8,7 +8,7 @@ from refusals import refusal
 from hetero_tf.layers.norm import Norm
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.models.custom_model import build_custom_model, static_norms
-from hetero_tf.models.nesting import check_entries, same_models
+from hetero_tf.models.nesting import check_entries
 from hetero_tf.recipe.model import Width
 
 SHAPE = (4, 4, 3)
@@ -127,12 +127,3 @@ def test_the_refusal_names_the_weight_and_the_shapes():
     assert (
         "on axis 0 of head/kernel" in message and "GlobalAveragePooling2D, or Permute((3, 1, 2)) before it" in message
     )
-
-
-def test_levels_with_equal_shapes_are_the_same_model():
-    widths = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125}
-    function = of(lambda value, size: conv(size(2))(value))
-    models = {level: build_custom_model(function, SHAPE, width) for level, width in widths.items()}
-    assert same_models(models) == [("b", "c"), ("b", "d")]
-    models["c"].layers[1].trainable = False
-    assert same_models(models) == [("b", "d")]

@@ -12,7 +12,6 @@ from hetero_tf.methods.stages import Stage, full_route
 from hetero_tf.models import global_layout
 from hetero_tf.models.costs.counting import ForwardCost, full_model_cost, unit_costs
 from hetero_tf.models.costs.traffic import ClientCost, stage_flops
-from hetero_tf.models.cut import find_label_axes
 from hetero_tf.models.family import ModelFamily, level_of, outline
 from hetero_tf.models.variables import constants, values
 
@@ -86,14 +85,7 @@ class LevelCosts:
 
     @functools.cached_property
     def _label_axes(self):
-        """Label axes of all values, from the narrowest model with all exits at two and at three classes."""
-        family, widths = self.family, self.family.recipe.levels.widths
-        deepest = max(map(family.route, widths), key=lambda route: len(route.exits))
-        models = [
-            family.single_client_model(dataclasses.replace(deepest, width=min(widths.values())), classes)
-            for classes in (2, 3)
-        ]
-        return find_label_axes(*({v.path: tuple(v.shape) for v in values(model)} for model in models))
+        return global_layout.label_axes(self.family)
 
     def train_flops(self, level: str) -> tuple[float, ...]:
         """Return the operations of training one network on one example, by stage; see `traffic.stage_flops`."""
