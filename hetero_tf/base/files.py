@@ -167,10 +167,14 @@ def write_new(path: Path | str, data: bytes | memoryview, mode: int = 0o666) -> 
 
 
 @contextlib.contextmanager
-def replace_file(path: Path | str) -> Iterator[BinaryIO]:
+def replace_file(path: Path | str, is_one_of_many: bool = False) -> Iterator[BinaryIO]:
     """Open a draft for writing bytes; it replaces `path` at the end of the block.
 
     After a crash, `path` contains either the old or the new bytes, never a mixture. The file keeps its permissions.
+    Drafts of this file that killed programs left are removed.
+
+    Args:
+        is_one_of_many: Do not list the folder for such drafts, which takes long if it gets many files.
 
     Raises:
         InputError: The path is a link, pipe, device or folder.
@@ -179,6 +183,9 @@ def replace_file(path: Path | str) -> Iterator[BinaryIO]:
     path = Path(path)
     check_write_target(path)
     draft = draft_path(path)
+    if not is_one_of_many:
+        with contextlib.suppress(DiskProblem):
+            remove_leftovers(path.parent, re.compile(rf"{re.escape(draft.stem)}\.(?P<process>[0-9]+)"))
     remove(draft)
     try:
         with processes.before_exit(lambda: discard(draft)), disk_errors(path, "write"), create_file(draft) as file:
@@ -210,9 +217,9 @@ def draft_path(path: Path) -> Path:
     return path.with_name(f"{TEMPORARY}{path.name[:DRAFT_NAME_LENGTH]}.{os.getpid()}")
 
 
-def write_atomic(path: Path | str, data: bytes | memoryview) -> None:
+def write_atomic(path: Path | str, data: bytes | memoryview, is_one_of_many: bool = False) -> None:
     """Replace the content of a file atomically; see `replace_file`."""
-    with replace_file(path) as file:
+    with replace_file(path, is_one_of_many) as file:
         file.write(data)
 
 

@@ -136,7 +136,7 @@ class MapFolder:
             path = None
             if prediction.class_map is not None:
                 path = self.folder / self._new_name(Path(prediction.item.source).stem)
-                write_atomic(path, prediction.class_map.to_png())
+                write_atomic(path, prediction.class_map.to_png(), is_one_of_many=True)
             yield replace(prediction, fields={**prediction.fields, MAP: path and str(path)})
 
     def _new_name(self, stem):

@@ -82,6 +82,21 @@ def test_write_atomic_replaces_files_and_leftovers_keeps_permissions_and_needs_a
     assert os.listdir(tmp_path) == ["a"]
 
 
+def test_drafts_of_killed_programs_are_removed_by_the_next_write(tmp_path):
+    script = "from hetero_tf.base import files\nwith files.replace_file('a.txt') as file:\n print(flush=True)\n input()"
+    command, environment = [sys.executable, "-c", script], {**os.environ, "PYTHONPATH": os.getcwd()}
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, **streams) as writer:
+        writer.stdout.readline()
+        (living,) = os.listdir(tmp_path)
+        files.write_atomic(tmp_path / "a.txt", b"one")
+        assert set(os.listdir(tmp_path)) == {"a.txt", living}
+        writer.kill()
+    (tmp_path / ".tmp-b.txt.99999998").touch()
+    files.write_atomic(tmp_path / "a.txt", b"two")
+    assert set(os.listdir(tmp_path)) == {"a.txt", ".tmp-b.txt.99999998"}
+
+
 def test_interrupted_write_leaves_no_temporary_file(tmp_path, monkeypatch):
     def interrupt(descriptor):
         raise KeyboardInterrupt
