@@ -461,15 +461,18 @@ class FjORD(Replay):
 
     def entries(self, number):
         levels, widths, cohort = list(self.levels.values()), sorted(self.levels.values()), self.meta["rounds"][number]
+        # The weights of the merge are numbers of examples, which differ between the rounds of a client.
+        first = number * len(self.meta["max_p"])
         for client, drawn in zip(cohort["users"], cohort["draws"], strict=True):
             if (name := f"round{number}/client{client}/p_draws") in self.file:
                 self.gaps.note("draws", np.float32(drawn), np.float32(self.file.arrays[name]))
         return [
             Entry(
-                client,
+                first + client,
                 levels.index(self.meta["max_p"][client]),
                 self.batches[number][client],
                 list(map(widths.index, drawn)),
+                recorded=client,
             )
             for client, drawn in zip(cohort["users"], cohort["draws"], strict=True)
         ]

@@ -35,7 +35,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Entry:
-    """One slot of a plan: a client, its level's index in the mix, and each step's batch of ids, stage and start."""
+    """One slot of a plan: a client, its level's index in the mix, and each step's batch of ids, stage and start.
+
+    `recorded` is the client's number in the file, if this replay gives it another one.
+    """
 
     client: int
     level: int
@@ -43,6 +46,7 @@ class Entry:
     stages: list | None = None
     starts: list | None = None
     member: int = 0
+    recorded: int | None = None
 
     def first(self, steps):
         """The same without the steps after some first ones."""
@@ -321,7 +325,8 @@ class Replay:
         for number in range(len(self.file.cohorts)):
             state, self.trained = self.before_round(state, number), []
             for entry in self.entries(number):
-                self.compare_client(state, f"round{number}/client{entry.client}", entry)
+                recorded = entry.client if entry.recorded is None else entry.recorded
+                self.compare_client(state, f"round{number}/client{recorded}", entry)
             state = self.compare_round(state, number)
         self.compare_predictions(state)
         if unread := self.file.unread(self.run.prefix):
