@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hetero_tf.base.errors import InputError, UserError
-from hetero_tf.devices.messages import TRANSFERS, Lost, Message, Refused, to_npy
+from hetero_tf.devices.messages import TRANSFERS, Lost, Message, Refused
 
 VALUES_KEY, METADATA_KEY = "values", "metadata"
 # Flower requires that types begin with one of its own.
@@ -36,7 +36,7 @@ def to_records(message: Message) -> Any:
     from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
     arrays = {
-        path: Array(str(value.dtype), tuple(value.shape), "numpy.ndarray", to_npy(value))
+        path: Array(str(value.dtype), tuple(value.shape), "bytes", value.tobytes())
         for path, value in message.arrays.items()
     }
     return RecordDict({VALUES_KEY: ArrayRecord(arrays), METADATA_KEY: ConfigRecord(dict(message.metadata))})
@@ -59,24 +59,31 @@ def from_records(records: Any) -> Message:
 
 
 class FlowerNetwork:
-    """The devices that are connected to Flower's grid, by the ids of their nodes."""
+    """The devices that are connected to Flower's grid, by client number.
 
-    def __init__(self, grid: Any, say: Callable[[str], None]):
-        self._grid, self._say = grid, say
+    Args:
+        nodes: Id of the node of each client.
+    """
+
+    def __init__(self, grid: Any, nodes: Mapping[int, int], say: Callable[[str], None]):
+        self._grid, self._nodes, self._say = grid, nodes, say
 
     def connected(self) -> list[int]:
-        """Return the ids of the nodes that are connected."""
-        return list(self._grid.get_node_ids())
+        """Return the clients that are connected."""
+        connected = set(self._grid.get_node_ids())
+        return [client for client, node in self._nodes.items() if node in connected]
 
     def send(self, action: str, requests: Mapping[int, Message]) -> dict[int, str]:
-        """Send requests; return the id of each that was sent, by node."""
+        """Send requests; return the id of each that was sent, by client."""
         import flwr.app
 
         kind = MESSAGE_TYPES[action]
-        messages = [flwr.app.Message(to_records(request), node, kind) for node, request in requests.items()]
+        messages = [
+            flwr.app.Message(to_records(request), self._nodes[client], kind) for client, request in requests.items()
+        ]
         names = list(self._grid.push_messages(messages))
         # Flower returns None for a rejected message, and an empty list if all are too large.
-        return {node: name for node, name in zip(requests, names) if name is not None}
+        return {client: name for client, name in zip(requests, names) if name is not None}
 
     def receive(self, request: str) -> Message | Refused | Lost | None:
         """Return the response to a request; None if it has not arrived."""
@@ -137,7 +144,7 @@ class Rejected(Exception):
 def serve(
     host: str, port: int, certificate: Path, key: Path, public_keys: Mapping[int, bytes]
 ) -> Iterator[tuple[Any, dict[int, int]]]:
-    """Serve the Fleet API with TLS; yield Flower's grid of the devices, and `{node id: client number}`.
+    """Serve the Fleet API with TLS; yield Flower's grid of the devices, and the id of each client's node.
 
     Args:
         public_keys: Different public keys of the devices in PEM, by client.
@@ -153,7 +160,7 @@ def serve(
     # Otherwise each device could register a key itself.
     app.state.enable_supernode_auth = True
     state = app.state.linkstate_factory.state()
-    clients = {state.create_node(*ACCOUNT, pem, 0): client for client, pem in public_keys.items()}
+    nodes = {client: state.create_node(*ACCOUNT, pem, 0) for client, pem in sorted(public_keys.items())}
     # No proxy is trusted, so proxy headers are ignored.
     settings: dict[str, Any] = {"lifespan": "off", "proxy_headers": False, "log_config": None, "access_log": False}
     config = uvicorn.Config(Guard(app), ssl_certfile=certificate, ssl_keyfile=key, **settings)
@@ -167,7 +174,7 @@ def serve(
     thread.start()
     try:
         with _running_task(state) as grid:
-            yield grid, clients
+            yield grid, nodes
     finally:
         server.should_exit = True
         thread.join(CLOSE_TIMEOUT)

@@ -19,7 +19,7 @@ import numpy as np
 
 from hetero_tf.base import hardware, processes, seeds
 from hetero_tf.base.errors import InputError, UserError, shorten_repr
-from hetero_tf.devices.messages import ITS_LEVEL, NOTHING, Member, Message, Refused, build_introduction, from_npy
+from hetero_tf.devices.messages import ITS_LEVEL, NOTHING, Member, Message, Refused, build_introduction, parse_array
 from hetero_tf.devices.on_device import THRESHOLDS, LiteRTTrainer
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.recipe import Recipe, loads
@@ -142,16 +142,18 @@ class LiteRTClient:
         if arrays.keys() != received:
             raise Refused(f"the values are not those of the file: {sorted(arrays.keys() ^ received)[:3]}")
         weights = {path: self._unpack_value(arrays[path], path, shape) for path, shape in shapes.items()}
-        measured = {path: from_npy(arrays[path], path, statistics[path], FLOAT32) for path in received - shapes.keys()}
+        measured = {
+            path: parse_array(arrays[path], path, statistics[path], FLOAT32) for path in received - shapes.keys()
+        }
         self.trainer.push(weights, measured or None)
 
     def _unpack_value(self, data, path, shape):
         """Return a value in the file's shape. If only rows of the device's labels were sent, the others are zeros."""
         with contextlib.suppress(Refused):
-            return from_npy(data, path, shape, FLOAT32)
+            return parse_array(data, path, shape, FLOAT32)
         rows = self._rows(path, shape, True)
         full = np.zeros(shape, np.float32)
-        full[np.ix_(*rows)] = from_npy(data, path, tuple(map(len, rows)), FLOAT32)
+        full[np.ix_(*rows)] = parse_array(data, path, tuple(map(len, rows)), FLOAT32)
         return full
 
     def _pack_value(self, path, value):

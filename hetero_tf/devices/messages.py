@@ -1,7 +1,6 @@
 """Messages between a server and its devices, and their checks: functions of NumPy arrays and bytes."""
 
 import hashlib
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +12,6 @@ from hetero_tf.base.errors import shorten_repr
 from hetero_tf.data.targets import LABEL_SET
 from hetero_tf.recipe.schema import Recipe
 
-# Upper bound in bytes of an .npy header; NumPy writes less for eight dimensions.
-MAX_HEADER_BYTES = 1024
 # No device has more examples.
 MAX_EXAMPLES = 10**9
 # The largest float32.
@@ -63,7 +60,7 @@ class Message:
     """A request to a device, or its response.
 
     Attributes:
-        arrays: Values by variable path: arrays to send, or received bytes of .npy files.
+        arrays: Values by variable path: arrays to send, or their received bytes.
         metadata: Numbers, strings and lists of numbers.
     """
 
@@ -135,56 +132,34 @@ def scatter(arrays: Mapping[str, np.ndarray], indices: Mapping[str, tuple], into
         into[path][index] = arrays[path]
 
 
-def to_npy(array: np.ndarray) -> bytes:
-    """Return the bytes of an array's .npy file, the format of Flower's arrays."""
-    file = io.BytesIO()
-    np.save(file, array, allow_pickle=False)
-    return file.getvalue()
-
-
 def parse_arrays(
     received: Mapping[str, bytes], shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype | str
 ) -> dict[str, np.ndarray]:
     """Return the arrays of a response after all checks.
 
     Args:
-        received: Bytes of an .npy file for each value.
+        received: Bytes of each value.
 
     Raises:
-        Refused: A value is missing, unknown, too large, damaged, not finite, or has another dtype or shape.
+        Refused: A value is missing, unknown, of another size, or not finite.
     """
     for path in sorted(received.keys() ^ shapes.keys()):
         what = "is missing" if path in shapes else "is unknown"
         raise Refused(f"value {shorten_repr(path, 60)} {what}")
-    arrays = {path: from_npy(received[path], path, shape, np.dtype(dtype)) for path, shape in shapes.items()}
+    arrays = {path: parse_array(received[path], path, shape, np.dtype(dtype)) for path, shape in shapes.items()}
     for path, array in arrays.items():
         if not np.isfinite(array).all():
             raise Refused(f"value {path} holds NaN or infinity", finite=False)
     return arrays
 
 
-def from_npy(data: bytes, path: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return one array of a response; its header is checked before its content is read."""
-    limit = math.prod(shape) * dtype.itemsize + MAX_HEADER_BYTES
-    if not isinstance(data, bytes) or len(data) > limit:
-        size = len(data) if isinstance(data, bytes) else type(data).__name__
-        raise Refused(f"value {path} must have at most {limit} bytes. Received: {size}")
-    file = io.BytesIO(data)
-    try:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        stored_shape, in_fortran_order, stored_dtype = read(file)
-    # The reader raises many types for crafted bytes: ValueError, SyntaxError, struct.error...
-    except Exception as error:
-        raise Refused(f"value {path} is not an .npy file") from error
-    if stored_shape != shape or stored_dtype != dtype:
-        raise Refused(
-            f"value {path} must be {dtype} {shape}. Received: {stored_dtype} {shorten_repr(stored_shape, 60)}"
-        )
-    content = data[file.tell() :]
-    if len(content) != math.prod(shape) * dtype.itemsize:
-        raise Refused(f"value {path} must hold {math.prod(shape)} numbers. Received: {len(content)} bytes")
-    return np.frombuffer(content, dtype).reshape(shape, order="F" if in_fortran_order else "C")
+def parse_array(data: bytes, path: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return an array of a response, which is sent as its bytes in row-major order."""
+    size = math.prod(shape) * dtype.itemsize
+    if not isinstance(data, bytes) or len(data) != size:
+        received = len(data) if isinstance(data, bytes) else type(data).__name__
+        raise Refused(f"value {path} must have {size} bytes, {dtype} {shape}. Received: {received}")
+    return np.frombuffer(data, dtype).reshape(shape)
 
 
 def number(metadata: Mapping[str, Any], name: str) -> float:

@@ -12,10 +12,8 @@ from hetero_tf.devices.fleet_api import FlowerNetwork
 from hetero_tf.devices.messages import Lost, Member, Message, Refused, parse_member
 from hetero_tf.recipe.schema import Recipe
 
-# Seconds between two polls of the network.
-EVERY = 1.0
-# Maximum number of times that a pause doubles.
-DOUBLINGS = 5
+# Seconds between two polls of the network, and maximum number of times that a pause doubles.
+EVERY, DOUBLINGS = 1.0, 5
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,8 @@ class Waiting:
 
 
 @dataclass
-class NodeStatus:
-    """A connected node.
+class DeviceStatus:
+    """A connected device.
 
     Attributes:
         member: Its introduction; None before.
@@ -56,24 +54,18 @@ class NodeStatus:
 
 @dataclass
 class WaitingFleet:
-    """The devices of a server, by client number.
-
-    Attributes:
-        clients: `{node id: client number}`; other nodes are ignored.
-    """
+    """The devices of a server, by client number."""
 
     network: FlowerNetwork
     recipe: Recipe
     classes: int
-    clients: Mapping[int, int]
     waiting: Waiting
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    _devices: dict[int, NodeStatus] = field(default_factory=dict)
+    _devices: dict[int, DeviceStatus] = field(default_factory=dict)
     _reported: dict[int, str] = field(default_factory=dict)
     _short_since: float | None = None
-    _count: int = -1
 
     def members(self, least: int) -> dict[int, Member]:
         """Return the devices that are ready, by client.
@@ -81,32 +73,22 @@ class WaitingFleet:
         Waits until `least` devices are connected, but at most `waiting.patience` seconds after a quorum is ready; does
         not wait if `least` is 0.
         """
+        quorum, reported = min(self.waiting.quorum, least), least
         while True:
             self._update()
-            ready = {
-                self.clients[node]: device.member
-                for node, device in self._devices.items()
-                if device.member is not None and self._is_free(device)
-            }
-            if least == 0 or self._is_enough(len(ready), least):
+            ready = {client: device.member for client, device in self._devices.items() if self._is_ready(device)}
+            count = sum(device.member is not None for device in self._devices.values())
+            if count >= least:
+                self._short_since = None
+            elif len(ready) >= quorum and self._short_since is None:
+                self._short_since = self.clock()
+            is_late = self._short_since is not None and self.clock() - self._short_since >= self.waiting.patience
+            if least == 0 or len(ready) >= quorum and (count >= least or is_late):
                 return ready
+            if count not in (reported, least):
+                reported = count
+                self.say(f"{count} of {least} devices are connected")
             self.sleep(EVERY)
-
-    def _is_enough(self, ready, least):
-        """True if a round may start for which `least` devices should be connected and `ready` are ready."""
-        quorum, now = min(self.waiting.quorum, least), self.clock()
-        count = sum(device.member is not None for device in self._devices.values())
-        if count >= least:
-            self._short_since = None
-            return ready >= quorum
-        if count != self._count:
-            self._count = count
-            self.say(f"{count} of {least} devices are connected")
-        if ready < quorum:
-            return False
-        if self._short_since is None:
-            self._short_since = now
-        return now - self._short_since >= self.waiting.patience
 
     def request(self, action: str, requests: Mapping[int, Message]) -> dict[int, Message | Refused]:
         """Send requests to devices and wait for their responses until the deadline.
@@ -114,49 +96,46 @@ class WaitingFleet:
         Training ends with as many responses as a round has clients; devices still busy then are late.
 
         Args:
-            action: One of `grid.MESSAGE_TYPES`.
+            action: One of `fleet_api.MESSAGE_TYPES`.
 
         Returns:
             Responses by client, with arrays as bytes; without devices that did not respond in time or disconnected.
         """
-        nodes = {
-            node: requests[self.clients[node]]
-            for node, device in self._devices.items()
-            if self.clients[node] in requests and device.member is not None and self._is_free(device)
-        }
-        request_ids = self._send(action, nodes)
-        enough = min(len(request_ids), self.recipe.round.clients) if action == "training" else len(request_ids)
+        ready = {client for client, device in self._devices.items() if self._is_ready(device)}
+        sent = self._send(action, {client: requests[client] for client in requests if client in ready})
+        enough = min(len(sent), self.recipe.round.clients) if action == "training" else len(sent)
         responses: dict[int, Message | Refused] = {}
         until = self.clock() + self.waiting.deadline
         while True:
             received = self._update()
-            for node, request_id in request_ids.items():
-                response = received.get(request_id)
-                if isinstance(response, Message | Refused):
-                    responses[self.clients[node]] = response
-            sent = {node: self._devices[node].request for node in request_ids if node in self._devices}
-            pending = [node for node, request_id in sent.items() if request_id == request_ids[node]]
+            responses |= {client: received[id] for client, id in sent.items() if id in received}
+            pending = [client for client, id in sent.items() if self._is_pending(client, id)]
             if not pending or sum(isinstance(response, Message) for response in responses.values()) >= enough:
                 break
             if self.clock() >= until:
-                for node in pending:
-                    self._miss(node)
+                for client in pending:
+                    self._miss(client)
                 break
             self.sleep(EVERY)
         return {client: responses[client] for client in requests if client in responses}
 
+    def _is_ready(self, device):
+        return device.member is not None and self._is_free(device)
+
     def _is_free(self, device):
         return device.request is None and self.clock() >= device.pause_until
 
-    def _miss(self, node):
+    def _is_pending(self, client, id):
+        return client in self._devices and self._devices[client].request == id
+
+    def _miss(self, client):
         """Report a device that did not respond in time, and pause requests to it."""
-        device = self._devices[node]
+        device = self._devices[client]
         device.missed = True
-        seconds = self.clock() - device.sent_at
         self._fail(device, self.waiting.patience)
         self.say(
-            f"note: client {self.clients[node]} did not respond within {seconds:.0f} s; next request after its "
-            f"response, or in {device.pause_until - self.clock():.0f} s"
+            f"note: client {client} did not respond within {self.clock() - device.sent_at:.0f} s; next request after "
+            f"its response, or in {device.pause_until - self.clock():.0f} s"
         )
 
     def _fail(self, device, pause):
@@ -166,37 +145,32 @@ class WaitingFleet:
 
     def _update(self):
         """Update connections and return new responses, `{request: response}`; request introductions of new devices."""
-        connected = set(self.network.connected()) & self.clients.keys()
-        self._devices = {node: self._devices.get(node) or NodeStatus() for node in sorted(connected)}
+        self._devices = {client: self._devices.get(client) or DeviceStatus() for client in self.network.connected()}
         received = {}
-        for node, device in self._devices.items():
+        for client, device in self._devices.items():
             if device.request is None:
                 continue
             response = self.network.receive(device.request)
             if response is not None:
-                received[device.request] = response
-                self._respond(node, device, response)
+                if not isinstance(response, Lost):
+                    received[device.request] = response
+                self._respond(client, device, response)
             elif self.clock() - device.sent_at >= self.waiting.patience:
                 device.request = None
                 if device.action != "introduction" and not device.missed:
-                    self._miss(node)
-        new = [node for node, each in self._devices.items() if each.member is None and self._is_free(each)]
+                    self._miss(client)
+        new = [client for client, each in self._devices.items() if each.member is None and self._is_free(each)]
         self._send("introduction", dict.fromkeys(new, Message()))
         return received
 
-    def _respond(self, node, device, response):
+    def _respond(self, client, device, response):
         """Process the response to a device's request, which may be late."""
         device.request = None
-        if device.action != "introduction":
-            device.failures, device.pause_until = 0, 0.0
-            return
-        client = self.clients[node]
         try:
-            if isinstance(response, Lost):
-                raise Refused("it failed to introduce itself")
-            if isinstance(response, Refused):
-                raise response
-            device.member = parse_member(response.metadata, client, self.recipe, self.classes)
+            if device.action == "introduction":
+                if not isinstance(response, Message):
+                    raise response if isinstance(response, Refused) else Refused("it failed to introduce itself")
+                device.member = parse_member(response.metadata, client, self.recipe, self.classes)
             device.failures, device.pause_until = 0, 0.0
         except Refused as problem:
             # The device may be restarted with the right recipe.
@@ -206,14 +180,12 @@ class WaitingFleet:
                 self.say(f"note: client {client} does not take part: {problem}")
 
     def _send(self, action, requests):
-        """Send requests and return their ids, `{node: id}`; retry unreachable devices later."""
-        if not requests:
-            return {}
-        sent = self.network.send(action, requests)
-        for node in requests:
-            device = self._devices[node]
-            if node in sent:
-                device.request, device.action, device.sent_at, device.missed = sent[node], action, self.clock(), False
+        """Send requests and return their ids by client; retry unreachable devices later."""
+        sent = self.network.send(action, requests) if requests else {}
+        for client in requests:
+            device = self._devices[client]
+            if client in sent:
+                device.request, device.action, device.sent_at, device.missed = sent[client], action, self.clock(), False
             else:
                 self._fail(device, 2 * EVERY)
         return sent

@@ -145,12 +145,12 @@ report = trainer.train(trainer.batches(x, y, 2, rng), 0.1, trainer.present(y), r
 after = trainer.pull()
 
 from hetero_tf.devices import machine
-from hetero_tf.devices.messages import Message, to_npy
+from hetero_tf.devices.messages import Message
 from hetero_tf.recipe import loads
 
 settings = machine.DeviceSettings(loads(recipe, "recipe.yaml"), None, 1, client=1, litert=folder)
 device = machine.build_device(settings)
-weights = {path: to_npy(value) for path, value in before.items()}
+weights = {path: value.tobytes() for path, value in before.items()}
 response = device.respond("training", Message(weights, {"round": 0, "learning_rate": 0.05}))
 print(json.dumps({
     "steps": report.steps, "examples": report.examples, "loss": report.loss, "norm": report.gradient_norm,

@@ -65,8 +65,7 @@ def fleet():
 def make(count=3, quorum=1, deadline=DEADLINE):
     clock, messages = Clock(), []
     fleet = WaitingFleet(
-        *(Nodes(clock, count), RECIPE, 10, {node: node for node in range(5)}),
-        *(Waiting(deadline, PATIENCE, quorum), messages.append, clock, clock.sleep),
+        *(Nodes(clock, count), RECIPE, 10), *(Waiting(deadline, PATIENCE, quorum), messages.append, clock, clock.sleep)
     )
     fleet.messages = messages
     return fleet

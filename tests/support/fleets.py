@@ -1,4 +1,4 @@
-"""A fleet in this process: devices respond as over Flower, with values as the bytes of .npy files."""
+"""A fleet in this process: devices respond as over Flower, with values as bytes."""
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from hetero_tf.devices.messages import (
     parse_member,
     scatter,
     shapes_of,
-    to_npy,
 )
 from hetero_tf.evaluation.predictor import statistics_paths
 
@@ -30,7 +29,7 @@ class HonestDevice:
         self.member = Member(client, names[client % len(names)], examples, labels, NARROWER_LEVELS)
 
     def respond(self, action, request):
-        """The answer to a question of one of `grid.MESSAGE_TYPES`."""
+        """The answer to a question of one of `fleet_api.MESSAGE_TYPES`."""
         process, dtype = self.process, self.process.setup.layout.dtype
         if action == "introduction":
             return build_introduction(self.member, process.recipe)
@@ -84,7 +83,7 @@ class LocalFleet:
 
 def sent(message):
     """A message as the other side receives it."""
-    return Message({path: to_npy(value) for path, value in message.arrays.items()}, message.metadata)
+    return Message({path: value.tobytes() for path, value in message.arrays.items()}, message.metadata)
 
 
 def check_equal(actual, expected):

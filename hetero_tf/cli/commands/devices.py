@@ -51,8 +51,8 @@ def _serve(recipe, flags, console, host, port):
 
     folder = Path(flags.certificates)
     keys = certificates.read_public_keys(folder)
-    with fleet_api.serve(host, port, *certificates.find_server_files(folder), keys) as (grid, clients):
-        console.say(f"devices can connect to {flags.address}: {len(clients)} keys are registered")
+    with fleet_api.serve(host, port, *certificates.find_server_files(folder), keys) as (grid, nodes):
+        console.say(f"devices can connect to {flags.address}: {len(nodes)} keys are registered")
         settings = build_settings(recipe, flags)
         from hetero_tf.cli.commands.training import with_contracts
         from hetero_tf.devices.device_rounds import Selection, deployed
@@ -69,8 +69,8 @@ def _serve(recipe, flags, console, host, port):
         @contextlib.contextmanager
         def on_fleet(build, console, display):
             with experiment.simulated(build, console, display) as process:
-                network = FlowerNetwork(grid, console.say)
-                fleet = WaitingFleet(network, process.recipe, process.family.classes, clients, waiting, console.say)
+                network = FlowerNetwork(grid, nodes, console.say)
+                fleet = WaitingFleet(network, process.recipe, process.family.classes, waiting, console.say)
                 yield deployed(process, fleet, selection, fleet_file)
 
         return experiment.train(recipe, settings, console, with_contracts(on_fleet, recipe, flags))
