@@ -252,6 +252,12 @@ _KERAS = {
 
 
 _RANKS = {3: "a feature map", 2: "a sequence", 1: "a vector"}
+# Advice for a layer that needs an input with as many axes.
+_FORM_ADVICE = {
+    3: "use it for images, before PatchEmbedding, pooling and Flatten",
+    2: "use it for sequences, or between PatchEmbedding and pooling; LSTM and GRU need `return_sequences`",
+    1: "use it after pooling or Flatten",
+}
 # Axes of the outputs by the form of the targets; 1 for others.
 _OUTPUT_RANKS = {"positions": 2, "label_map": 3}
 MOST_WEIGHTS = 2**31
@@ -279,7 +285,7 @@ def check_shapes(recipe: Recipe) -> None:
                 f"{format_value(step.outputs[-1])} after {format_value(step.inputs[-1])}",
             )
     for exit in sorted(branches, key=lambda exit: exit is None):
-        _check_logits(branches[exit], form, recipe.targets)
+        _check_logits(branches[exit], recipe.targets)
 
 
 def _input_constant(recipe, name):
@@ -288,9 +294,9 @@ def _input_constant(recipe, name):
 
 def check_steps(recipe: Recipe, steps: Iterable[ShapeStep]) -> Iterator[ShapeStep]:
     """Yield the steps of `geometry.walk`; raise `InvalidValue` at a layer that cannot process its input."""
-    form, targets, hidden = (_input_constant(recipe, name) for name in ("FORM", "TARGETS", "HIDDEN"))
+    targets, hidden = (_input_constant(recipe, name) for name in ("TARGETS", "HIDDEN"))
     for step in steps:
-        _check_form(step, form, targets == "positions")
+        _check_form(step, targets == "positions")
         if hidden and step.geometry.attends:
             raise InvalidValue(
                 step.spec.path,
@@ -304,29 +310,20 @@ def check_steps(recipe: Recipe, steps: Iterable[ShapeStep]) -> Iterator[ShapeSte
         yield step
 
 
-def _check_form(step, form, text):
+def _check_form(step, text):
     """Check that a layer accepts the form of its input, and that a text model keeps all positions."""
     kind = step.spec.kind
     rank, required = len(step.inputs), len(FORMS.get(step.geometry.inputs, step.inputs))
     if ... not in step.inputs and rank != required:
-        reason = f"its input is {_RANKS[rank]}; add PatchEmbedding before it"
-        if text:
-            reason = "a text model returns logits for every position; remove it"
-        elif form == "vector":
-            reason = "a table row is a vector; use Dense"
-        elif form == "tokens":
-            advice = "use Conv1D" if rank == 2 else "move it before the pooling, or set `return_sequences: true`"
-            reason = f"its input is {_RANKS[rank]}; {advice}"
-        elif required == 3:
-            before = "PatchEmbedding" if rank == 2 else "the pooling or Flatten"
-            reason = f"its input is {_RANKS[rank]}; move it before {before}"
-        raise InvalidValue(step.spec.path, f"{kind} needs {_RANKS[required]}, but {reason}")
-    if text and len(step.outputs) == 1:
-        is_recurrent = "return_sequences" in layer_table.options(kind)
-        advice = "set `return_sequences: true`" if is_recurrent else "remove it"
         raise InvalidValue(
             step.spec.path,
-            f"{kind} reduces all positions to one vector, but a text model returns logits for every position; {advice}",
+            f"{kind} needs {_RANKS[required]}, but its input is {_RANKS[rank]}; {_FORM_ADVICE[required]}",
+        )
+    if text and len(step.outputs) == 1:
+        raise InvalidValue(
+            step.spec.path,
+            f"{kind} reduces all positions to one vector, but a text model returns logits for every position; remove "
+            "it, or set `return_sequences: true`",
         )
 
 
@@ -380,7 +377,7 @@ def _check_pixels(step):
         )
 
 
-def _check_logits(branch, form, targets):
+def _check_logits(branch, targets):
     """Check that a branch ends with one output per label: for every example, position of a text or pixel."""
     last, name = branch[-1], "the model" if branch[-1].spec.exit is None else "an Exit"
     rank = len(last.outputs)
@@ -395,21 +392,11 @@ def _check_logits(branch, form, targets):
         )
     elif targets == "label_map":
         reason = f"ends with {_RANKS[rank]}, but every pixel has a label; end with Conv2D of one pixel"
-    elif rank == 3:
-        reason = (
-            "ends with a feature map; add GlobalAveragePooling2D (or Flatten before any `!w`) before its last layer"
-        )
-    elif form == "words":
-        reason = (
-            "ends with a sequence, but a sequence has one label; remove `return_sequences` from the last LSTM or GRU"
-        )
-    elif form == "tokens":
-        reason = (
-            "ends with a sequence; add GlobalAveragePooling1D before its last layer, or remove `return_sequences` from "
-            "the last LSTM or GRU"
-        )
     else:
-        reason = "ends with a sequence; add ClassTokenReadout before its last layer"
+        reason = (
+            f"ends with {_RANKS[rank]}, but every example has one label; end with Dense after pooling, Flatten, "
+            "ClassTokenReadout, or an LSTM or GRU without `return_sequences`"
+        )
     raise InvalidValue(last.spec.path, f"{name} {reason}")
 
 
@@ -418,23 +405,17 @@ def _check_embedding(specs, has_words, text):
     first = specs[0]
     if has_words and geometry_of(first.kind).inputs != "words":
         raise InvalidValue(
-            first.path,
-            f"{'text needs' if text else 'sequences need'} an embedding as the first layer, such as "
-            f"Embedding{' or MaskedTokenEmbedding' if text else ''}. Received: {first.kind}",
+            first.path, f"words need an embedding as the first layer, such as Embedding. Received: {first.kind}"
         )
-    for name in ("classes", "words"):
-        value = first.args.get(name)
-        if value is None or not has_words:
-            continue
+    for name in {"classes", "words"} & first.args.keys() if has_words else ():
+        value = first.args[name]
         if text and not isinstance(value, Classes):
-            reason = f"must be `!classes`, one row per word of the vocabulary. Received: {format_value(value)}"
-            raise InvalidValue((*first.path, name), reason)
-        if not text and type(value) is not int:
-            raise InvalidValue(
-                (*first.path, name),
-                "must be a number that is at least the vocabulary size: for sequences, `!classes` counts labels, and "
-                f"every level has all words. Received: {format_value(value)}",
-            )
+            reason = "must be `!classes`, one row per word of the vocabulary"
+        elif not text and type(value) is not int:
+            reason = "must be a number that is at least the vocabulary size, since `!classes` counts labels"
+        else:
+            continue
+        raise InvalidValue((*first.path, name), f"{reason}. Received: {format_value(value)}")
     for spec in specs[1:] if has_words else specs:
         if geometry_of(spec.kind).inputs == "words":
             raise InvalidValue(

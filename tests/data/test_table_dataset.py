@@ -71,9 +71,9 @@ def test_statistics_are_those_of_the_training_rows():
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        ("Conv2D: {filters: 4, kernel_size: 3}", "Conv2D needs a feature map, but a table row is a vector"),
-        ("GlobalAveragePooling2D", "GlobalAveragePooling2D needs a feature map, but a table row is a vector"),
-        ("SelfAttention: {heads: 2, head_width: 4}", "SelfAttention needs a sequence, but a table row is a vector"),
+        ("Conv2D: {filters: 4, kernel_size: 3}", "Conv2D needs a feature map, but its input is a vector"),
+        ("GlobalAveragePooling2D", "GlobalAveragePooling2D needs a feature map, but its input is a vector"),
+        ("SelfAttention: {heads: 2, head_width: 4}", "SelfAttention needs a sequence, but its input is a vector"),
         (
             "MaskedTokenEmbedding: {classes: !classes, width: 4, positions: 4}",
             "must be the first layer of a text model",

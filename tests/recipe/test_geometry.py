@@ -164,7 +164,7 @@ def test_a_layer_of_a_plug_in_is_checked_by_its_declaration(plugged):
     assert [step.outputs for step in steps] == [tuple(layer.output.shape)[1:] for layer in built.layers[1:]]
     assert steps[1].weights == math.prod(built.layers[2].kernel.shape) == 2 * 2 * 8 * 8
     assert error_of(*HEAD[:1], *tiles[1:], *HEAD[1:]).endswith(
-        "Tiles needs a feature map, but its input is a vector; move it before the pooling or Flatten"
+        "Tiles needs a feature map, but its input is a vector; use it for images, before PatchEmbedding, pooling and Flatten"
     )
     assert error_of(tiles[0], "{Tiles: {units: 16, tile: 3}}", *HEAD).endswith(
         "Tiles.tile: must divide the 8 x 8 pixels of the input. Received: 3"
