@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from hetero_tf.layers.norm import Norm, NormKind
 from hetero_tf.layers.separable_block import SeparableBlock
+from hetero_tf.layers.stacked.forms import FloatInputs, SameShape
 
 
 def doubling(size: int) -> np.ndarray:
@@ -24,7 +25,7 @@ def doubling(size: int) -> np.ndarray:
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class AttentionGate(keras.layers.Layer):
+class AttentionGate(SameShape, FloatInputs):
     """Multiplies a feature map by weights in [0.5, 1) that are computed from it at half resolution.
 
     `x * sigmoid(enlarge(relu(norm(separable(x)))))` with a `SeparableBlock` of stride 2 that keeps the number of
@@ -38,7 +39,6 @@ class AttentionGate(keras.layers.Layer):
     Reference: DepthFL (Kim et al., ICLR 2023), as in the public code of its first author.
     """
 
-    HAS_PRODUCTS = True
     GEOMETRY = {
         "inputs": "map",
         "outputs": "inputs",
@@ -54,26 +54,13 @@ class AttentionGate(keras.layers.Layer):
         self.clients = clients
         self.norm3 = Norm(norm, clients, name="norm3", dtype=self.variable_dtype)
 
-    @property
-    def input_dtype(self) -> str:
-        """Float type of the inputs after Keras' cast: the product with them keeps the float type of the weights."""
-        return self.variable_dtype
-
     def build(self, input_shape: tuple) -> None:
         if None in input_shape[1:3]:
             raise ValueError(
                 f"AttentionGate needs inputs of static height and width. Received: shape={tuple(input_shape)}"
             )
-        self.separable = SeparableBlock(
-            input_shape[-1] // self.clients,
-            2,
-            self.norm,
-            self.scaler,
-            self.scale,
-            self.clients,
-            name="separable",
-            dtype=self.dtype_policy,
-        )
+        options = (input_shape[-1] // self.clients, 2, self.norm, self.scaler, self.scale, self.clients)
+        self.separable = SeparableBlock(*options, name="separable", dtype=self.dtype_policy)
         self.separable.build(input_shape)
         self.norm3.build(self.separable.compute_output_shape(input_shape))
 
@@ -81,9 +68,6 @@ class AttentionGate(keras.layers.Layer):
         small = self.separable(inputs, training=training)
         small = tf.nn.relu(self.norm3(small, training=training))
         return inputs * tf.sigmoid(_enlarge(small, *inputs.shape[1:3]))
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape
 
 
 def _enlarge(small, height, width):

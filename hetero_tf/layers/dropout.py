@@ -7,13 +7,13 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import Share
 from hetero_tf.base.graph_random import bits16
-from hetero_tf.layers.stacked.forms import is_leading
+from hetero_tf.layers.stacked.forms import SameShape, is_leading
 
 STEPS = 2**16
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class Dropout(keras.layers.Layer):
+class Dropout(SameShape):
     """In training, sets a share of the values to zero and divides the others by the remaining share.
 
     The draws depend only on the key, the non-trainable int32 variable `seed_generator_state`. The layer never changes
@@ -66,6 +66,3 @@ class Dropout(keras.layers.Layer):
     def draws_shape(self, inputs: tf.Tensor) -> tf.Tensor:
         """Return the shape of the draws, in the form of `inputs`."""
         return tf.shape(inputs)
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape

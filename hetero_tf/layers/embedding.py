@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import CountOrZero, Size
 from hetero_tf.layers.scaler import Scaler
+from hetero_tf.layers.stacked.forms import client_axes
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -42,9 +43,10 @@ class Embedding(keras.layers.Layer):
         self.scaling = Scaler(scale, name="scaler", dtype=self.dtype_policy)
 
     def build(self, input_shape: tuple) -> None:
-        one = () if self.clients == 1 else (self.clients,)
         uniform = keras.initializers.RandomUniform(-0.05, 0.05)
-        self.table = self.add_weight(shape=(*one, self.words, self.width), initializer=uniform, name="table")
+        self.table = self.add_weight(
+            shape=(*client_axes(self.clients), self.words, self.width), initializer=uniform, name="table"
+        )
 
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         rows = tf.gather(tf.convert_to_tensor(self.table), inputs, batch_dims=0 if self.clients == 1 else 1)

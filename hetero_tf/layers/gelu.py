@@ -6,11 +6,13 @@ from typing import Literal
 import keras
 import tensorflow as tf
 
+from hetero_tf.layers.stacked.forms import SameShape
+
 Form = Literal["exact", "tanh"]
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class GELU(keras.layers.Layer):
+class GELU(SameShape):
     """`x * P(z <= x)` for a standard normal z, by the error function.
 
     `tf.nn.gelu` rounds sqrt(2) to float32, which loses half of the digits in float64.
@@ -33,6 +35,3 @@ class GELU(keras.layers.Layer):
         if self.form == "tanh":
             return 0.5 * inputs * (1 + tf.tanh(math.sqrt(2 / math.pi) * (inputs + 0.044715 * inputs**3)))
         return 0.5 * inputs * (1 + self.erf(inputs * 0.5**0.5))
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape

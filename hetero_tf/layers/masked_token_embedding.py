@@ -7,6 +7,7 @@ from hetero_tf.base.constraints import Share, Size
 from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.stacked import keras_layer
+from hetero_tf.layers.stacked.forms import client_axes
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -54,9 +55,8 @@ class MaskedTokenEmbedding(keras.layers.Layer):
             normal = keras.initializers.RandomNormal(stddev=1.0)
             return self.add_weight(shape=shape, initializer=normal, name=name)
 
-        one, each = ((), ()) if self.clients == 1 else ((self.clients,), (self.clients, 1))
-        self.tokens = table("tokens", *one, self.classes + 1, self.width)
-        self.position_table = table("places", *each, self.positions, self.width)
+        self.tokens = table("tokens", *client_axes(self.clients), self.classes + 1, self.width)
+        self.position_table = table("places", *client_axes(self.clients, 1), self.positions, self.width)
         self.norm.build((*input_shape, self.width))
         self.drop.build((*input_shape, self.width))
 

@@ -1,11 +1,14 @@
 """Norm: a normalisation selected by one argument, for ablations."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
 
+from hetero_tf.layers.padded_conv2d import PaddedConv2D
+from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.stacked import keras_layer
+from hetero_tf.layers.stacked.forms import FloatInputs, SameShape
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.layers.tracked_batch_normalization import TrackedBatchNormalization
 
@@ -15,7 +18,7 @@ GROUPS = {"in": -1, "gn": 4, "ln": 1}
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class Norm(keras.layers.Layer):
+class Norm(SameShape):
     """One of the normalisations compared by HeteroFL, or the tracked one, with scale and offset per channel.
 
     Args:
@@ -55,5 +58,42 @@ class Norm(keras.layers.Layer):
             return inputs
         return self.norm(inputs, training=training)
 
+
+class ConvolutionBlock(FloatInputs):
+    """Base of blocks of convolutions without biases, each with the same Scaler and a norm.
+
+    Args:
+        filters: Output channels.
+        stride: Factor by which height and width of the outputs are smaller than those of the inputs.
+        norm: Kind of `Norm`.
+        scaler: Whether the Scalers are active.
+    """
+
+    def __init__(
+        self, filters: int, stride: int, norm: NormKind, scaler: bool, scale: float, clients: int, **kwargs: Any
+    ):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.stride = stride
+        self.norm = norm
+        self.scaler = scaler
+        self.scale = scale
+        self.clients = clients
+        self.scaling = Scaler(scale, scaler, name="scaler", dtype=self.variable_dtype)
+
+    def convolution(self, name: str, filters: int, size: int = 3, stride: int = 1) -> PaddedConv2D:
+        """Return a new convolution."""
+        options = {"use_bias": False, "clients": self.clients, "name": name, "dtype": self.dtype_policy}
+        return PaddedConv2D(filters, size, stride, **options)
+
+    def new_norm(self, name: str) -> Norm:
+        """Return a new norm."""
+        return Norm(self.norm, self.clients, name=name, dtype=self.variable_dtype)
+
+    def scaled_norm(self, norm: Norm, value: tf.Tensor, training: bool | None) -> tf.Tensor:
+        """Apply the Scaler and a norm."""
+        return norm(self.scaling(value, training=training), training=training)
+
     def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape
+        space = tuple(None if size is None else -(-size // self.stride) for size in input_shape[1:3])
+        return (input_shape[0], *space, self.clients * self.filters)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from hetero_tf.base.constraints import FixedSize, Size
 from hetero_tf.base.errors import InputError
 from hetero_tf.layers.scaler import Scaler
-from hetero_tf.layers.stacked.forms import to_leading
+from hetero_tf.layers.stacked.forms import client_axes, to_leading
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -50,7 +50,7 @@ class PatchEmbedding(keras.layers.Layer):
                 "height and width of the images must be multiples of `patch`. "
                 f"Received: patch={patch}, height and width {tuple(input_shape[1:3])}"
             )
-        one, each = ((), ()) if self.clients == 1 else ((self.clients,), (self.clients, 1))
+        one, each = client_axes(self.clients), client_axes(self.clients, 1)
         bound, normal = (patch**2 * channels) ** -0.5, keras.initializers.RandomNormal(stddev=0.02)
         uniform = keras.initializers.RandomUniform(-bound, bound)
         self.kernel = self.add_weight(
@@ -89,8 +89,7 @@ class PatchEmbedding(keras.layers.Layer):
         return tf.transpose(squares, [0, 1, 3, 2, 4, 5])
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
-        lead = () if self.clients == 1 else (self.clients,)
-        return (*lead, input_shape[0], self._patches(input_shape) + 1, self.width)
+        return (*client_axes(self.clients), input_shape[0], self._patches(input_shape) + 1, self.width)
 
 
 def _rows(rank, before, after):

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from hetero_tf.layers.stacked.forms import leading_shape, to_leading
+from hetero_tf.layers.stacked.forms import client_axes, leading_shape, to_leading
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -24,9 +24,10 @@ class PositionEmbedding(keras.layers.Layer):
 
     def build(self, input_shape: tuple) -> None:
         *_, positions, channels = leading_shape(input_shape, self.clients)
-        each = () if self.clients == 1 else (self.clients, 1)
         normal = keras.initializers.RandomNormal(stddev=0.02)
-        self.offsets = self.add_weight(shape=(*each, positions, channels), initializer=normal, name="offsets")
+        self.offsets = self.add_weight(
+            shape=(*client_axes(self.clients, 1), positions, channels), initializer=normal, name="offsets"
+        )
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         is_channel_form = self.clients > 1 and inputs.shape.rank == 3

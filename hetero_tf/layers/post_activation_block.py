@@ -4,13 +4,12 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.constraints import FixedSize, Size
-from hetero_tf.layers.norm import Norm, NormKind
+from hetero_tf.layers.norm import ConvolutionBlock, NormKind
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
-from hetero_tf.layers.scaler import Scaler
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class PostActivationBlock(keras.layers.Layer):
+class PostActivationBlock(ConvolutionBlock):
     """Two 3x3 convolutions, each followed by Scaler and norm, added to a shortcut; ReLU after the first and the sum.
 
     `relu(norm2(conv2(relu(norm1(conv1(x))))) + shortcut)`. The shortcut is x, or, if stride or channels change, a 1x1
@@ -27,7 +26,6 @@ class PostActivationBlock(keras.layers.Layer):
     Reference: He et al. 2015 (arXiv 1512.03385), as in the public code of DepthFL and FjORD.
     """
 
-    HAS_PRODUCTS = True
     GEOMETRY = {
         "inputs": "map",
         "outputs": "(-(-rows // stride), -(-columns // stride), filters)",
@@ -47,30 +45,10 @@ class PostActivationBlock(keras.layers.Layer):
         clients: int = 1,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        self.filters = filters
-        self.stride = stride
-        self.norm = norm
-        self.scaler = scaler
-        self.scale = scale
-        self.clients = clients
-        self.scaling = Scaler(scale, scaler, name="scaler", dtype=self.variable_dtype)
-        self.conv1, self.norm1 = self._convolution("conv1", 3, stride), self._norm("norm1")
-        self.conv2, self.norm2 = self._convolution("conv2", 3, 1), self._norm("norm2")
+        super().__init__(filters, stride, norm, scaler, scale, clients, **kwargs)
+        self.conv1, self.norm1 = self.convolution("conv1", filters, 3, stride), self.new_norm("norm1")
+        self.conv2, self.norm2 = self.convolution("conv2", filters), self.new_norm("norm2")
         self.shortcut: PaddedConv2D | None = None
-
-    def _convolution(self, name, size, stride):
-        return PaddedConv2D(
-            self.filters, size, stride, use_bias=False, clients=self.clients, name=name, dtype=self.dtype_policy
-        )
-
-    def _norm(self, name):
-        return Norm(self.norm, self.clients, name=name, dtype=self.variable_dtype)
-
-    @property
-    def input_dtype(self) -> str:
-        """Float type of the inputs after Keras' cast: the sum with them keeps the float type of the weights."""
-        return self.variable_dtype
 
     def build(self, input_shape: tuple) -> None:
         hidden = self.compute_output_shape(input_shape)
@@ -78,17 +56,14 @@ class PostActivationBlock(keras.layers.Layer):
         for layer in (self.norm1, self.conv2, self.norm2):
             layer.build(hidden)
         if self.stride != 1 or input_shape[-1] != hidden[-1]:
-            self.shortcut, self.norm3 = self._convolution("shortcut", 1, self.stride), self._norm("norm3")
+            self.shortcut = self.convolution("shortcut", self.filters, 1, self.stride)
+            self.norm3 = self.new_norm("norm3")
             self.shortcut.build(input_shape)
             self.norm3.build(hidden)
 
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
-        def normed(norm, value):
-            return norm(self.scaling(value, training=training), training=training)
-
-        hidden = tf.nn.relu(normed(self.norm1, self.conv1(inputs)))
-        shortcut = inputs if self.shortcut is None else normed(self.norm3, self.shortcut(inputs))
-        return tf.nn.relu(normed(self.norm2, self.conv2(hidden)) + shortcut)
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return self.conv1.compute_output_shape(input_shape)
+        hidden = tf.nn.relu(self.scaled_norm(self.norm1, self.conv1(inputs), training))
+        shortcut = inputs
+        if self.shortcut is not None:
+            shortcut = self.scaled_norm(self.norm3, self.shortcut(inputs), training)
+        return tf.nn.relu(self.scaled_norm(self.norm2, self.conv2(hidden), training) + shortcut)

@@ -6,16 +6,15 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.constraints import FixedSize, Size
-from hetero_tf.layers.norm import Norm, NormKind
+from hetero_tf.layers.norm import ConvolutionBlock, NormKind
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
-from hetero_tf.layers.scaler import Scaler
 
 Residual = Literal["input", "activated"]
 ScalerPosition = Literal["norms", "products"]
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class PreActivationBlock(keras.layers.Layer):
+class PreActivationBlock(ConvolutionBlock):
     """Two 3x3 convolutions, each preceded by Scaler, norm and ReLU, added to a shortcut.
 
     `h = relu(norm1(scaler(x)))`; the shortcut is a 1x1 convolution of h if stride or channels change, else x;
@@ -37,7 +36,6 @@ class PreActivationBlock(keras.layers.Layer):
     public code of FeDepth, `scaler_at` products as in that of SplitMix.
     """
 
-    HAS_PRODUCTS = True
     GEOMETRY = {
         "inputs": "map",
         "outputs": "(-(-rows // stride), -(-columns // stride), filters)",
@@ -59,44 +57,20 @@ class PreActivationBlock(keras.layers.Layer):
         clients: int = 1,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        self.filters = filters
-        self.stride = stride
-        self.norm = norm
-        self.scaler = scaler
+        super().__init__(filters, stride, norm, scaler, scale, clients, **kwargs)
         self.residual = residual
         self.scaler_at = scaler_at
-        self.scale = scale
-        self.clients = clients
-        self.scaling = Scaler(scale, scaler, name="scaler", dtype=self.variable_dtype)
-        self.norm1 = Norm(norm, clients, name="norm1", dtype=self.variable_dtype)
-        self.norm2 = Norm(norm, clients, name="norm2", dtype=self.variable_dtype)
-        common = {"use_bias": False, "clients": clients, "dtype": self.dtype_policy}
-        self.conv1 = PaddedConv2D(filters, 3, stride, name="conv1", **common)
-        self.conv2 = PaddedConv2D(filters, 3, name="conv2", **common)
+        self.norm1, self.norm2 = self.new_norm("norm1"), self.new_norm("norm2")
+        self.conv1, self.conv2 = self.convolution("conv1", filters, 3, stride), self.convolution("conv2", filters)
         self.shortcut: PaddedConv2D | None = None
 
-    @property
-    def input_dtype(self) -> str:
-        """Float type of the inputs after Keras' cast: sums with them keep the float type of the weights."""
-        return self.variable_dtype
-
     def build(self, input_shape: tuple) -> None:
-        self.norm1.build(input_shape)
-        self.conv1.build(input_shape)
-        hidden = self.conv1.compute_output_shape(input_shape)
-        self.norm2.build(hidden)
+        hidden = self.compute_output_shape(input_shape)
+        for layer, shape in ((self.norm1, input_shape), (self.conv1, input_shape), (self.norm2, hidden)):
+            layer.build(shape)
         self.conv2.build(hidden)
         if self.stride != 1 or input_shape[-1] != hidden[-1]:
-            self.shortcut = PaddedConv2D(
-                self.filters,
-                1,
-                self.stride,
-                use_bias=False,
-                clients=self.clients,
-                name="shortcut",
-                dtype=self.dtype_policy,
-            )
+            self.shortcut = self.convolution("shortcut", self.filters, 1, self.stride)
             self.shortcut.build(input_shape)
 
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
@@ -113,6 +87,3 @@ class PreActivationBlock(keras.layers.Layer):
         hidden = scaled("products", self.conv1(active))
         outputs = scaled("products", self.conv2(activate(self.norm2, hidden)))
         return tf.cast(outputs, inputs.dtype) + tf.cast(shortcut, inputs.dtype)
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return self.conv1.compute_output_shape(input_shape)

@@ -3,9 +3,11 @@
 import keras
 import tensorflow as tf
 
+from hetero_tf.layers.stacked.forms import SameShape
+
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class Scaler(keras.layers.Layer):
+class Scaler(SameShape):
     """Divides by the relative width of the sub-model in training; the identity otherwise.
 
     The sums of a sub-model with a share `scale` of the channels are about `scale` times as large. The division allows
@@ -33,6 +35,3 @@ class Scaler(keras.layers.Layer):
         if training and self.enabled and self.scale != 1:
             return inputs / self.scale
         return inputs
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape

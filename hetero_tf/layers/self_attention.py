@@ -8,10 +8,11 @@ import tensorflow as tf
 from hetero_tf.base.constraints import Positive, Size
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.stacked.dense import LowRank
+from hetero_tf.layers.stacked.forms import SameShape, client_axes
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class SelfAttention(keras.layers.Layer):
+class SelfAttention(SameShape):
     """Multi-head self-attention with a Scaler after each of its four projections.
 
     The kernels have an axis for the heads, so cutting `head_width` keeps the first coordinates of every head. The layer
@@ -68,7 +69,7 @@ class SelfAttention(keras.layers.Layer):
 
     def _projection(self, name, channels, outputs):
         fan_in = math.prod(channels)
-        one, each = ((), ()) if self.clients == 1 else ((self.clients,), (self.clients, 1))
+        one, each = client_axes(self.clients), client_axes(self.clients, 1)
         uniform = keras.initializers.RandomUniform(-(fan_in**-0.5), fan_in**-0.5)
         options = {"trainable": self.lora_rank is None}
         kernel = self.add_weight(
@@ -110,6 +111,3 @@ class SelfAttention(keras.layers.Layer):
         if self.adapters:
             outputs += tf.concat([self.adapters[name](rows) for name in names], -1)
         return self.scaling(outputs, training=training)
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape

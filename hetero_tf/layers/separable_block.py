@@ -4,14 +4,12 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.constraints import FixedSize, Size
-from hetero_tf.layers.norm import Norm, NormKind
-from hetero_tf.layers.padded_conv2d import PaddedConv2D
+from hetero_tf.layers.norm import ConvolutionBlock, NormKind
 from hetero_tf.layers.padded_depthwise_conv2d import PaddedDepthwiseConv2D
-from hetero_tf.layers.scaler import Scaler
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class SeparableBlock(keras.layers.Layer):
+class SeparableBlock(ConvolutionBlock):
     """Two separable 3x3 convolutions, each followed by Scaler, norm and ReLU.
 
     A separable convolution is a 3x3 depthwise convolution and a 1x1 convolution. The first one has the stride and
@@ -28,7 +26,6 @@ class SeparableBlock(keras.layers.Layer):
     Reference: DepthFL (Kim et al., ICLR 2023), as in the public code of its first author.
     """
 
-    HAS_PRODUCTS = True
     GEOMETRY = {
         "inputs": "map",
         "outputs": "(-(-rows // stride), -(-columns // stride), filters)",
@@ -47,37 +44,20 @@ class SeparableBlock(keras.layers.Layer):
         clients: int = 1,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        self.filters = filters
-        self.stride = stride
-        self.norm = norm
-        self.scaler = scaler
-        self.scale = scale
-        self.clients = clients
-        policy = {"dtype": self.variable_dtype}
-        self.scaling = Scaler(scale, scaler, name="scaler", **policy)
-        self.deep1 = PaddedDepthwiseConv2D(3, stride, name="deep1", **policy)
-        self.norm1 = Norm(norm, clients, name="norm1", **policy)
-        self.deep2 = PaddedDepthwiseConv2D(3, name="deep2", **policy)
-        self.norm2 = Norm(norm, clients, name="norm2", **policy)
-
-    @property
-    def input_dtype(self) -> str:
-        """Float type of the inputs after Keras' cast: depthwise convolutions keep the float type of the weights."""
-        return self.variable_dtype
+        super().__init__(filters, stride, norm, scaler, scale, clients, **kwargs)
+        # Depthwise convolutions gain nothing from low precision.
+        self.deep1 = PaddedDepthwiseConv2D(3, stride, name="deep1", dtype=self.variable_dtype)
+        self.deep2 = PaddedDepthwiseConv2D(3, name="deep2", dtype=self.variable_dtype)
+        self.norm1, self.norm2 = self.new_norm("norm1"), self.new_norm("norm2")
 
     def build(self, input_shape: tuple) -> None:
-        common = {"use_bias": False, "clients": self.clients, "dtype": self.dtype_policy}
-        self.mix1 = PaddedConv2D(input_shape[-1] // self.clients, 1, name="mix1", **common)
-        self.mix2 = PaddedConv2D(self.filters, 1, name="mix2", **common)
+        self.mix1 = self.convolution("mix1", input_shape[-1] // self.clients, 1)
+        self.mix2 = self.convolution("mix2", self.filters, 1)
         for layer in (self.deep1, self.mix1, self.norm1, self.deep2, self.mix2, self.norm2):
             layer.build(input_shape)
             input_shape = layer.compute_output_shape(input_shape)
 
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         for deep, mix, norm in ((self.deep1, self.mix1, self.norm1), (self.deep2, self.mix2, self.norm2)):
-            inputs = tf.nn.relu(norm(self.scaling(mix(deep(inputs)), training=training), training=training))
+            inputs = tf.nn.relu(self.scaled_norm(norm, mix(deep(inputs)), training))
         return inputs
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return (*self.deep1.compute_output_shape(input_shape)[:-1], self.clients * self.filters)

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import Epsilon
 from hetero_tf.base.written_gradient import written_gradient
+from hetero_tf.layers.stacked.forms import SameShape
 
 
 def normalize(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -56,7 +57,7 @@ def sum_axes(values: tf.Tensor, axis: tf.Tensor, rank: int) -> tf.Tensor:
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class StaticBatchNormalization(keras.layers.Layer):
+class StaticBatchNormalization(SameShape):
     """Batch normalisation without running averages.
 
     Training normalises with the moments of the batch and assigns them to `mean` and `variance` (unbiased). Local
@@ -114,6 +115,3 @@ class StaticBatchNormalization(keras.layers.Layer):
         variance = biased * (count / tf.maximum(count - 1, 1))
         channels = [-1, inputs.shape[-1]]
         return outputs, *(tf.reduce_mean(tf.reshape(value, channels), 0) for value in (mean, variance))
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape

@@ -6,11 +6,12 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.constraints import Epsilon, Range
+from hetero_tf.layers.stacked.forms import SameShape
 from hetero_tf.layers.static_batch_normalization import normalize
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class TrackedBatchNormalization(keras.layers.Layer):
+class TrackedBatchNormalization(SameShape):
     """Batch normalisation with running averages.
 
     Training normalises with the moments of the batch and moves `moving_mean` and `moving_variance` (of the unbiased
@@ -71,6 +72,3 @@ class TrackedBatchNormalization(keras.layers.Layer):
 
     def _move(self, variable, newest):
         variable.assign((1 - self.momentum) * tf.convert_to_tensor(variable) + self.momentum * newest)
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape

@@ -10,10 +10,11 @@ from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.self_attention import SelfAttention
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.layers.stacked.dense import LowRank
+from hetero_tf.layers.stacked.forms import FloatInputs, SameShape
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(SameShape, FloatInputs):
     """Self-attention and a two-layer network, each added to its input.
 
     `x = norm1(x + dropout(attention(x)))`, then
@@ -38,7 +39,6 @@ class TransformerBlock(keras.layers.Layer):
     et al. 2021 (arXiv 2010.11929); adapters as in Hu et al. 2021 (arXiv 2106.09685).
     """
 
-    HAS_PRODUCTS = True
     GEOMETRY = {
         "inputs": "tokens",
         "outputs": "inputs",
@@ -86,11 +86,6 @@ class TransformerBlock(keras.layers.Layer):
         self.scaling = Scaler(scale, name="scaler", **policy)
         self.drops = [Dropout(dropout, clients, name=f"dropout{index}", **policy) for index in range(3)]
 
-    @property
-    def input_dtype(self) -> str:
-        """Float type of the inputs after Keras' cast: sums with them keep the float type of the weights."""
-        return self.variable_dtype
-
     def build(self, input_shape: tuple) -> None:
         def dense(units, name):
             normal = keras.initializers.RandomNormal(stddev=0.02)
@@ -134,6 +129,3 @@ class TransformerBlock(keras.layers.Layer):
         for norm, part in ((self.norm1, attended), (self.norm2, processed)):
             inputs = inputs + part(norm(inputs)) if self.norm_first else norm(inputs + part(inputs))
         return inputs
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape

@@ -1,14 +1,12 @@
 """UNet: the encoder and decoder of U-Net, joined by skip connections."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import keras
 import tensorflow as tf
 
 from hetero_tf.base.constraints import Range, Size
-from hetero_tf.layers.norm import Norm, NormKind
-from hetero_tf.layers.padded_conv2d import PaddedConv2D
-from hetero_tf.layers.scaler import Scaler
+from hetero_tf.layers.norm import ConvolutionBlock, NormKind
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -63,20 +61,20 @@ class UNet(keras.layers.Layer):
         self.scaler = scaler
         self.scale = scale
         self.clients = clients
-        self.encoders = [self._pair(index, f"encoder{index}") for index in range(depth + 1)]
-        self.decoders = [self._pair(index, f"decoder{index}", inputs=2) for index in range(depth)]
 
-    def _pair(self, resolution, name, inputs=1):
-        options = {"clients": self.clients, "name": name, "dtype": self.dtype_policy}
-        scaling = Scaler(self.scale, self.scaler, name="scaler", dtype=self.variable_dtype)
-        return _ConvolutionPair(self.filters * 2**resolution, inputs, self.norm, scaling, **options)
+        def pair(resolution, name, inputs=1):
+            options = (self.filters * 2**resolution, norm, scaler, scale, clients)
+            return _ConvolutionPair(inputs, *options, name=name, dtype=self.dtype_policy)
+
+        self.encoders = [pair(index, f"encoder{index}") for index in range(depth + 1)]
+        self.decoders = [pair(index, f"decoder{index}", inputs=2) for index in range(depth)]
 
     def build(self, input_shape: tuple) -> None:
         shapes: list[tuple] = []
         for encoder in self.encoders:
             shape = _halved(shapes[-1]) if shapes else input_shape
             encoder.build([shape])
-            shapes.append(encoder.compute_output_shape([shape]))
+            shapes.append(encoder.compute_output_shape(shape))
         for decoder, skip, below in zip(self.decoders, shapes, shapes[1:]):
             decoder.build([(*skip[:-1], below[-1]), skip])
 
@@ -97,41 +95,27 @@ class UNet(keras.layers.Layer):
         return (*input_shape[:-1], self.clients * self.filters)
 
 
-class _ConvolutionPair(keras.layers.Layer):
-    """Two convolutions, each followed by Scaler, norm and ReLU; the first one reads a list of maps.
+class _ConvolutionPair(ConvolutionBlock):
+    """Two convolutions, each followed by Scaler, norm and ReLU; the first one reads a list of maps."""
 
-    Args:
-        filters: Output channels.
-        norm: Kind of `Norm`.
-        scaling: `Scaler` after both convolutions.
-    """
-
-    def __init__(self, filters: int, inputs: int, norm: NormKind, scaling: Scaler, clients: int, **kwargs):
-        super().__init__(**kwargs)
-        self.scaling = scaling
-        common = {"use_bias": False, "clients": clients, "dtype": self.dtype_policy}
-        self.conv1 = [PaddedConv2D(filters, name=f"conv1_{index}", **common) for index in range(inputs)]
-        self.norm1 = Norm(norm, clients, name="norm1", dtype=self.variable_dtype)
-        self.conv2 = PaddedConv2D(filters, name="conv2", **common)
-        self.norm2 = Norm(norm, clients, name="norm2", dtype=self.variable_dtype)
+    def __init__(self, inputs: int, filters: int, *options: Any, **kwargs: Any):
+        super().__init__(filters, 1, *options, **kwargs)
+        self.conv1 = [self.convolution(f"conv1_{index}", filters) for index in range(inputs)]
+        self.norm1, self.norm2 = self.new_norm("norm1"), self.new_norm("norm2")
+        self.conv2 = self.convolution("conv2", filters)
 
     def build(self, input_shape: list[tuple]) -> None:
-        hidden = self.compute_output_shape(input_shape)
+        hidden = self.compute_output_shape(input_shape[0])
         for layer, shape in zip(self.conv1, input_shape, strict=True):
             layer.build(shape)
         for layer in (self.norm1, self.conv2, self.norm2):
             layer.build(hidden)
 
     def call(self, inputs: list[tf.Tensor], training: bool | None = False) -> tf.Tensor:
-        def activate(norm, value):
-            return tf.nn.relu(norm(self.scaling(value, training=training), training=training))
-
         products = [layer(value) for layer, value in zip(self.conv1, inputs, strict=True)]
-        hidden = activate(self.norm1, products[0] if len(products) == 1 else tf.add_n(products))
-        return activate(self.norm2, self.conv2(hidden))
-
-    def compute_output_shape(self, input_shape: list[tuple]) -> tuple:
-        return self.conv1[0].compute_output_shape(input_shape[0])
+        summed = products[0] if len(products) == 1 else tf.add_n(products)
+        hidden = tf.nn.relu(self.scaled_norm(self.norm1, summed, training))
+        return tf.nn.relu(self.scaled_norm(self.norm2, self.conv2(hidden), training))
 
 
 def _halved(shape):

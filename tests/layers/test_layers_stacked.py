@@ -205,17 +205,6 @@ def test_channels_not_divisible_by_the_clients_are_refused():
         leading_shape((None, 8), 3)
 
 
-def test_layers_without_a_clients_argument_have_variables_of_another_shape():
-    """Such a layer has neither of the two layouts: the last axis grows, but other axes do too."""
-    for kind, arguments in (("Conv2D", {"filters": 4, "kernel_size": 3}), ("DepthwiseConv2D", {"kernel_size": 3})):
-        one, twin = (
-            keras.Model(inputs, layer_class(kind, K)(**arguments)(inputs))
-            for inputs in (keras.Input((6, 6, 2)), keras.Input((6, 6, 2 * K)))
-        )
-        assert twin.trainable_variables[0].shape[:-1] != one.trainable_variables[0].shape[:-1]
-        assert len(twin.trainable_variables[0].shape) == len(one.trainable_variables[0].shape)
-
-
 def test_stacked_layers_can_be_built_from_their_config():
     for kind, arguments, shape in (
         ("Dense", {"units": 4, "activation": "relu"}, (K, 2, 8)),

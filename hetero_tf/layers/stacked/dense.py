@@ -5,7 +5,7 @@ import math
 import keras
 import tensorflow as tf
 
-from hetero_tf.layers.stacked.forms import is_leading, leading_shape, to_leading
+from hetero_tf.layers.stacked.forms import client_axes, is_leading, leading_shape, to_leading
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -112,7 +112,7 @@ class LowRank(keras.layers.Layer):
         self.clients = clients
 
     def build(self, input_shape: tuple) -> None:
-        one = () if self.clients == 1 else (self.clients,)
+        one = client_axes(self.clients)
         self.in_channels = self.clients > 1 and not is_leading(input_shape, self.clients)
         bound = math.prod(self.channels) ** -0.5
         uniform = keras.initializers.RandomUniform(-bound, bound)
@@ -121,7 +121,7 @@ class LowRank(keras.layers.Layer):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         inputs = to_leading(inputs, self.clients) if self.in_channels else inputs
-        lead = [] if self.clients == 1 else [self.clients]
+        lead = client_axes(self.clients)
         # One matrix product of all rows of a client, as in `StackedDense`.
         rows = tf.reshape(inputs, [*lead, -1, inputs.shape[-1]])
         a = tf.reshape(tf.convert_to_tensor(self.a), [*lead, -1, self.rank])

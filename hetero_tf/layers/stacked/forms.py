@@ -37,6 +37,29 @@ def to_channels(inputs: tf.Tensor, clients: int) -> tf.Tensor:
     return tf.reshape(transposed, [-1, *inputs.shape[2:-1], clients * inputs.shape[-1]])
 
 
+def client_axes(clients: int, ones: int = 0) -> tuple[int, ...]:
+    """Return the leading axes of a variable of several clients, then axes of size 1; none for a single client."""
+    return () if clients == 1 else (clients, *[1] * ones)
+
+
+class SameShape(keras.layers.Layer):
+    """A layer whose outputs have the shape of its inputs."""
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        return input_shape
+
+
+class FloatInputs(keras.layers.Layer):
+    """A layer that adds or multiplies its inputs: under a mixed policy they keep the float type of the weights."""
+
+    HAS_PRODUCTS = True
+
+    @property
+    def input_dtype(self) -> str:
+        """Float type of the inputs after Keras' cast."""
+        return self.variable_dtype
+
+
 @keras.saving.register_keras_serializable("hetero_tf")
 class StackedFlatten(keras.layers.Layer):
     """Flattens all axes after the batch, separately for each client.

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.written_gradient import written_gradient
-from hetero_tf.layers.stacked.forms import is_leading, leading_shape
+from hetero_tf.layers.stacked.forms import SameShape, is_leading, leading_shape
 from hetero_tf.layers.static_batch_normalization import sum_axes
 
 
@@ -92,7 +92,7 @@ def normalize_channels(inputs: tf.Tensor, *, epsilon: float) -> tf.Tensor:
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class StackedLayerNormalization(keras.layers.Layer):
+class StackedLayerNormalization(SameShape):
     """Normalises the channels of each client, with one scale and offset per client.
 
     Args:
@@ -129,6 +129,3 @@ class StackedLayerNormalization(keras.layers.Layer):
         if self.scale:
             values = values * tf.reshape(tf.convert_to_tensor(self.gamma), self.client_shape)
         return values + tf.reshape(tf.convert_to_tensor(self.beta), self.client_shape) if self.center else values
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape
