@@ -4,16 +4,13 @@ import contextlib
 import faulthandler
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from hetero_tf.base import hardware
 from hetero_tf.base.errors import InputError, WorkerLost, shorten_repr
 
-# Container names may have underscores.
-ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|\w([\w.-]*\w)?):(\d{1,5})", re.ASCII)
-MAX_WORKERS = 1024
 # The jobs of TF_CONFIG, in the order of the workers.
 JOBS = ("chief", "worker")
 # Seconds until all workers must be connected.
@@ -57,35 +54,26 @@ def read_cluster(workers: Sequence[str], worker: int | None, environment: Mappin
 
 
 def _read_config(text):
-    """Return the cluster of TF_CONFIG; None without addresses. Other tasks than these jobs must not lead a run."""
-    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    """Return the cluster of TF_CONFIG; None without addresses. Tasks of other jobs must not lead a run."""
+    try:
         config = json.loads(text)
-        jobs, task = config.get("cluster") or {}, config.get("task") or {}
-        if not jobs and not task:
+        jobs, task = config.get("cluster"), config.get("task")
+        if not jobs:
             return None
-        job, index = task["type"], int(str(task["index"]))
-        addresses = {name: of_job for name, of_job in jobs.items() if of_job}
-        lists = [addresses.get(name, []) for name in JOBS]
-        tasks = [(name, number) for name, of_job in zip(JOBS, lists) for number in range(len(of_job))]
-        is_valid = addresses.keys() <= set(JOBS) and all(isinstance(of_job, list) for of_job in lists)
-        if is_valid and not tasks and job in JOBS:
-            return None
-        if is_valid and len(lists[0]) <= 1 and (job, index) in tasks:
-            return _check_cluster("TF_CONFIG", (*lists[0], *lists[1]), tasks.index((job, index)))
-    raise InputError(
-        'TF_CONFIG must be JSON such as {"cluster": {"chief": ["host:port"], "worker": ["host:port", ...]}, "task": '
-        '{"type": "worker", "index": 0}}, with one chief at most, and the task must be one of the cluster. '
-        f"Received: {shorten_repr(text)}"
-    )
+        addresses = {(job, str(index)): address for job in JOBS for index, address in enumerate(jobs.get(job, ()))}
+        index = list(addresses).index((task["type"], str(task["index"])))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InputError(
+            'TF_CONFIG must be JSON such as {"cluster": {"chief": ["host:port"], "worker": ["host:port", ...]}, '
+            '"task": {"type": "worker", "index": 0}}, and the task must be one of the cluster. '
+            f"Received: {shorten_repr(text)}"
+        ) from error
+    return _check_cluster("TF_CONFIG", tuple(addresses.values()), index)
 
 
 def _check_cluster(source, addresses, index):
-    # Host names are case-insensitive.
-    known = {(host.lower(), port) for host, port in (parse_address(source, address) for address in addresses)}
-    if len(known) != len(addresses) or len(addresses) > MAX_WORKERS:
-        raise InputError(
-            f"{source}: there may be {MAX_WORKERS} different addresses. Received: {len(addresses)}, or one twice"
-        )
+    for address in addresses:
+        parse_address(source, address)
     if not 0 <= index < len(addresses):
         raise InputError(f"{source}: worker must be 0 to {len(addresses) - 1}. Received: {index}")
     return Cluster(addresses, index) if len(addresses) > 1 else None
@@ -97,10 +85,11 @@ def parse_address(source: str, address: str) -> tuple[str, int]:
     Args:
         source: The flag or variable, for error messages.
     """
-    match = ADDRESS.fullmatch(address) if isinstance(address, str) else None
-    if match is None or not 0 < int(match[3]) < 2**16:
-        raise InputError(f"{source}: an address must be host:port. Received: {shorten_repr(address)}")
-    return address.rpartition(":")[0].strip("[]"), int(match[3])
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(f"//{address}")
+        if parts.hostname and parts.port:
+            return parts.hostname, parts.port
+    raise InputError(f"{source}: an address must be host:port. Received: {shorten_repr(address)}")
 
 
 def open_port_warning(cluster: Cluster) -> str:
@@ -116,7 +105,7 @@ def connect(cluster: Cluster, patience: float = PATIENCE):
     """Wait until all processes of a cluster are connected and return their `tf.distribute` strategy.
 
     Args:
-        patience: Seconds to wait. The first worker then ends with code 1, since TensorFlow would wait for an hour.
+        patience: Seconds to wait. The process then ends with code 1, since TensorFlow would wait for an hour.
 
     Raises:
         InputError: The port is in use.
@@ -133,10 +122,9 @@ def connect(cluster: Cluster, patience: float = PATIENCE):
         task_id=cluster.index,
         rpc_layer="grpc",
     )
-    _wait_at_most(patience, len(cluster.addresses))
     with open(os.devnull, "w") as null:
         # No Python code runs while TensorFlow waits, so neither a signal nor another thread could end it.
-        faulthandler.dump_traceback_later(patience + 10, exit=True, file=null)
+        faulthandler.dump_traceback_later(patience, exit=True, file=null)
         try:
             return tf.distribute.MultiWorkerMirroredStrategy(
                 resolver, communication_options=experimental.CommunicationOptions(implementation=implementation)
@@ -153,21 +141,6 @@ def connect(cluster: Cluster, patience: float = PATIENCE):
             ) from error
         finally:
             faulthandler.cancel_dump_traceback_later()
-
-
-def _wait_at_most(seconds, processes):
-    """Set TensorFlow's timeout for the other processes, by default one hour."""
-    # TensorFlow has no public function for this; without the private one the wait is only longer.
-    with contextlib.suppress(ImportError, AttributeError, TypeError):
-        from tensorflow.python.eager import context
-
-        job = context.coordination_config_pb2.CoordinatedJob(name="worker", num_tasks=processes)
-        context.context().configure_coordination_service(
-            service_type="standalone",
-            service_leader="/job:worker/replica:0/task:0",
-            cluster_register_timeout_in_ms=int(1000 * seconds),
-            coordinated_jobs=[job],
-        )
 
 
 def mirrored(devices: int):

@@ -92,14 +92,28 @@ def follow(read_data: Callable[[], Build], cluster: Cluster, console: Console) -
         console.say(f"worker {cluster.index} of {len(cluster.addresses)} follows worker 0 at {cluster.addresses[0]}")
         while True:
             with detecting_lost_workers():
-                words, arrays = channel.receive()
-                if words["call"] == "end":
+                (call, *words), arrays = channel.receive()
+                if call == "end":
                     break
-                sent = {name.removeprefix(STATE): arrays.pop(name) for name in list(arrays) if name.startswith(STATE)}
-                state = unflatten_state(words["round"], sent, state) if sent else state
-                state = _make_call(rounds, words, arrays, state)
-        if words["problem"]:
-            raise UserError(f"worker 0 ended: {words['problem']}", words["code"])
+                state, arrays = _receive_state(state, arrays)
+                # A refused call is refused on all processes, and the leading one reports it.
+                with contextlib.suppress(UserError):
+                    if call == "run":
+                        state, _ = rounds.run(state, [Plan(**arrays)])
+                    elif call == "prepare":
+                        rounds.prepare()
+                    else:
+                        getattr(rounds, call)(state, *arrays.values(), *words)
+        problem, code = words
+        if problem:
+            raise UserError(f"worker 0 ended: {problem}", code)
+
+
+def _receive_state(state, arrays):
+    """Return the state after a message, and the other arrays of the message."""
+    sent = {name.removeprefix(STATE): value for name, value in arrays.items() if name.startswith(STATE)}
+    others = {name: value for name, value in arrays.items() if not name.startswith(STATE)}
+    return unflatten_state(int(sent.pop("round")), sent, state) if sent else state, others
 
 
 def _build_process(build, cluster, console, display):
@@ -112,26 +126,10 @@ def _build_process(build, cluster, console, display):
     return build(strategy, 1)
 
 
-def _make_call(rounds: SimulatedRounds, words: Mapping, arrays: dict[str, Any], state: State) -> State:
-    """Execute one call and return the state after it."""
-    # A refused call is refused on all processes, and the leading one reports it.
-    with contextlib.suppress(UserError):
-        match words["call"]:
-            case "prepare":
-                rounds.prepare()
-            case "run":
-                return rounds.run(state, [Plan(**arrays)])[0]
-            case "client_losses":
-                rounds.client_losses(state, arrays["clients"])
-            case "evaluate":
-                rounds.evaluate(state, words["levels"])
-    return state
-
-
 def _end(channel, problem, code):
     """End the other processes, with the same message and exit code if there is a problem."""
     with contextlib.suppress(WorkerLost), detecting_lost_workers():
-        channel.send({"call": "end", "problem": problem, "code": code}, {})
+        channel.send(("end", problem, code), {})
 
 
 @contextlib.contextmanager
@@ -177,18 +175,18 @@ class WorkerRounds(SimulatedRounds):
             return super().client_losses(state, clients)
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
-        with self._broadcast_call("evaluate", state, levels=levels):
+        with self._broadcast_call("evaluate", state, None, levels):
             return super().evaluate(state, levels)
 
     @contextlib.contextmanager
-    def _broadcast_call(self, call, state=None, arrays=None, **words):
+    def _broadcast_call(self, call, state=None, arrays=None, *words):
         """Broadcast a call to the other processes, with the state if theirs differs."""
         sent = dict(arrays or {})
         if state is not None and not (self.synced_state and self.synced_state[0] is state):
-            sent |= {f"{STATE}{name}": value for name, value in flatten_state(state).items()}
+            sent |= {f"{STATE}{name}": value for name, value in {**flatten_state(state), "round": state.round}.items()}
             self.synced_state[:] = [state]
         with detecting_lost_workers():
-            self.channel.send({"call": call, "round": state and state.round, **words}, sent)
+            self.channel.send((call, *words), sent)
             yield
 
 
@@ -207,13 +205,13 @@ class Channel:
 
         self._summed = replicas.compiled(summed, input_signature=[tf.TensorSpec([None], tf.int32)])
 
-    def send(self, words: Mapping, arrays: Mapping[str, np.ndarray]) -> None:
+    def send(self, words: Any, arrays: Mapping[str, np.ndarray]) -> None:
         """Send a message; called by the first process."""
         packed = pack(words, arrays)
         self._summed(tf.constant([len(packed)], tf.int32))
         self._summed(tf.constant(packed))
 
-    def receive(self) -> tuple[dict, dict[str, np.ndarray]]:
+    def receive(self) -> tuple[Any, dict[str, np.ndarray]]:
         """Wait for the next message; called by the other processes."""
         length = int(self._summed(tf.zeros([1], tf.int32))[0])
         return unpack(self._summed(tf.zeros([length], tf.int32)).numpy())
@@ -225,35 +223,32 @@ class Channel:
         return self._summed(tf.constant(rows.ravel())).numpy().reshape(rows.shape)
 
 
-def pack(words: Mapping, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return a message as int32 array; the first element is the number of bytes that follow.
+def pack(words: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return a message as an int32 array.
 
     Args:
-        words: JSON header, such as {"call": "evaluate", "levels": "all"}.
+        words: Values for JSON, such as the name of a call.
 
     Raises:
         MemoryProblem: The message is too long.
     """
     file = io.BytesIO()
-    text = np.frombuffer(json.dumps(words).encode(), np.uint8)
-    named: dict = {"words": text, **{f"array/{name}": np.asarray(value) for name, value in arrays.items()}}
-    np.savez(file, **named)
+    named: dict[str, Any] = {f"array/{name}": value for name, value in arrays.items()}
+    np.savez(file, words=np.array(json.dumps(words)), **named)
     data = file.getvalue()
     if len(data) > MAX_BYTES:
         raise MemoryProblem(
             f"the message to the workers is too long: {len(data) / 2**30:.1f} GiB of {MAX_BYTES / 2**30:.0f}; train "
             "this recipe with one process"
         )
-    padded = data + bytes(-len(data) % 4)
-    return np.concatenate([np.array([len(data)], np.int32), np.frombuffer(padded, np.int32)])
+    return np.frombuffer(data + bytes(-len(data) % 4), np.int32)
 
 
-def unpack(packed: np.ndarray) -> tuple[dict, dict[str, np.ndarray]]:
-    """Return the header and the arrays of a message that `pack` encoded."""
-    data = packed[1:].tobytes()[: packed[0]]
-    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+def unpack(packed: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return the words and the arrays of a message that `pack` encoded."""
+    with np.load(io.BytesIO(packed.tobytes())) as archive:
         arrays = {name.removeprefix("array/"): archive[name] for name in archive.files if name != "words"}
-        return json.loads(archive["words"].tobytes()), arrays
+        return json.loads(str(archive["words"])), arrays
 
 
 def _open_channel(federation: Federation, cluster: Cluster) -> Channel:

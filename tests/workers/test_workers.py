@@ -48,17 +48,13 @@ def test_single_process_is_not_a_cluster():
     assert read_cluster(("a:1",), 0, {}) is None and read_cluster((), None, {}) is None
 
 
-TWICE, ADDRESS = "there may be 1024 different addresses. Received: 2, or one twice", "must be host:port. Received: "
-
-
 @pytest.mark.parametrize(
     ("workers", "worker", "sentence"),
     [
         (ADDRESSES, None, "--workers needs --worker, the index of this process: 0 to 2"),
         ((), 1, "--worker needs --workers, the host:port of each"),
         (ADDRESSES, 3, "--workers: worker must be 0 to 2. Received: 3"),
-        *((("a:1", address), 0, f"{ADDRESS}{address!r}") for address in ("b", "b:70000", "b:0", "a-:1")),
-        *((("a:1", address), 0, TWICE) for address in ("a:1", "A:01")),
+        *((("a:1", address), 0, f"must be host:port. Received: {address!r}") for address in ("b", "b:70000", "b:0")),
     ],
 )
 def test_invalid_clusters_are_refused(workers, worker, sentence):
@@ -66,31 +62,18 @@ def test_invalid_clusters_are_refused(workers, worker, sentence):
 
 
 TWO = {"worker": ["a:1", "b:1"]}
-TASKS = ["evaluator", "WORKER", "master", "ps", "", "worker ", None, ["worker"]]
-JOBS = [{"worker": ["a:1"], "ps": ["b:1"]}, {"worker": "a:1"}, {"chief": ["a:1", "b:1"]}, [1]]
+TASKS = [
+    *({"type": kind, "index": 0} for kind in ("evaluator", "WORKER", "ps", None, ["worker"])),
+    *({"type": "worker", "index": index} for index in (-1, 2, None)),
+    *({"type": "chief", "index": 0}, None),
+]
 
 
 @pytest.mark.parametrize(
-    ("jobs", "task"),
-    [
-        *((jobs, {"type": kind, "index": 0}) for kind in TASKS for jobs in (TWO, {})),
-        *((jobs, {"type": kind, "index": 0}) for kind in ("chief", "worker") for jobs in JOBS),
-        *((TWO, {"type": "worker", "index": index}) for index in (-1, 2, 0.9, False, None)),
-        (TWO, {"type": "chief", "index": 0}),
-        (TWO, None),
-    ],
+    "text", [*(json.dumps({"cluster": TWO, "task": task}) for task in TASKS), "{", "[" * 100_000, '{"cluster": [1]}']
 )
-def test_no_other_task_becomes_the_leading_worker(jobs, task):
-    config = {"TF_CONFIG": json.dumps({"cluster": jobs, "task": task})}
-    assert refusal(read_cluster, (), None, config).startswith("TF_CONFIG must be JSON such as")
-
-
-def test_a_tf_config_is_json_with_addresses():
-    for text in ("{", "[" * 100_000):
-        assert refusal(read_cluster, (), None, {"TF_CONFIG": text}).startswith("TF_CONFIG must be JSON such as")
-    config = {"cluster": {"worker": ["a:1", 5]}, "task": {"type": "worker", "index": 0}}
-    message = refusal(read_cluster, (), None, {"TF_CONFIG": json.dumps(config)})
-    assert message == "TF_CONFIG: an address must be host:port. Received: 5"
+def test_no_other_task_becomes_the_leading_worker(text):
+    assert refusal(read_cluster, (), None, {"TF_CONFIG": text}).startswith("TF_CONFIG must be JSON such as")
 
 
 def test_blocks_are_assigned_by_cost_and_every_replica_gets_one():
@@ -125,23 +108,13 @@ def test_shared_blocks_have_the_same_clients(replicas):
     assert not shared.ticks[:, stacks:].any()
 
 
-def test_a_message_is_what_was_sent():
-    arrays = {
-        "a/b": np.arange(5, dtype=np.int32),
-        "x": np.array([np.nan, -0.0, 1e300]),
-        "empty": np.zeros((0, 3), bool),
-    }
-    words = {"call": "run", "round": 3, "level": None}
-    received, unpacked = worker_rounds.unpack(worker_rounds.pack(words, arrays))
-    assert received == words and unpacked.keys() == arrays.keys()
-    for name, value in arrays.items():
-        assert unpacked[name].dtype == value.dtype and unpacked[name].tobytes() == value.tobytes()
-
-
-def test_a_message_that_is_too_long_is_refused(monkeypatch):
+def test_a_message_is_what_was_sent_or_too_long(monkeypatch):
+    values = np.array([np.nan, -0.0, 1e300])
+    words, arrays = worker_rounds.unpack(worker_rounds.pack(("run", None), {"words": values, "a/b": values[:0]}))
+    assert words == ["run", None] and arrays["words"].tobytes() == values.tobytes() and arrays["a/b"].shape == (0,)
     monkeypatch.setattr(worker_rounds, "MAX_BYTES", 100)
     with pytest.raises(MemoryProblem, match="the message to the workers is too long: .* train this recipe with one"):
-        worker_rounds.pack({}, {"x": np.zeros(100)})
+        worker_rounds.pack((), {"x": np.zeros(100)})
 
 
 def shared_rounds(*names):
