@@ -1,21 +1,24 @@
-"""Reads JSON values into dataclasses; the error about a wrong value is one sentence with the file and the key.
+"""Reads and writes strict JSON, without NaN, infinity and duplicate keys and of bounded size, and reads dataclasses.
 
-A field has one of the types int, float, str, bool, None, Any, `Literal`, `tuple`, `list`, `dict[str, ...]`, another
-dataclass, or a union of these; `Annotated` adds a `Range` or a `Text` of `constraints`. A list may replace a dataclass:
-it has the values of the fields in order. Unknown keys are ignored. `__post_init__` may raise `ValueError` to refuse a
-combination of values.
+The error about a wrong value is one sentence with the file and the key. A field has one of the types int, float, str,
+bool, None, Any, `Literal`, `tuple`, `list`, `dict[str, ...]`, another dataclass, or a union of these; `Annotated` adds
+a `Range` or a `Text` of `constraints`. A list may replace a dataclass: it has the values of the fields in order.
+Unknown keys are ignored. `__post_init__` may raise `ValueError` to refuse a combination of values.
 """
 
 import contextlib
 import functools
+import json
 import math
 import re
 from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from hetero_tf.base import files
 from hetero_tf.base.constraints import Range, Text
-from hetero_tf.base.errors import shorten_repr
+from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import Damaged
 
 T = TypeVar("T")
@@ -142,3 +145,72 @@ def _join(path, name):
 @functools.cache
 def _type_hints(kind):
     return get_type_hints(kind, include_extras=True)
+
+
+LIMIT = 4 * 2**20
+
+
+def dump(value: object, subject: str) -> bytes:
+    """Return canonical JSON: sorted keys, no spaces, UTF-8. The result always passes `parse`.
+
+    Raises:
+        InputError: A value is not plain JSON, too large or not finite; `subject` names it in the message.
+    """
+    try:
+        data = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+        parse(data, subject)
+    except (TypeError, ValueError, RecursionError, Damaged) as error:
+        raise InputError(
+            f"{subject} must hold finite numbers, strings, lists and dicts only. Received: {error}"
+        ) from error
+    return data
+
+
+def parse(data: bytes, source: object, limit: int = LIMIT) -> object:
+    """Return the value of JSON bytes from an untrusted file.
+
+    Raises:
+        Damaged: Too large, nested too deeply, not UTF-8, not JSON, NaN or infinite, or a duplicate key.
+    """
+    if len(data) > limit:
+        raise Damaged(f"{source}: has {len(data)} bytes, at most {limit} are allowed")
+    try:
+        text = data.decode()
+        value = json.loads(text, parse_constant=_constant, parse_float=_finite, object_pairs_hook=_unique)
+        json.dumps(value, ensure_ascii=False).encode()  # lone surrogates can be parsed, but neither printed nor written
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{source}: is not plain JSON: {error}") from error
+    return value
+
+
+def read(kind: type[T], path: Path, advice: str = "") -> T:
+    """Return the content of a file as an object of a class, see `from_json`."""
+    return from_json(kind, parse(files.read_bytes(path, LIMIT), path), path, advice)
+
+
+def finite(value: Any) -> Any:
+    """Return the value with NumPy scalars as Python numbers and NaN or infinity as None, ready for `dump`."""
+    if isinstance(value, dict):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    if hasattr(value, "tolist"):
+        return finite(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _constant(name):
+    raise ValueError(f"{name} is not a number")
+
+
+def _finite(text):
+    if not math.isfinite(float(text)):
+        raise ValueError(f"{text} is too large for a number")
+    return float(text)
+
+
+def _unique(pairs):
+    if len(dict(pairs)) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"key {next(name for name in names if names.count(name) > 1)!r} appears twice")
+    return dict(pairs)

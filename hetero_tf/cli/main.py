@@ -142,7 +142,7 @@ def _run(command, flags):
 def _print(result, flags):
     """Print the line of --json."""
     if flags.json:
-        from hetero_tf.runs.plain_json import finite
+        from hetero_tf.base.typed_json import finite
 
         print(json.dumps(finite(result), allow_nan=False), flush=True)
 

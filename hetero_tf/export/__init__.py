@@ -21,7 +21,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import files, registry
+from hetero_tf.base import files, registry, typed_json
 from hetero_tf.base.errors import DiskProblem, InputError, shorten_repr
 from hetero_tf.base.version import __version__
 from hetero_tf.data.described import DescribedDataset
@@ -34,7 +34,6 @@ from hetero_tf.export.task import ExportTask
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import queried
 from hetero_tf.run.learning_process import LearningProcess
-from hetero_tf.runs import plain_json
 from hetero_tf.runs.versions import EXPORTED, check_version_folder, create_draft, publish
 
 LABELS = Path("assets.extra", "labels.txt")
@@ -297,7 +296,7 @@ def _write_about(draft, about, card):
             os.fsync(file.fileno())
     for path in sorted((path for path in draft.rglob("*") if path.is_dir()), reverse=True):
         files.sync_folder(path)
-    about = plain_json.finite({**about, "bytes": size, "files": digests})
+    about = typed_json.finite({**about, "bytes": size, "files": digests})
     files.write_new(draft / EXPORTED, json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False).encode())
     files.sync_folder(draft)
     return about

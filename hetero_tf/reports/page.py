@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from hetero_tf.base import files, metrics
+from hetero_tf.base import files, metrics, typed_json
 from hetero_tf.base.errors import InputError, UserError, require_modules
 from hetero_tf.base.escaping import escape_line
 from hetero_tf.base.typed_json import Natural
@@ -26,7 +26,7 @@ from hetero_tf.reports.breakdowns import breakdowns, round_breakdowns, timeline_
 from hetero_tf.reports.style import Picture
 from hetero_tf.reports.summaries import compare, direction, known_metrics
 from hetero_tf.reports.tables import FIRST, Table, is_cost, is_of_level, to_table
-from hetero_tf.runs import environment, plain_json
+from hetero_tf.runs import environment
 from hetero_tf.runs.history import MIX, Run, differences, shown
 from hetero_tf.runs.published import PublishedValue
 from hetero_tf.runs.run_folder import RunFolder
@@ -173,7 +173,7 @@ def _classes(groups):
         path = RunFolder(Path(runs[0].folder)).classes
         if not path.exists() or len(pictures) == MOST_FIGURES:
             continue
-        stored = plain_json.read(_StoredClasses, path, "; delete the file")
+        stored = typed_json.read(_StoredClasses, path, "; delete the file")
         results, state = (
             ClassResults(stored.names, np.array(stored.confusion_matrix)),
             f"{stored.state} state, round {stored.round}",

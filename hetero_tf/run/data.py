@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hetero_tf import data
-from hetero_tf.base import files, registry, seeds
+from hetero_tf.base import files, registry, seeds, typed_json
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.described import DescribedDataset, describe, from_description
@@ -17,7 +17,6 @@ from hetero_tf.data.targets import LABEL, POSITIONS
 from hetero_tf.recipe import with_source_location
 from hetero_tf.recipe.fit import check_kind
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.runs import plain_json
 
 
 def load_data(recipe: Recipe, data_dir: Path | str | None, learned: tuple[str, ...] | None = None) -> Dataset:
@@ -104,11 +103,11 @@ def save_description(path: Path, dataset: Dataset) -> None:
     """Write the description of a data set as one JSON file, atomically.
 
     Raises:
-        InputError: The description is larger than `plain_json.LIMIT`, or a name is not valid Unicode.
+        InputError: The description is larger than `typed_json.LIMIT`, or a name is not valid Unicode.
         DiskProblem: The write failed.
     """
     value = describe(dataset)
-    files.write_atomic(path, plain_json.dump(value | {"sha256": _digest(value)}, "the description of the data"))
+    files.write_atomic(path, typed_json.dump(value | {"sha256": _digest(value)}, "the description of the data"))
 
 
 def load_description(path: Path) -> DescribedDataset:
@@ -117,7 +116,7 @@ def load_description(path: Path) -> DescribedDataset:
     Raises:
         InputError: The file is missing, damaged or changed.
     """
-    value: Any = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
+    value: Any = typed_json.parse(files.read_bytes(path, typed_json.LIMIT), path)
     if not isinstance(value, dict) or value.get("sha256") != _digest(value):
         raise files.Damaged(
             f"{path}: its content differs from its sha256, so the file was changed or is damaged{ADVICE}"
@@ -127,4 +126,4 @@ def load_description(path: Path) -> DescribedDataset:
 
 def _digest(value: Mapping[str, Any]) -> str:
     """Hex digest of all entries except the digest itself."""
-    return hashlib.sha256(plain_json.dump({name: value[name] for name in value if name != "sha256"}, "it")).hexdigest()
+    return hashlib.sha256(typed_json.dump({name: value[name] for name in value if name != "sha256"}, "it")).hexdigest()

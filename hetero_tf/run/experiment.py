@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hetero_tf.base import files, hardware, metrics, registry
+from hetero_tf.base import files, hardware, metrics, registry, typed_json
 from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
 from hetero_tf.base.errors import InputError, NotBuilt
 from hetero_tf.base.escaping import escape_line, quote_shell
@@ -23,7 +23,7 @@ from hetero_tf.run.checkpoint import LoadedState, open_newest
 from hetero_tf.run.data import load_data, split
 from hetero_tf.run.learning_process import LearningProcess, State, learning_process
 from hetero_tf.run.loop import Progress, TrainingLoop, stopping_rule
-from hetero_tf.runs import environment, facts, metrics_file, plain_json, trackers
+from hetero_tf.runs import environment, facts, metrics_file, trackers
 from hetero_tf.runs.early_stopping import Patience
 from hetero_tf.runs.run_folder import RunFolder
 
@@ -98,8 +98,8 @@ def train(recipe: Recipe, settings: Settings, console: Console, execution: Execu
             write_readme(run, recipe, settings.command, process.selection_metric)
             if not run.costs.exists():
                 # For tables and figures, which then need no TensorFlow.
-                costs = plain_json.finite(process.mix_costs())
-                files.write_atomic(run.costs, plain_json.dump(costs, "the costs"))
+                costs = typed_json.finite(process.mix_costs())
+                files.write_atomic(run.costs, typed_json.dump(costs, "the costs"))
             resume.write_copies(run, recipe, run_environment, console.say)
             console.open_log(run.log, _log_mark(settings, progress))
             with trackers.log_live(settings.trackers, run, console.say):

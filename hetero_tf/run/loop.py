@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from hetero_tf.base import processes
+from hetero_tf.base import processes, typed_json
 from hetero_tf.base.console import Console, ProgressDisplay, format_duration, format_metrics
 from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.base.metrics import displayed_metrics, format_short, is_improvement
@@ -15,7 +15,7 @@ from hetero_tf.run.checkpoint import arrays_of
 from hetero_tf.run.learning_process import LearningProcess, State, advance, is_measured, plan_call
 from hetero_tf.run.resume import repair_metrics
 from hetero_tf.run.round_spans import round_span
-from hetero_tf.runs import checkpoints, facts, metrics_file, plain_json
+from hetero_tf.runs import checkpoints, facts, metrics_file
 from hetero_tf.runs.early_stopping import Patience, StoppingRule
 from hetero_tf.runs.run_folder import RunFolder
 
@@ -139,7 +139,7 @@ class TrainingLoop:
             self._report_first_call(len(rows))
         (metrics, statistics), evaluation = self._timed(self._evaluate, state)
         if metrics and not self.progress.last:
-            self._report_undefined(state.round, plain_json.finite(metrics))
+            self._report_undefined(state.round, typed_json.finite(metrics))
         with self._save_lock:
             row, saving = self._timed(self._save_call, state, rows, trained, metrics, statistics)
         parts = dict(zip(metrics_file.PARTS, (planning, seconds - (merging or 0), merging, evaluation, saving)))
@@ -192,7 +192,7 @@ class TrainingLoop:
         """Write the rows of metrics, the timeline and the checkpoints, update the progress, and return the last row."""
         run, progress, last = self._run, self.progress, self.progress.last
         if metrics:
-            last = {"round": state.round, **plain_json.finite(metrics)}
+            last = {"round": state.round, **typed_json.finite(metrics)}
         rows = accumulate_totals(rows, progress.totals)
         rows[-1] |= metrics
         # Create the folder before the first metrics row: metrics without it mean that checkpoints were deleted.
@@ -206,7 +206,7 @@ class TrainingLoop:
             last=last,
             totals={name: rows[-1][name] for name in TOTALS if name in rows[-1]},
             rows=progress.rows + written,
-            patience=self._stopping.count(progress.patience, [plain_json.finite(rows[-1])]),
+            patience=self._stopping.count(progress.patience, [typed_json.finite(rows[-1])]),
         )
         self.progress = self._save_checkpoints(progress, statistics, self._is_due(progress))
         return rows[-1]

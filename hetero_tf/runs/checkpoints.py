@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base import files
+from hetero_tf.base import files, typed_json
 from hetero_tf.base.errors import DiskProblem, InputError, MemoryProblem
 from hetero_tf.base.files import Damaged
-from hetero_tf.runs import manifest, plain_json
+from hetero_tf.runs import manifest
 from hetero_tf.runs.manifest import decode, encode, no_optional_arrays, require
 
 _ROUND = re.compile(r"round-([0-9]{6,12})(?:\.([0-9]{1,6}))?")
@@ -62,7 +62,7 @@ def save(folder: Path | str, round_number: int, arrays: dict[str, np.ndarray], i
             f"Received: keep={keep}, round_number={round_number}"
         )
     packed, specs = encode(arrays)
-    contents: dict[str, bytes | memoryview] = {manifest.ARRAYS: packed, manifest.INFO: plain_json.dump(info, "`info`")}
+    contents: dict[str, bytes | memoryview] = {manifest.ARRAYS: packed, manifest.INFO: typed_json.dump(info, "`info`")}
     make(folder)
     sweep(folder)
     target = _next_name(folder, round_number)
@@ -137,12 +137,12 @@ def read(
     with files.read_errors(path):
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        listed = manifest.parse(files.read_bytes(path / manifest.NAME, plain_json.LIMIT, folder), path / manifest.NAME)
+        listed = manifest.parse(files.read_bytes(path / manifest.NAME, typed_json.LIMIT, folder), path / manifest.NAME)
         if listed.round != _number(path.name)[0]:
             raise Damaged(f"{path}: its manifest belongs to round {listed.round}")
         if expect is not None:
             require(listed.arrays, expect, path, optional)
-        info = plain_json.parse(_read_verified(path, manifest.INFO, listed, folder), path / manifest.INFO)
+        info = typed_json.parse(_read_verified(path, manifest.INFO, listed, folder), path / manifest.INFO)
         if not isinstance(info, dict):
             raise Damaged(f"{path / manifest.INFO}: holds no dict")
         arrays = {}
@@ -175,7 +175,7 @@ def numbers(folder: Path | str) -> list[int]:
 
 def read_digest(path: Path) -> str:
     """Return the digest of a checkpoint, see `SavedRound`; raise `Damaged` if its manifest is damaged."""
-    return manifest.parse(files.read_bytes(path / manifest.NAME, plain_json.LIMIT), path / manifest.NAME).digest
+    return manifest.parse(files.read_bytes(path / manifest.NAME, typed_json.LIMIT), path / manifest.NAME).digest
 
 
 def sweep(folder: Path | str) -> None:

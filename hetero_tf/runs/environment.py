@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from hetero_tf.base import files
+from hetero_tf.base import files, typed_json
 from hetero_tf.base.errors import UserError, shorten_repr
-from hetero_tf.runs import plain_json
 
 PACKAGES = {
     "tensorflow": "tensorflow",
@@ -94,13 +93,13 @@ def processor(cpuinfo: Path) -> tuple[str, str | None]:
 
 def save(path: Path, facts: dict) -> None:
     """Write `environment.json` atomically."""
-    files.write_atomic(path, plain_json.dump(facts, "the environment"))
+    files.write_atomic(path, typed_json.dump(facts, "the environment"))
 
 
 def load(path: Path) -> Environment | None:
     """Return the content of an `environment.json` for display; None if it cannot be read."""
     try:
-        return plain_json.read(Environment, path)
+        return typed_json.read(Environment, path)
     except UserError:
         return None
 
@@ -127,7 +126,7 @@ def decisive(facts: dict) -> dict:
 
 def fingerprint(facts: dict) -> str:
     """Return a hex digest; a run continues bit for bit in environments of equal digests."""
-    return hashlib.sha256(plain_json.dump(decisive(facts), "the environment")).hexdigest()
+    return hashlib.sha256(typed_json.dump(decisive(facts), "the environment")).hexdigest()
 
 
 def differences(old: dict, new: dict) -> list[str]:

@@ -9,13 +9,13 @@ from typing import Annotated, Any, TypeGuard
 
 import numpy as np
 
-from hetero_tf.base import files
+from hetero_tf.base import files, typed_json
 from hetero_tf.base.constraints import Range
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.typed_json import from_json
 from hetero_tf.recipe import Recipe, keys_of
 from hetero_tf.recipe.nodes import format_value
-from hetero_tf.runs import environment, facts, metrics_file, plain_json
+from hetero_tf.runs import environment, facts, metrics_file
 from hetero_tf.runs.early_stopping import is_stopped_early
 from hetero_tf.runs.run_folder import RunFolder
 
@@ -143,7 +143,7 @@ def read_costs(path: Path) -> RunCosts | None:
         Damaged: The content is not that of a run.
     """
     advice = "; delete the file, and run the training command again to restore it"
-    return plain_json.read(RunCosts, path, advice) if path.exists() else None
+    return typed_json.read(RunCosts, path, advice) if path.exists() else None
 
 
 # Runs with more differences are named by their folders.
@@ -250,7 +250,7 @@ def read(folder: str | Path) -> Run | None:
     keys, mix = checked_keys(text, run.recipe)
     keys[MIX] = mix_text(mix)
     if keys.get("data.fallback") and run.data.exists():
-        stand_in_for = plain_json.read(_DataSource, run.data).stand_in_for
+        stand_in_for = typed_json.read(_DataSource, run.data).stand_in_for
         keys |= {"data.stand_in_for": stand_in_for} if stand_in_for else {}
     timings = _rows(run.timings)
     name, seed, rounds = (keys[key] for key in ("name", "seed", "rounds"))

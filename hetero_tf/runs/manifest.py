@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 import numpy as np
 
+from hetero_tf.base import typed_json
 from hetero_tf.base.constraints import Range
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
 from hetero_tf.base.typed_json import Natural, from_json
-from hetero_tf.runs import plain_json
 
 DType = Literal["|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16"]
 DTYPES = get_args(DType)
@@ -164,8 +164,8 @@ class Manifest:
         claimed, stored = sum(spec.nbytes for spec in self.arrays), self.files[ARRAYS].bytes
         if not claimed <= stored <= claimed + OVERHEAD * (len(self.arrays) + 1):
             raise ValueError(f"its arrays take {claimed} bytes, but its {ARRAYS} has {stored}")
-        if self.files[INFO].bytes > plain_json.LIMIT:
-            raise ValueError(f"its {INFO} is larger than {plain_json.LIMIT} bytes")
+        if self.files[INFO].bytes > typed_json.LIMIT:
+            raise ValueError(f"its {INFO} is larger than {typed_json.LIMIT} bytes")
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def make(round_number: int, contents: dict[str, bytes | memoryview], specs: Sequ
         "arrays": [{"name": spec.name, "shape": list(spec.shape), "dtype": spec.dtype} for spec in specs],
     }
     # The manifest has its own checksum: it detects a flipped bit in an array's name.
-    return plain_json.dump({"contents": body, "sha256": _digest(body)}, "the manifest")
+    return typed_json.dump({"contents": body, "sha256": _digest(body)}, "the manifest")
 
 
 def parse(data: bytes, path: Path) -> Manifest:
@@ -195,7 +195,7 @@ def parse(data: bytes, path: Path) -> Manifest:
     Raises:
         Damaged: Its checksum or a value is wrong. No memory is allocated for sizes that it claims.
     """
-    document = from_json(_Document, plain_json.parse(data, path), path)
+    document = from_json(_Document, typed_json.parse(data, path), path)
     if document.sha256 != _digest(document.contents):
         raise Damaged(f"{path}: its checksum does not match its contents")
     return from_json(Manifest, {**document.contents, "digest": document.sha256}, path)
@@ -215,4 +215,4 @@ def verify_size(size: int, name: str, manifest: Manifest, path: Path) -> None:
 
 
 def _digest(body):
-    return hashlib.sha256(plain_json.dump(body, "the manifest")).hexdigest()
+    return hashlib.sha256(typed_json.dump(body, "the manifest")).hexdigest()

@@ -12,12 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from hetero_tf.base import files
+from hetero_tf.base import files, typed_json
 from hetero_tf.base.constraints import Range, Text
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
 from hetero_tf.base.typed_json import from_json
-from hetero_tf.runs import plain_json
 
 # Bytes of a file, and of a row whose round `last_round` finds.
 LIMIT, LONGEST_ROW = 2**30, 2**18
@@ -36,7 +35,7 @@ def append(path: Path, row: dict) -> bytes:
     """
     if not _has_round(row):
         raise InputError(f"a row of metrics needs an integer 'round'. Received: row={row!r}")
-    line = plain_json.dump(plain_json.finite(row), "a row of metrics") + b"\n"
+    line = typed_json.dump(typed_json.finite(row), "a row of metrics") + b"\n"
     path = Path(path)
     descriptor = files.open_for_update(path, os.O_WRONLY | os.O_APPEND, "append to")
     with files.disk_errors(path, "append to"):
@@ -90,7 +89,7 @@ def _append_whole(descriptor, line, size):
 
 
 def _row(line, source):
-    row = plain_json.parse(line, source)
+    row = typed_json.parse(line, source)
     if not _has_round(row):
         raise Damaged(f"{source}: has no integer 'round'")
     return row

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from hetero_tf.base import files, processes
+from hetero_tf.base import files, processes, typed_json
 from hetero_tf.base.constraints import Text
 from hetero_tf.base.errors import InputError, did_you_mean, require_modules
 from hetero_tf.base.typed_json import Natural
 from hetero_tf.base.version import __version__
-from hetero_tf.runs import metrics_file, plain_json
+from hetero_tf.runs import metrics_file
 from hetero_tf.runs.history import MIX, hyperparameters, is_number, method_of, mix_text, recipe_keys
 from hetero_tf.runs.run_folder import SWEEP, RunFolder
 
@@ -254,9 +254,9 @@ class LogProgress:
 
 def read_progress(path: Path) -> LogProgress:
     """Return the progress that `write_progress` stored."""
-    return plain_json.read(LogProgress, path, "; delete the file") if path.exists() else LogProgress(None, 0)
+    return typed_json.read(LogProgress, path, "; delete the file") if path.exists() else LogProgress(None, 0)
 
 
 def write_progress(path: Path, run_id: str, logged: int) -> None:
     """Store the id of the tracker's run and the last logged round, atomically."""
-    files.write_atomic(path, plain_json.dump({"id": run_id, "round": logged}, "the id of a logged run"))
+    files.write_atomic(path, typed_json.dump({"id": run_id, "round": logged}, "the id of a logged run"))

@@ -49,14 +49,14 @@ def evaluate(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
 
 def _show_classes(process, state, flags, console):
     """Print the results of the classes of the global model, store and draw them, and return them for JSON."""
-    from hetero_tf.runs import plain_json
+    from hetero_tf.base import typed_json
 
     results = process.class_results(state)
     console.say_lines(results.to_text())
     # Reports do without a matrix that is too large for a file of the run.
     with contextlib.suppress(InputError):
         content = {"state": flags.state, "round": state.round, **results.to_json()}
-        files.write_atomic(RunFolder(Path(flags.run_dir)).classes, plain_json.dump(content, "the classes"))
+        files.write_atomic(RunFolder(Path(flags.run_dir)).classes, typed_json.dump(content, "the classes"))
     if flags.draw:
         results.draw(Path(flags.draw))
         console.say(f"drew the confusion of the classes into {flags.draw}")

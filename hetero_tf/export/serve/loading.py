@@ -18,7 +18,6 @@ from hetero_tf.base import files, typed_json
 from hetero_tf.base.errors import DiskProblem, InputError, UserError, shorten_repr
 from hetero_tf.data.codecs import Field, build_fields, is_column
 from hetero_tf.export.saved_model import blank_requests
-from hetero_tf.runs import plain_json
 from hetero_tf.runs.versions import EXPORTED, numbers
 
 # Bytes; an export.json of a data set with many class names is large.
@@ -223,7 +222,7 @@ def read_manifest(path: Path) -> dict:
         InputError: The file is missing, is not JSON, or lacks a key.
     """
     file = path / EXPORTED
-    manifest: Any = plain_json.parse(files.read_bytes(file, LARGEST_MANIFEST, follow=True), file, LARGEST_MANIFEST)
+    manifest: Any = typed_json.parse(files.read_bytes(file, LARGEST_MANIFEST, follow=True), file, LARGEST_MANIFEST)
     checked = typed_json.from_json(Manifest, manifest if isinstance(manifest, dict) else None, EXPORTED)
     if MODEL not in checked.files:
         raise InputError(f"{EXPORTED}: files must list the SHA-256 of every file, including {MODEL}")

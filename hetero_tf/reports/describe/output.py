@@ -6,6 +6,7 @@ import numpy as np
 
 from hetero_tf.base.console import format_engine, format_table
 from hetero_tf.base.escaping import escape_line
+from hetero_tf.base.typed_json import finite
 from hetero_tf.base.units import MIB, format_bytes, format_count, format_memory
 from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json
 from hetero_tf.models.costs.level_costs import LevelCosts
@@ -16,7 +17,6 @@ from hetero_tf.reports.describe.fleet import FleetReport, fleet_report
 from hetero_tf.reports.describe.loads import Loads, has_unequal_loads, level_loads
 from hetero_tf.run import notes
 from hetero_tf.run.learning_process import LearningProcess
-from hetero_tf.runs.plain_json import finite
 
 # Noun of the outputs by the form of the targets; "classes" for others.
 OUTPUTS = {"positions": "words", "numbers": "targets", "label_set": "labels"}
