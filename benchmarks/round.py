@@ -61,11 +61,11 @@ def balanced_cohort(process):
     """Ids of equal numbers of clients of each level of the mix, as many as fit into a cohort."""
     import numpy as np
 
-    from hetero_tf.planning import level_assignment
+    from hetero_tf.planning import plan
 
     recipe = process.recipe
     registered = len(process.partition.train)
-    levels = level_assignment.assign_levels(recipe.levels, registered, recipe.seed, 0, np.arange(registered))
+    levels = plan.assign_levels(recipe.levels, registered, recipe.seed, 0, np.arange(registered))
     share = recipe.round.clients // len(recipe.levels.names)
     return np.concatenate([np.flatnonzero(levels == level)[:share] for level in range(len(recipe.levels.names))])
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.evaluation.predictor import statistics_paths
-from hetero_tf.models.costs.level_costs import LevelCosts, run_and_trained
+from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.cut import Axis
 from hetero_tf.models.variables import constants
 from hetero_tf.rounds.merge import coverage
@@ -80,14 +80,14 @@ class DeviceIndex:
             axis: tf.constant(np.stack([_mask(axis, each.merged[axis], layout.dtype) for each, _ in counted]))
             for axis in layout.cut.distinct
         }
-        has = np.asarray([[first[each.submodel] > 0 for each, _ in counted] for first in layout.first_merged_stage])
-        of_values = [tf.constant(weights * counts) for counts in has]
-        return coverage(layout.cut, masks, of_values, layout.zeros_count)
+        kinds, submodels = layout.first_merged_stage, [each.submodel for each, _ in counted]
+        weights_of = {first: tf.constant(weights * (np.asarray(first)[submodels] > 0)) for first in set(kinds)}
+        return coverage(layout.cut, masks, weights_of, kinds, layout.zeros_count)
 
     def _received(self, level):
         """Paths of the values that a device of a level receives."""
         federation = self.federation
-        run, _ = run_and_trained(self._costs.stages(level), federation.recipe.model.exits)
+        run = self._costs.run_units(level)
         model = federation.family.training_model(level, federation.family.classes)
         fixed = {variable.path for variable in constants(model)}
         submodel = federation.family.submodel_of[federation.recipe.levels.names.index(level)]
@@ -99,8 +99,7 @@ class DeviceIndex:
 
     @functools.cached_property
     def _costs(self):
-        federation = self.federation
-        return LevelCosts(federation.family, federation.example_shape, federation.setup.examples.present.shape[1])
+        return LevelCosts(self.federation.family, self.federation.setup.examples.present.shape[1])
 
 
 def _index(shape, axes, coordinates):

@@ -21,7 +21,7 @@ from hetero_tf.base import hardware, processes, seeds
 from hetero_tf.base.errors import InputError, UserError, shorten_repr
 from hetero_tf.devices.messages import ITS_LEVEL, NOTHING, Member, Message, Refused, build_introduction, parse_array
 from hetero_tf.devices.on_device import THRESHOLDS, LiteRTTrainer
-from hetero_tf.planning.level_assignment import assign_levels
+from hetero_tf.planning.plan import assign_levels
 from hetero_tf.recipe import Recipe, loads
 from hetero_tf.run.data import fit_data, load_data, split
 

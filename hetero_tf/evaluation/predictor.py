@@ -22,7 +22,7 @@ from hetero_tf.models.entry_masks import build_entry_mask, masked_values
 from hetero_tf.models.family import ModelFamily, prediction_value
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import all_layers, carried, is_seed, queried, values, with_values
-from hetero_tf.planning.level_assignment import assign_levels
+from hetero_tf.planning.plan import assign_levels
 from hetero_tf.recipe.schema import Recipe
 
 # Divisor of the training set for `evaluate.statistics: sample`, and the smallest number of its examples.

@@ -15,7 +15,7 @@ from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, Stage, full_route
 from hetero_tf.models.build_model import build_model
-from hetero_tf.models.costs.counting import ForwardCost, UnitShares, forward
+from hetero_tf.models.costs.counting import ForwardCost, forward, unit_shares
 from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of
 from hetero_tf.models.cut import check_parts
 from hetero_tf.models.nesting import check_entries
@@ -30,6 +30,7 @@ class ModelFamily:
 
     Attributes:
         shape: Shape of one input without the batch axis, see `models.build_model.build_model`.
+        example: The same without None.
         classes: Length of the global label axis, the number of outputs.
         stages: `{level: its stages}`, of the levels of the mix.
         drawn: Whether every step draws its stage.
@@ -39,6 +40,7 @@ class ModelFamily:
 
     recipe: Recipe
     shape: tuple[int | None, ...]
+    example: tuple[int, ...]
     classes: int
     stages: dict[str, tuple[Stage, ...]]
     drawn: bool
@@ -84,11 +86,10 @@ class ModelFamily:
         """Build the same model again, for changes or export; its convolutions keep their ordinary form."""
         return self._build_training_model(self.route(level), classes, 1)
 
-    def forward(self, route: Route, classes: int, example: tuple[int, ...]) -> tuple[ForwardCost, ...]:
+    def forward(self, route: Route, classes: int) -> tuple[ForwardCost, ...]:
         """Return the cost of each layer of a route's model, counted once; see `counting.forward`."""
-        return self.cached(
-            ("forward", route, classes, example), lambda: forward(self.single_client_model(route, classes), example)
-        )
+        model = self.single_client_model(route, classes)
+        return self.cached(("forward", route, classes), lambda: forward(model, self.example))
 
     def single_client_model(self, route: Route, classes: int) -> keras.Model:
         """Return the model of a route for one client, built once."""
@@ -225,14 +226,14 @@ def build_family(
     if function is not None and not recipe.model.layers:
         recipe = _with_custom_model(recipe, shape, example, classes, function)
     plugin, options = registry.find("stages", recipe.client.stages.name), recipe.client.stages.options
-    shares = UnitShares(recipe, shape, example, classes)
+    shares = unit_shares(recipe, shape, example, classes)
     # The plug-in divides every level of the mix into its stages.
     stages = {
         level: plugin.divide(outline(recipe), level_of(recipe, level), shares=shares, **options)
         for level in recipe.levels.names
     }
     _check_every_unit_is_trained(recipe, stages)
-    return ModelFamily(recipe, shape, classes, stages, plugin.DRAWN, function, device)
+    return ModelFamily(recipe, shape, example, classes, stages, plugin.DRAWN, function, device)
 
 
 def _with_custom_model(recipe, shape, example, classes, function):

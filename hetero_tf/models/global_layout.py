@@ -1,7 +1,10 @@
 """Index of every variable: paths, shapes and initial values of the global ones, and their cut into sub-models."""
 
 import dataclasses
+import functools
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import keras
 import numpy as np
@@ -15,9 +18,42 @@ from hetero_tf.models.variables import carried, constants, values
 from hetero_tf.recipe.schema import Recipe
 
 
+@dataclass(frozen=True)
+class GlobalLayout:
+    """Layout of the global values: the sub-models' cut of them, and which values are merged.
+
+    Attributes:
+        trainable: Number of trainable global values; running statistics follow them.
+        first_merged_stage: For each global value and sub-model, the number of completed stages from which on a client
+            counts in its merge; 0: never.
+        merge_absent_labels: Whether the rows of labels that a client lacks are merged too.
+        zeros_count: Whether the channels or ranks that a client lacks count as zeros in the merge.
+        personal: Positions of the global values that stay with the clients.
+    """
+
+    cut: Cut
+    dtype: str
+    trainable: int
+    first_merged_stage: tuple[tuple[int, ...], ...]
+    merge_absent_labels: bool
+    zeros_count: bool
+    personal: tuple[int, ...]
+
+    @functools.cached_property
+    def learned(self) -> int:
+        """Number of entries of the trainable values, the first of the global row."""
+        return sum(math.prod(shape) for shape in self.cut.shapes[: self.trainable])
+
+    @functools.cached_property
+    def is_ensemble(self) -> bool:
+        """True if the global values lead with an axis of networks."""
+        return any(axis.member for axis in self.cut.distinct)
+
+
 def shapes(family: ModelFamily, level: str, classes: int) -> dict[str, tuple[int, ...]]:
     """Return `{path: shape}` of the values of a level's client; in an ensemble, those of one network of its axis."""
-    return _shapes(family, variables_in_order(family, level, classes))
+    first = (1,) if family.recipe.levels.ensemble else ()
+    return {variable.path: (*first, *variable.shape) for variable in variables_in_order(family, level, classes)}
 
 
 def initial_values(family: ModelFamily) -> dict[str, tf.Tensor]:
@@ -50,8 +86,39 @@ def initial_peers(family: ModelFamily, weights: Sequence[tf.Tensor], count: int)
     ]
 
 
-def build_cut(family: ModelFamily, label_axis: int) -> Cut:
-    """Build the cut of the sub-models of the mix, whose label axes have `label_axis` entries."""
+def build_global_layout(family: ModelFamily, label_axis: int) -> GlobalLayout:
+    """Build the layout of the global values for sub-models whose label axes have `label_axis` entries."""
+    recipe, levels = family.recipe, family.recipe.levels
+    model, paths = recipe.model, shapes(family, levels.global_level, family.classes)
+    trained = family.training_model(levels.global_level, family.classes)
+    units, cut = recipe.round.personal, _cut(family, label_axis)
+    is_personal = ["all" in units or model.unit_of(path) in units for path in paths]
+    fixed = {variable.path for variable in constants(trained)}
+
+    def first_stages(path, contained):
+        return tuple(
+            _first_merged_stage(family, level, model.unit_of(path)) if is_contained else 0
+            for is_contained, level in zip(contained, family.submodels)
+        )
+
+    # Constants and personal values are never merged.
+    unmerged = (0,) * len(family.submodels)
+    return GlobalLayout(
+        cut=cut,
+        dtype=recipe.float_type,
+        trainable=len(trained.trainable_variables),
+        first_merged_stage=tuple(
+            unmerged if personal or path in fixed else first_stages(path, contained)
+            for path, personal, contained in zip(paths, is_personal, cut.contained, strict=True)
+        ),
+        merge_absent_labels=recipe.round.label_rows == "all",
+        zeros_count=recipe.round.uncovered == "zeros",
+        personal=tuple(position for position, personal in enumerate(is_personal) if personal),
+    )
+
+
+def _cut(family, label_axis):
+    """Return the cut of the sub-models of the mix."""
     levels = family.recipe.levels
     global_shapes = shapes(family, levels.global_level, family.classes)
     if levels.ensemble:
@@ -71,41 +138,6 @@ def label_axes(family: ModelFamily) -> dict[str, dict[int, int]]:
     # Two and three classes show which dimensions are label axes.
     models = [family.single_client_model(narrowest, classes) for classes in (2, 3)]
     return find_label_axes(*({v.path: tuple(v.shape) for v in values(model)} for model in models))
-
-
-def personal_positions(family: ModelFamily) -> tuple[int, ...]:
-    """Return the positions of the global values that stay with the clients."""
-    recipe = family.recipe
-    units = recipe.round.personal
-    paths = shapes(family, recipe.levels.global_level, family.classes)
-    return tuple(
-        position for position, path in enumerate(paths) if "all" in units or recipe.model.unit_of(path) in units
-    )
-
-
-def count_trainable(family: ModelFamily) -> int:
-    """Return the number of trainable global values; constants and running statistics follow them."""
-    return len(family.training_model(family.recipe.levels.global_level, family.classes).trainable_variables)
-
-
-def first_merged_stages(family: ModelFamily, cut: Cut, personal: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Return, for each global value and sub-model, the first completed stage that counts in the merge; 0: never.
-
-    Args:
-        personal: The result of `personal_positions`.
-    """
-    model, top = family.recipe.model, family.recipe.levels.global_level
-    paths = shapes(family, top, family.classes)
-    fixed = {variable.path for variable in constants(family.training_model(top, family.classes))}
-    # Constants and personal values are never merged.
-    unmerged = {position for position, path in enumerate(paths) if path in fixed} | set(personal)
-    return tuple(
-        tuple(
-            _first_merged_stage(family, level, model.unit_of(path)) if is_contained and position not in unmerged else 0
-            for is_contained, level in zip(contained, family.submodels)
-        )
-        for position, (path, contained) in enumerate(zip(paths, cut.contained))
-    )
 
 
 def _first_merged_stage(family, level, unit):
@@ -145,12 +177,6 @@ def _variables(family, level, classes):
             for variable in carried(family.single_client_model(route, classes)):
                 variables.setdefault(variable.path, variable)
     return list(variables.values())
-
-
-def _shapes(family, variables):
-    """Return `{path: shape}` of one client's variables."""
-    first = (1,) if family.recipe.levels.ensemble else ()
-    return {variable.path: (*first, *variable.shape) for variable in variables}
 
 
 def may_cut_labels(recipe: Recipe) -> bool:

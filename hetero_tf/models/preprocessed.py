@@ -103,15 +103,6 @@ class UnpackArrays(keras.layers.Layer):
         shaped = {name: (tf.reshape(part, [-1, *shape]), dtype) for (name, shape, dtype), part in parts}
         return {name: tf.cast(x, tf.int32) if dtype == "int32" else x for name, (x, dtype) in shaped.items()}
 
-    def compute_output_spec(self, inputs: keras.KerasTensor) -> dict[str, keras.KerasTensor]:
-        return {
-            name: keras.KerasTensor((inputs.shape[0], *shape), "int32" if dtype == "int32" else inputs.dtype)
-            for name, shape, dtype in self.arrays
-        }
-
-    def get_config(self) -> dict:
-        return super().get_config() | {"arrays": [[name, list(shape), dtype] for name, shape, dtype in self.arrays]}
-
     @property
     def id_slices(self) -> list[slice]:
         """Ranges of the packed values that are ids."""
@@ -188,6 +179,3 @@ class PackArrays(keras.layers.Layer):
 
     def call(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         return pack_tensors(self.names, inputs)
-
-    def get_config(self) -> dict:
-        return super().get_config() | {"names": self.names}

@@ -76,94 +76,79 @@ class StateLayout:
     peers: int
     delays: int = 0
 
+    def _tables(self) -> dict[tuple[str, str], tuple[list[int], dict[str, tuple[int, ...]]]]:
+        """Return the leading axes of rows and `{path: shape}` of each table, by (field of `State`, name)."""
+        every, clients, peers = tuple(self.shapes), [self.registered], [self.registered, self.peers]
+        networks = [*clients, *([self.ensemble] if self.ensemble else [])]
+        # Leading axes of the rows and of the values, and the paths of the values.
+        tables: dict[tuple[str, str], tuple[list[int], list[int], tuple[str, ...]]] = {
+            ("weights", ""): ([], [], every),
+            **{("server", slot): ([], [], every) for slot in self.slots},
+            ("clients", "personal"): (networks, clients, self.personal),
+            ("clients", "memory"): (networks, clients, every if self.has_memory else ()),
+            ("clients", "peers"): (peers, peers, every if self.peers else ()),
+            **{("pending", name): ([self.delays], [self.delays], every) for name in PENDING_SUMS if self.delays},
+        }
+        return {
+            key: (axes, {path: (*leading, *self.shapes[path]) for path in paths})
+            for key, (axes, leading, paths) in tables.items()
+        }
+
     def build(self, make: Callable[[tuple[int, ...], str], Any]) -> dict:
         """Return `make(shape, dtype)` for every value, as the dict of the fields of a `State` without `round`."""
-
-        def make_all(shapes):
-            return {path: make(shape, self.dtype) for path, shape in shapes.items()}
-
-        return {
-            "weights": make_all(self.shapes),
-            "server": {slot: make_all(self.shapes) for slot in self.slots},
-            "clients": {name: make_all(shapes) for name, shapes in self._table_shapes().items()},
-            "pending": {name: make_all(shapes) for name, shapes in self._pending_shapes().items()},
-        }
-
-    def _pending_shapes(self):
-        """Return `{sum: {path: shape}}`; empty if no result arrives late."""
-        shapes = {path: (self.delays, *shape) for path, shape in self.shapes.items()}
-        return dict.fromkeys(PENDING_SUMS if self.delays else (), shapes)
-
-    def _table_shapes(self):
-        """Return `{table: {path: shape}}`."""
-        stored = {
-            "personal": self.personal,
-            "memory": self.shapes if self.has_memory else (),
-            "peers": self.shapes if self.peers else (),
-        }
-        leading = {name: [self.registered, *([self.peers] if name == "peers" else [])] for name in TABLES}
-        return {name: {path: (*leading[name], *self.shapes[path]) for path in stored[name]} for name in TABLES}
+        tables = self._tables().items()
+        return _nest(
+            {key: {path: make(shape, self.dtype) for path, shape in each.items()} for key, (_, each) in tables}
+        )
 
     def values_of(self, state: State) -> dict:
         """Return the values of a state in the structure of `build`."""
-        tables = {
-            name: {path: state.clients[name][path] for path in shapes} for name, shapes in self._table_shapes().items()
-        }
-        server = {slot: {path: state.server[slot][path] for path in self.shapes} for slot in self.slots}
-        pending = {name: {path: state.pending[name][path] for path in self.shapes} for name in self._pending_shapes()}
-        weights = {path: state.weights[path] for path in self.shapes}
-        return {"weights": weights, "server": server, "clients": tables, "pending": pending}
+        return self._in_order(vars(state))
+
+    def _in_order(self, values):
+        """Return values in the structure of `build` in the order of the layout."""
+        tables = self._tables().items()
+        return _nest({key: {path: _table(values, *key)[path] for path in each} for key, (_, each) in tables})
 
     def state_of(self, round: int, values: Mapping[str, dict]) -> State:
         """Return the state after `round` rounds; `values`: in the structure of `build`, with dicts in any order."""
-        return State(round, **self.values_of(State(round, **values)))
+        return State(round, **self._in_order(values))
 
     def pack(self, values: Mapping[str, dict]) -> StateRows:
         """Concatenate values in the structure of `build` to rows; works inside and outside of a graph."""
-
-        def row(by_path):
-            return concat_values([by_path[path] for path in self.shapes])
-
-        def rows(by_path, leading):
-            return _concat([tf.reshape(value, [*leading, -1]) for value in by_path])
-
-        tables = {
-            name: rows([values["clients"][name][path] for path in shapes], self._leading(name))
-            for name, shapes in self._table_shapes().items()
-            if shapes
-        }
-        pending = {
-            name: rows([values["pending"][name][path] for path in shapes], [self.delays])
-            for name, shapes in self._pending_shapes().items()
-        }
-        slots = tuple(row(values["server"][slot]) for slot in self.slots)
-        return StateRows(row(values["weights"]), slots, tables, pending)
-
-    def _leading(self, name):
-        """Return the leading axes of a table's rows."""
-        networks = self.peers if name == "peers" else self.ensemble
-        return [self.registered, *([networks] if networks else [])]
+        rows = {}
+        for key, (axes, shapes) in self._tables().items():
+            if shapes:
+                shape = tf.constant([*axes, -1])
+                rows[key] = _concat([tf.reshape(_table(values, *key)[path], shape) for path in shapes])
+        nested = _nest(rows)
+        return StateRows(nested["weights"], tuple(nested["server"].values()), nested["clients"], nested["pending"])
 
     def unpack(self, rows: StateRows) -> dict:
         """Invert `pack`."""
+        server = dict(zip(self.slots, rows.slots, strict=True))
+        packed = {"weights": rows.weights, "server": server, "clients": rows.tables, "pending": rows.pending}
 
-        def by_path(row):
-            return dict(zip(self.shapes, split_values(row, tuple(self.shapes.values()))))
-
-        def split_rows(rows, shapes, leading):
-            parts = _split(rows, [math.prod(shape) // math.prod(leading) for shape in shapes.values()])
+        def split(key, axes, shapes):
+            sizes = [math.prod(shape) // math.prod(axes) for shape in shapes.values()]
+            parts = _split(_table(packed, *key), sizes) if shapes else []
             return {path: tf.reshape(part, shape) for (path, shape), part in zip(shapes.items(), parts)}
 
-        tables = {
-            name: split_rows(rows.tables[name], shapes, self._leading(name)) if shapes else {}
-            for name, shapes in self._table_shapes().items()
-        }
-        pending = {
-            name: split_rows(rows.pending[name], shapes, [self.delays])
-            for name, shapes in self._pending_shapes().items()
-        }
-        server = {slot: by_path(row) for slot, row in zip(self.slots, rows.slots, strict=True)}
-        return {"weights": by_path(rows.weights), "server": server, "clients": tables, "pending": pending}
+        return _nest({key: split(key, *table) for key, table in self._tables().items()})
+
+
+def _table(values, kind, name):
+    """Return one table of values in the structure of `StateLayout.build`."""
+    return values[kind][name] if name else values[kind]
+
+
+def _nest(tables):
+    """Return `{(kind, name): table}` as `{kind: {name: table}}`; the weights are a single table."""
+    nested = {"weights": tables["weights", ""], "server": {}, "clients": {}, "pending": {}}
+    for (kind, name), table in tables.items():
+        if name:
+            nested[kind][name] = table
+    return nested
 
 
 def concat_values(values: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -9,9 +9,9 @@ import heapq
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.selections import ClientPool
 from hetero_tf.planning import timing
 from hetero_tf.planning.fleets.devices import ClientTimes
-from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.planning.plan import Batching, Plan, arrange, device_work
+from hetero_tf.planning.plan import Batching, Plan, arrange, assign_levels, device_work
 from hetero_tf.planning.selection import select_cohort
 from hetero_tf.planning.timing import RoundClock, RoundTiming, round_policy
 
@@ -42,25 +41,64 @@ class ClientStart(NamedTuple):
     dropped: bool
 
 
-class Starts(Protocol):
-    """The source of starts of an event queue."""
+class ClientStarts:
+    """Starts a client for each one that has returned, so a fixed number of clients run at any time.
+
+    A client that is running, or has started from the current version before, does not start: it would train the same
+    steps again. If there are too few others, a start waits for an arrival or the next version.
+
+    Args:
+        count: Number of running clients.
+        choose: `(count, draw, version, time) -> (ids, wait)`: at most that many distinct clients in the order of their
+            starts, or the seconds to wait for some; `draw` numbers the calls.
+        durations: `(version, ids) -> (seconds, dropped)` of clients that start from a version, each [n].
+    """
+
+    def __init__(self, count: int, choose: Callable, durations: Callable):
+        self._choose, self._durations = choose, durations
+        self._free, self._draws, self._waits = deque([0.0] * count), 0, False
 
     def next_time(self) -> float | None:
         """Return the time of the next starts in seconds; None if they wait for an arrival or a new version."""
+        return self._free[0] if self._free and not self._waits else None
 
-    def start(self, time: float, version: int, busy: Collection[int]) -> Sequence[ClientStart]:
+    def start(self, time: float, version: int, busy: Collection[int]) -> list[ClientStart]:
         """Return the clients that start at this time, which is that of `next_time`.
 
         Args:
             version: The version that they download.
             busy: Clients that are running, or that have started from this version before.
         """
+        wanted = sum(free <= time for free in self._free)
+        # Few draws are of busy clients; if they are too many, all of these may be among the next ones.
+        for count in (2 * wanted + 2, wanted + len(busy)) if busy else (wanted,):
+            chosen, wait = self._choose(count, self._draws, version, time)
+            ids = [client for client in chosen if client not in busy][:wanted]
+            if len(ids) == wanted or wait:
+                break
+        self._draws += 1
+        if wait:
+            self._free = deque(max(free, time + wait) for free in self._free)
+            return []
+        for _ in ids:
+            self._free.popleft()
+        self._waits = len(ids) < wanted
+        seconds, dropped = self._durations(version, np.asarray(ids, np.int32))
+        return [ClientStart(*each) for each in zip(ids, seconds.tolist(), dropped.tolist())]
 
     def arrive(self, time: float) -> None:
         """Note that a client has arrived or dropped out at this time."""
+        self._resume(time)
+        self._free.append(time)
 
     def end_version(self, time: float) -> None:
         """Note that a new version exists from this time on."""
+        self._resume(time)
+
+    def _resume(self, time):
+        """Let the starts that waited begin at this time."""
+        if self._waits:
+            self._free, self._waits = deque([time] * len(self._free)), False
 
 
 @dataclass
@@ -94,7 +132,7 @@ class EventQueue:
         starts: The source of starts.
     """
 
-    def __init__(self, starts: Starts, policy: AsynchronousPolicy):
+    def __init__(self, starts: ClientStarts, policy: AsynchronousPolicy):
         self._starts, self._policy, self._lock = starts, policy, threading.Lock()
         self._versions, self._now = [ModelVersion(0.0)], 0.0
         # Running clients by (seconds of their arrival, order of the starts).
@@ -197,57 +235,6 @@ class VersionTiming(RoundTiming):
         names = ("dropped", "round_seconds", "client_seconds", "round_energy")
         metrics = {name: value for name, value in super().metrics().items() if name in names}
         return metrics | {"stale": self.stale, "staleness": float(np.mean(self.arrived)) if self.arrived else None}
-
-
-class ClientStarts:
-    """Starts a client for each one that has returned, so a fixed number of clients run at any time.
-
-    A client that is running, or has started from the current version before, does not start: it would train the same
-    steps again. If there are too few others, a start waits for an arrival or the next version.
-
-    Args:
-        count: Number of running clients.
-        choose: `(count, draw, version, time) -> (ids, wait)`: at most that many distinct clients in the order of their
-            starts, or the seconds to wait for some; `draw` numbers the calls.
-        durations: `(version, ids) -> (seconds, dropped)` of clients that start from a version, each [n].
-    """
-
-    def __init__(self, count: int, choose: Callable, durations: Callable):
-        self._choose, self._durations = choose, durations
-        self._free, self._draws, self._waits = deque([0.0] * count), 0, False
-
-    def next_time(self) -> float | None:
-        return self._free[0] if self._free and not self._waits else None
-
-    def start(self, time: float, version: int, busy: Collection[int]) -> list[ClientStart]:
-        wanted = sum(free <= time for free in self._free)
-        # Few draws are of busy clients; if they are too many, all of these may be among the next ones.
-        for count in (2 * wanted + 2, wanted + len(busy)) if busy else (wanted,):
-            chosen, wait = self._choose(count, self._draws, version, time)
-            ids = [client for client in chosen if client not in busy][:wanted]
-            if len(ids) == wanted or wait:
-                break
-        self._draws += 1
-        if wait:
-            self._free = deque(max(free, time + wait) for free in self._free)
-            return []
-        for _ in ids:
-            self._free.popleft()
-        self._waits = len(ids) < wanted
-        seconds, dropped = self._durations(version, np.asarray(ids, np.int32))
-        return [ClientStart(*each) for each in zip(ids, seconds.tolist(), dropped.tolist())]
-
-    def arrive(self, time: float) -> None:
-        self._resume(time)
-        self._free.append(time)
-
-    def end_version(self, time: float) -> None:
-        self._resume(time)
-
-    def _resume(self, time):
-        """Let the starts that waited begin at this time."""
-        if self._waits:
-            self._free, self._waits = deque([time] * len(self._free)), False
 
 
 @dataclass(frozen=True, eq=False)

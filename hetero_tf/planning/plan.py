@@ -14,9 +14,35 @@ from hetero_tf.base import seeds
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.methods.selections import Choice
 from hetero_tf.planning.fleets.devices import local_steps
-from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.planning.timing import RoundClock, RoundTiming, Work, time_round
+from hetero_tf.planning.timing import ClientWork, RoundClock, RoundTiming, time_round
 from hetero_tf.recipe.schema import Levels, Recipe
+
+
+def assign_levels(levels: Levels, clients: int, seed: int, round: int, ids: np.ndarray) -> np.ndarray:
+    """Return the levels of some clients as indices into `levels.mix`, without computing those of others.
+
+    Args:
+        seed, round: The run's seed and the round, for dynamic assignment.
+        ids: int [n], the clients.
+
+    Returns:
+        int32 [n]; the last level for clients that never train because no level fits their device.
+
+    Reference: HeteroFL authors' code. Fixed: consecutive clients in the order of the mix; remaining clients have the
+    last level. Dynamic: every client draws independently, with the shares as probabilities.
+    """
+    if levels.level_of_client is not None:
+        by_device = levels.level_of_client[ids].astype(np.int32)
+        return np.where(by_device < 0, len(levels.names) - 1, by_device)
+    shares = np.asarray(list(levels.mix.values()), float)
+    if levels.assignment == "dynamic":
+        ends, points = np.cumsum(shares) / shares.sum(), seeds.uniform(seed, "levels", round, ids=ids)
+    else:
+        whole_numbers = np.all(shares == np.round(shares))
+        counts = shares * (clients // shares.sum()) if whole_numbers else np.floor(shares / shares.sum() * clients)
+        ends, points = np.cumsum(counts), np.asarray(ids)
+    # Dropping the last end gives the last level to remaining clients, and to points above a sum just below 1.
+    return np.searchsorted(ends[:-1], points, side="right").astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -96,28 +122,6 @@ class Division:
     def passes(self) -> tuple[int, ...]:
         """Number of times that the clients of each level run all local epochs."""
         return tuple(1 if self.drawn else count for count in self.stages)
-
-
-@dataclass(frozen=True)
-class ClientWork:
-    """The local steps of one client.
-
-    Attributes:
-        rows: int32 [steps, batch], examples of each step; -1: padding.
-        starts: int32 [steps], first position within the examples.
-        stages: int32 [steps], index of each step's stage.
-    """
-
-    rows: np.ndarray
-    starts: np.ndarray
-    stages: np.ndarray
-
-    def __len__(self):
-        return len(self.starts)
-
-    def first(self, steps: int) -> "ClientWork":
-        """Return the first steps of the work."""
-        return ClientWork(self.rows[:steps], self.starts[:steps], self.stages[:steps])
 
 
 def local_batches(
@@ -235,7 +239,10 @@ def plan_clients(
     work = [batching.work(examples, round, client, level) for examples, client, level in zip(shares, active, assigned)]
     timing = None
     if clock is not None:
-        timing = time_round(clock, round, active, [_timed(batching.division, *each) for each in zip(work, assigned)])
+        passes = [batching.division.passes[level] for level in assigned]
+        # An incomplete stage would be merged with the same weight as complete ones.
+        pieces = [max(len(each) // count, 1) if count > 1 else 1 for each, count in zip(work, passes)]
+        timing = time_round(clock, round, active, assigned, work, pieces)
         work = [each.first(steps) for each, steps in zip(work, timing.steps)]
     return arrange(batching.recipe, round, active, assigned, work, timing, first_card=round * len(active))
 
@@ -355,14 +362,6 @@ def _draw_examples(recipe, size, steps, client, level, starts, division, round):
         sizes = np.where(is_last, size - (batches - 1) * batch, batch)
         examples[:stages] += np.bincount(rng.integers(stages, size=len(step)), sizes, stages).astype(int)
     return examples
-
-
-def _timed(division, work, level):
-    """Return the work of a client for `time_round`."""
-    passes = division.passes[level]
-    # An incomplete stage would be merged with the same weight as complete ones.
-    piece = max(len(work) // passes, 1) if passes > 1 else 1
-    return Work(level, np.count_nonzero(work.rows >= 0, axis=-1), work.stages, piece)
 
 
 def _step_stages(division, level, steps, seed, round, client):

@@ -12,8 +12,7 @@ import numpy as np
 
 from hetero_tf.base import registry, seeds
 from hetero_tf.methods.selections import Choice, ClientPool
-from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.planning.plan import Division, expected_work
+from hetero_tf.planning.plan import Division, assign_levels, expected_work
 from hetero_tf.planning.timing import RoundClock
 from hetero_tf.recipe.schema import Levels, Recipe
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hetero_tf.base import registry, seeds
 from hetero_tf.methods.policies import AsynchronousPolicy, SynchronousPolicy
@@ -105,18 +106,30 @@ class RoundClock:
 
 
 @dataclass(frozen=True)
-class Work:
-    """Planned local steps of one client: the examples and the stage of each, int [steps].
+class ClientWork:
+    """The local steps of one client.
 
     Attributes:
-        level: Index into the mix.
-        piece: Number of steps of a stage; a late client returns complete stages only.
+        rows: int32 [steps, batch], examples of each step; -1: padding.
+        starts: int32 [steps], first position within the examples.
+        stages: int32 [steps], index of each step's stage.
     """
 
-    level: int
-    examples: np.ndarray
+    rows: np.ndarray
+    starts: np.ndarray
     stages: np.ndarray
-    piece: int
+
+    def __len__(self):
+        return len(self.stages)
+
+    @property
+    def examples(self) -> np.ndarray:
+        """Number of examples of each step, int [steps]."""
+        return np.count_nonzero(self.rows >= 0, axis=-1)
+
+    def first(self, steps: int) -> "ClientWork":
+        """Return the first steps of the work."""
+        return ClientWork(self.rows[:steps], self.starts[:steps], self.stages[:steps])
 
 
 @dataclass(frozen=True)
@@ -159,17 +172,23 @@ class RoundTiming:
         }
 
 
-def time_round(clock: RoundClock, round: int, ids: Sequence[int] | np.ndarray, work: Sequence[Work]) -> RoundTiming:
+def time_round(
+    clock: RoundClock, round: int, ids: ArrayLike, levels: ArrayLike, work: Sequence[ClientWork], pieces: Sequence[int]
+) -> RoundTiming:
     """Simulate a synchronous round: its end, dropouts and late clients.
 
     A client drops out after its download. The round ends as soon as all clients have returned, or `round.clients` of
     them with over-selection; else at the deadline; without a deadline when no client remains. The others stop then:
     their download, and their energy until then, count.
+
+    Args:
+        ids, levels: int [n], the clients and their levels as indices into the mix.
+        work: Planned steps of each client.
+        pieces: Steps of a stage of each client; a late client returns complete stages only.
     """
-    policy, ids = round_policy(clock.recipe), np.asarray(ids, np.int32)
+    policy, ids, levels = round_policy(clock.recipe), np.asarray(ids, np.int32), np.asarray(levels, np.int32)
     assert isinstance(policy, SynchronousPolicy)
-    levels = np.asarray([each.level for each in work], np.int32)
-    planned = np.asarray([len(each.stages) for each in work], np.int32)
+    planned = np.asarray(list(map(len, work)), np.int32)
     stages = clock.train_flops.shape[1]
     stage_examples = np.asarray([np.bincount(each.stages, each.examples, stages) for each in work])
     times, devices = clock.times(round, ids, levels, planned, stage_examples), clock.devices(round, ids, levels)
@@ -181,7 +200,8 @@ def time_round(clock: RoundClock, round: int, ids: Sequence[int] | np.ndarray, w
     if policy.partial and end == policy.deadline:
         for index in np.flatnonzero(late).tolist():
             available = end - times.download[index] - times.upload[index]
-            steps[index] = _completed_steps(clock, devices, index, work[index], available)
+            completed = _completed_steps(clock, devices, index, levels[index], work[index], available)
+            steps[index] = completed - completed % pieces[index]
     partial = late & (steps > 0)
     statuses = np.select([dropped, partial, late], [DROPPED, PARTIAL, LATE], RETURNED).tolist()
     times = _until(end, times, devices, merged, dropped, partial)
@@ -203,11 +223,10 @@ def _end_of_round(deadline, needed, ids, times, dropped):
     return merged, float(max(times.total[merged].max(initial=0.0), lost.max(initial=0.0)))
 
 
-def _completed_steps(clock, devices, index, work, seconds):
-    """Return the number of steps that a client completes within some seconds; with several stages, whole stages."""
-    step_seconds = clock.step_seconds(devices, index, work.level, work.examples, work.stages)
-    completed = int(np.searchsorted(np.cumsum(step_seconds), seconds * TOLERANCE, side="right"))
-    return completed - completed % work.piece
+def _completed_steps(clock, devices, index, level, work, seconds):
+    """Return the number of steps that a client completes within some seconds."""
+    step_seconds = clock.step_seconds(devices, index, level, work.examples, work.stages)
+    return int(np.searchsorted(np.cumsum(step_seconds), seconds * TOLERANCE, side="right"))
 
 
 def _until(end, times, devices, merged, dropped, partial):

@@ -14,8 +14,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.planning.fleets.device_table import device_table
-from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.planning.plan import DevicePlan, Division, plan_devices
+from hetero_tf.planning.plan import DevicePlan, Division, assign_levels, plan_devices
 from hetero_tf.planning.selection import able_clients, pool_of, select_cohort
 from hetero_tf.planning.timing import RETURNED, RoundClock, RoundTiming
 from hetero_tf.recipe import Recipe

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from hetero_tf.models.state import split_values
 from hetero_tf.rounds.row_model import RowShape
-from hetero_tf.rounds.training_step import JointStep, Step
+from hetero_tf.rounds.training_step import JointStep, SummedStep
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class BlockStage:
         before: The frozen units, if the steps start after them and read their outputs from a buffer.
     """
 
-    step: Step
+    step: JointStep | SummedStep
     joint: JointStep
     trained: tuple[bool, ...] | None
     before: JointStep | None

@@ -108,15 +108,16 @@ def train_cohort(setup: RoundSetup, state: StateRows, packed: PackedRounds, scal
 def _coverage(setup, masks, weights, delays):
     """Return the coverage, in the shape of `CohortResult.total`; `delays`: [S * K]."""
     layout, stale = setup.layout, setup.algorithm.stale_merge
-    if stale is None:
-        return coverage(layout.cut, masks, weights, layout.zeros_count)
+
+    def of(weights):
+        return coverage(layout.cut, masks, weights, layout.first_merged_stage, layout.zeros_count)
 
     def at(delay):
         arrives = tf.cast(tf.equal(delays, delay), layout.dtype)
-        # One product for each distinct tensor, as `coverage` recognizes equal weights by identity.
-        products = {each.ref(): each * arrives for each in weights}
-        return coverage(layout.cut, masks, [products[each.ref()] for each in weights], layout.zeros_count)
+        return of({kind: each * arrives for kind, each in weights.items()})
 
+    if stale is None:
+        return of(weights)
     return tf.map_fn(at, tf.range(stale.delays + 1), fn_output_signature=tf.TensorSpec([None], layout.dtype))
 
 
@@ -265,7 +266,10 @@ def completed_stages(rows: tf.Tensor, stages: tf.Tensor) -> tf.Tensor:
 
 
 def _weights_in_merge(setup, weight, packed, max_clients):
-    """Return for each global value the weight of each client, [S * K]: 0 if its sub-model is not merged, or not yet."""
+    """Return the weight of each client, [S * K], for the global values with equal `first_merged_stage`.
+
+    It is 0 if the values of the client's sub-model are not merged, or not yet.
+    """
     submodels = tf.repeat(packed.submodels, max_clients)
 
     def weights(first_stages):
@@ -277,6 +281,4 @@ def _weights_in_merge(setup, weight, packed, max_clients):
             counts &= tf.reshape(completed_stages(packed.rows, packed.stages), [-1]) >= first
         return weight * tf.cast(counts, weight.dtype)
 
-    first_merged_stage = setup.layout.first_merged_stage
-    by_first_stages = {first_stages: weights(first_stages) for first_stages in dict.fromkeys(first_merged_stage)}
-    return [by_first_stages[first_stages] for first_stages in first_merged_stage]
+    return {first_stages: weights(first_stages) for first_stages in dict.fromkeys(setup.layout.first_merged_stage)}

@@ -43,7 +43,7 @@ class Engine:
 
 
 def choose_engine(
-    family: ModelFamily, label_axis: int, example: tuple[int, ...], batch: int, replicas: Replicas
+    family: ModelFamily, label_axis: int, batch: int, replicas: Replicas
 ) -> tuple[Engine, list[ClientBlock]]:
     """Choose the engine of a model family and build the block of each sub-model.
 
@@ -60,7 +60,7 @@ def choose_engine(
         clients = 1 if level in family.unbatched_levels else clients_at_once(engine, share, device, replicas.parallel)
         # Counting needs a new model, so count only when the result matters.
         if clients > 1 and engine == "auto" and device == "cpu":
-            clients = clients if product_cost(family, level, label_axis, example, batch) <= MAX_PRODUCT_COST else 1
+            clients = clients if product_cost(family, level, label_axis, batch) <= MAX_PRODUCT_COST else 1
         block, reason = _build_block(family, level, clients, label_axis, checked)
         blocks.append(block)
         if reason is not None:
@@ -101,9 +101,9 @@ def clients_at_once(engine: str, expected: float, device: str, parallel: int) ->
     return min(limit, max(min_clients, num_clients))
 
 
-def product_cost(family: ModelFamily, level: str, label_axis: int, example: tuple[int, ...], batch: int) -> float:
+def product_cost(family: ModelFamily, level: str, label_axis: int, batch: int) -> float:
     """Return the mean multiply-adds of a product over a batch in a forward pass of a level's sub-model."""
-    cost = total(family.forward(family.route(level), label_axis, example))
+    cost = total(family.forward(family.route(level), label_axis))
     return batch * cost.multiply_adds / max(cost.products, 1)
 
 

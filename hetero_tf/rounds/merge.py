@@ -3,7 +3,8 @@
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -21,7 +22,11 @@ def axis_mask(axis: Axis, coordinates: Coordinates, dtype: tf.DType) -> tf.Tenso
 
 
 def coverage(
-    cut: Cut, masks: dict[Axis, tf.Tensor], client_weights: Sequence[tf.Tensor], zeros: bool = False
+    cut: Cut,
+    masks: dict[Axis, tf.Tensor],
+    client_weights: Mapping[Any, tf.Tensor],
+    kinds: Sequence[Any],
+    zeros: bool = False,
 ) -> tf.Tensor:
     """Return the sum of the weights of the clients that cover each entry of the global row, [values].
 
@@ -30,7 +35,8 @@ def coverage(
 
     Args:
         masks: `{Axis: [clients, size + extra]}`, stacked results of `axis_mask`.
-        client_weights: For each variable [clients], 0 for clients that do not count for it.
+        client_weights: For each kind of variables [clients], 0 for clients that do not count for them.
+        kinds: The kind of each variable.
         zeros: Whether a client also counts for channels or ranks that it lacks, with zeros in the sum.
 
     Reference for `zeros`: the padding that HetLoRA (Cho et al. 2024, arXiv 2401.06432) and others start from.
@@ -43,23 +49,20 @@ def coverage(
 
     # Variables with the same cut share one contraction: the graph of a deep network is much smaller.
     @functools.cache
-    def contract_masks(axes, position):
+    def contract_masks(axes, kind):
         names = [letter for letter, axis in zip("abcdefgh", axes) if axis is not None]
         operands = [masks[axis] for axis in axes if axis is not None]
         # z: clients; one letter for every cut axis of the variable.
         equation = ",".join(["z", *("z" + name for name in names)]) + "->" + "".join(names)
-        summed = tf.einsum(equation, client_weights[position], *operands)
+        summed = tf.einsum(equation, client_weights[kind], *operands)
         return tf.reshape(summed, [1 if axis is None else axis.size + axis.extra for axis in axes])
 
-    first_position: dict[int, int] = {}
-    kinds = [
-        (masked_axes(position), first_position.setdefault(id(weights), position))
-        for position, weights in enumerate(client_weights)
-    ]
     pieces = []
     # Adjacent variables with one coverage value for all entries are broadcast in one operation.
-    for (axes, first), adjacent in itertools.groupby(range(len(kinds)), kinds.__getitem__):
-        shapes, covering = [cut.shapes[position] for position in adjacent], contract_masks(axes, first)
+    for key, adjacent in itertools.groupby(
+        range(len(kinds)), lambda position: (masked_axes(position), kinds[position])
+    ):
+        shapes, covering, (axes, _) = [cut.shapes[position] for position in adjacent], contract_masks(*key), key
         if not axes:
             shapes = [(sum(map(math.prod, shapes)),)]
         pieces += [tf.reshape(tf.broadcast_to(covering, shape), [-1]) for shape in shapes]

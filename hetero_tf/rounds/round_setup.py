@@ -1,13 +1,11 @@
 """The setup of a round: the records that every function of its graph reads."""
 
-import functools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hetero_tf.data.inputs.examples import Examples
-from hetero_tf.models.cut import Cut
 from hetero_tf.models.entry_masks import EntryMask
+from hetero_tf.models.global_layout import GlobalLayout
 from hetero_tf.models.state import TABLES
 from hetero_tf.rounds.arrivals import StaleMerge
 from hetero_tf.rounds.client_block import ClientBlock
@@ -61,38 +59,6 @@ class Algorithm:
     sums_memory: bool
     stale_merge: StaleMerge | None
     records_squares: bool
-
-
-@dataclass(frozen=True)
-class GlobalLayout:
-    """Layout of the global values: the sub-models' cut of them, and which values are merged.
-
-    Attributes:
-        trainable: Number of trainable global values; running statistics follow them.
-        first_merged_stage: For each global value and sub-model, the number of completed stages from which on a client
-            counts in its merge; 0: never.
-        merge_absent_labels: Whether the rows of labels that a client lacks are merged too.
-        zeros_count: Whether the channels or ranks that a client lacks count as zeros in the merge.
-        personal: Positions of the global values that stay with the clients.
-    """
-
-    cut: Cut
-    dtype: str
-    trainable: int
-    first_merged_stage: tuple[tuple[int, ...], ...]
-    merge_absent_labels: bool
-    zeros_count: bool
-    personal: tuple[int, ...]
-
-    @functools.cached_property
-    def learned(self) -> int:
-        """Number of entries of the trainable values, the first of the global row."""
-        return sum(math.prod(shape) for shape in self.cut.shapes[: self.trainable])
-
-    @functools.cached_property
-    def is_ensemble(self) -> bool:
-        """True if the global values lead with an axis of networks."""
-        return any(axis.member for axis in self.cut.distinct)
 
 
 @dataclass(frozen=True)

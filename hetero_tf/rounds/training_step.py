@@ -8,7 +8,7 @@ takes steps at its own width and at every narrower one, which are the full width
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -44,24 +44,6 @@ class Objective:
         return self.loss(logits, targets, tf.reshape(self.present, shape), self.outside)
 
 
-class Step(Protocol):
-    """A training step of K clients."""
-
-    def loss_and_gradients(
-        self, objective: Objective, rows: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor, targets: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """Compute one step.
-
-        Args:
-            rows: [K, values], each client's trainable values, then its carried ones.
-            key: int32 [K, words] for dropout.
-            inputs, targets: [K, batch, ...].
-
-        Returns:
-            Losses [K]; their gradients, [K, parameters]; and the carried values after the step, None without any.
-        """
-
-
 @dataclass(frozen=True)
 class JointStep(RowShape):
     """A step that computes all routes together, so a coupling may compare their outputs.
@@ -87,7 +69,16 @@ class JointStep(RowShape):
     def loss_and_gradients(
         self, objective: Objective, rows: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor, targets: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """See `Step`."""
+        """Compute one step of K clients.
+
+        Args:
+            rows: [K, values], each client's trainable values, then its carried ones.
+            key: int32 [K, words] for dropout.
+            inputs, targets: [K, batch, ...].
+
+        Returns:
+            Losses [K]; their gradients, [K, parameters]; and the carried values after the step, None without any.
+        """
         with tf.GradientTape() as tape:
             tape.watch(rows)
             outputs, carried = self.call(rows, key, inputs)
@@ -164,7 +155,7 @@ class SummedStep(RowShape):
     def loss_and_gradients(
         self, objective: Objective, rows: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor, targets: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """See `Step`."""
+        """See `JointStep.loss_and_gradients`."""
         # One [K, values] tensor for each variable; carried ones pass from step to step.
         values = tf.split(rows, self.sizes, axis=1)
         losses: list[tf.Tensor] = []

@@ -14,8 +14,7 @@ from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.methods.policies import AsynchronousPolicy, SynchronousPolicy
 from hetero_tf.methods.tasks import Task
 from hetero_tf.planning.fleets.device_table import check_trace
-from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.planning.plan import Division, expected_work
+from hetero_tf.planning.plan import Division, assign_levels, expected_work
 from hetero_tf.planning.selection import able_clients, count_clients, pool_of
 from hetero_tf.planning.timing import TOLERANCE, RoundClock, round_policy
 from hetero_tf.recipe import with_source_location

@@ -21,15 +21,26 @@ from hetero_tf.evaluation.evaluator import Evaluator
 from hetero_tf.evaluation.global_metrics import Measures, round_metrics
 from hetero_tf.methods import function_of
 from hetero_tf.methods.policies import AsynchronousPolicy
-from hetero_tf.models import global_layout
-from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json, level_costs
-from hetero_tf.models.costs.device_fit import LevelWork, level_work
-from hetero_tf.models.costs.level_costs import LevelCosts, client_costs
-from hetero_tf.models.costs.memory import budget_shares
-from hetero_tf.models.costs.traffic import ClientCost, RoundCost, round_cost, train_flops_table
+from hetero_tf.models.costs.level_costs import (
+    ClientCost,
+    LevelCost,
+    LevelCosts,
+    RoundCost,
+    costs_to_json,
+    round_cost,
+    train_flops_table,
+)
+from hetero_tf.models.costs.memory import LevelWork, budget_shares, level_work
 from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.family import ModelFamily, build_family
-from hetero_tf.models.global_layout import initial_peers, initial_values, label_table, may_cut_labels, shapes
+from hetero_tf.models.global_layout import (
+    build_global_layout,
+    initial_peers,
+    initial_values,
+    label_table,
+    may_cut_labels,
+    shapes,
+)
 from hetero_tf.models.preprocessed import packed_builder
 from hetero_tf.models.state import State, StateLayout
 from hetero_tf.planning.packing import pack_rounds, share_blocks
@@ -41,7 +52,7 @@ from hetero_tf.rounds.arrivals import StaleMerge
 from hetero_tf.rounds.batches import check_buffers
 from hetero_tf.rounds.engine import Engine, choose_engine, report
 from hetero_tf.rounds.layout import entry_masks
-from hetero_tf.rounds.round_setup import Algorithm, GlobalLayout, LocalOptimizer, RoundSetup, build_submodels
+from hetero_tf.rounds.round_setup import Algorithm, LocalOptimizer, RoundSetup, build_submodels
 from hetero_tf.run.checks import build_task, example_shape
 
 if TYPE_CHECKING:
@@ -118,13 +129,13 @@ class Federation:
     @functools.cached_property
     def client_costs(self) -> tuple[ClientCost, ...]:
         """Cost of a client in a round, by level of the mix."""
-        costs = LevelCosts(self.family, self.example_shape, self.setup.examples.present.shape[1])
-        return client_costs(costs, self.present_outputs.sum(axis=1))
+        costs = LevelCosts(self.family, self.setup.examples.present.shape[1])
+        return costs.of_clients(self.present_outputs.sum(axis=1))
 
     @functools.cached_property
     def all_label_costs(self) -> LevelCosts:
         """Costs of the levels' models with the outputs of all labels."""
-        return LevelCosts(self.family, self.example_shape, self.family.classes)
+        return LevelCosts(self.family, self.family.classes)
 
     @functools.cached_property
     def level_work(self) -> dict[str, LevelWork]:
@@ -211,7 +222,7 @@ class Federation:
         """Return the costs of some levels, with the labels and the batches of the clients."""
         labels = self.present_outputs.sum(axis=1)
         batch = min(self.recipe.client.batch_size, int(self.partition.train.sizes.max()))
-        return level_costs(self.family, levels, tuple(self.example_shape), labels, batch)
+        return {name: self.all_label_costs.of_level(name, labels, batch) for name in levels}
 
     def mix_costs(self) -> dict:
         """Return the costs of the mix's levels as a dict: "example", "classes", "levels", "mix" and "round"."""
@@ -233,7 +244,7 @@ def work_of(family: ModelFamily, source: Input, dataset: Dataset, partition: Par
         cut_labels(recipe, dataset, partition),
         build_task(recipe, dataset).present_outputs(partition.label_mask),
     )
-    costs = LevelCosts(family, example_shape(source, x), (present if labels is None else labels).shape[1])
+    costs = LevelCosts(family, (present if labels is None else labels).shape[1])
     batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
     return level_work(costs, present.sum(axis=1), batch, len(source.starts(x)))
 
@@ -260,11 +271,10 @@ def build_setup(
     labels = cut_labels(recipe, dataset, partition)
     label_axis = family.classes if labels is None else labels.shape[1]
     batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
-    example = example_shape(source, dataset.train.x)
-    engine, blocks = choose_engine(family, label_axis, example, batch, replicas)
+    engine, blocks = choose_engine(family, label_axis, batch, replicas)
     for block in blocks:
         check_buffers(source, dataset.train.x, block)
-    layout = _global_layout(recipe, family, label_axis)
+    layout = build_global_layout(family, label_axis)
     return RoundSetup(
         _examples(recipe, dataset, partition, source, labels, engine),
         _algorithm(recipe, dataset, partition),
@@ -343,19 +353,6 @@ def _loss(recipe: Recipe, dataset: Dataset) -> Callable:
         return loss
     counts = np.bincount(dataset.fitted.labels.reshape(-1), minlength=dataset.classes)
     return functools.partial(loss, class_shares=counts / counts.sum())
-
-
-def _global_layout(recipe: Recipe, family: ModelFamily, label_axis: int) -> GlobalLayout:
-    cut, personal = global_layout.build_cut(family, label_axis), global_layout.personal_positions(family)
-    return GlobalLayout(
-        cut=cut,
-        dtype=recipe.float_type,
-        trainable=global_layout.count_trainable(family),
-        first_merged_stage=global_layout.first_merged_stages(family, cut, personal),
-        merge_absent_labels=recipe.round.label_rows == "all",
-        zeros_count=recipe.round.uncovered == "zeros",
-        personal=personal,
-    )
 
 
 def local_optimizer(optimizer: Optimizer) -> LocalOptimizer:

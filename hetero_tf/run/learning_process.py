@@ -27,7 +27,6 @@ from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.models.costs import memory
-from hetero_tf.models.costs.device_fit import fit_to_devices
 from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.models.preprocessed import add_preprocessing, named_model
@@ -184,7 +183,7 @@ def _fit_levels(recipe, source, dataset, partition, device):
     fitted = memory.fit_levels(recipe, source.shape(x), example_shape(source, x), recipe.num_outputs(dataset.classes))
     if recipe.levels.fit == "device":
         work = work_of(family_of(fitted, source, dataset, device), source, dataset, partition)
-        return fit_to_devices(fitted, work, partition.train.sizes)
+        return memory.fit_to_devices(fitted, work, partition.train.sizes)
     if recipe.levels.fit is not None:
         check_keys(fitted)
     return fitted

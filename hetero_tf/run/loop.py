@@ -10,7 +10,7 @@ from hetero_tf.base.console import Console, ProgressDisplay, format_duration, fo
 from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.base.metrics import displayed_metrics, format_short, is_improvement
 from hetero_tf.data.targets import POSITIONS
-from hetero_tf.models.costs.traffic import TOTALS, accumulate_totals
+from hetero_tf.models.costs.level_costs import TOTALS, accumulate_totals
 from hetero_tf.run.checkpoint import arrays_of
 from hetero_tf.run.learning_process import LearningProcess, State, advance, is_measured, plan_call
 from hetero_tf.run.resume import repair_metrics

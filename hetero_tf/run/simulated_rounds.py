@@ -17,9 +17,8 @@ from hetero_tf.methods.selections import ClientPool
 from hetero_tf.models.state import State
 from hetero_tf.planning.asynchronous import VersionPlanner
 from hetero_tf.planning.fleets.devices import is_available
-from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.packing import pack_rounds, share_blocks
-from hetero_tf.planning.plan import Plan, plan_round
+from hetero_tf.planning.plan import Plan, assign_levels, plan_round
 from hetero_tf.planning.selection import (
     able_clients,
     expected_seconds,

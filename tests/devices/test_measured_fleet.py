@@ -12,7 +12,7 @@ import hetero_tf
 from hetero_tf.devices import device_rounds
 from hetero_tf.devices.device_rounds import DEFAULT_SELECTION, Selection, deployed
 from hetero_tf.devices.measured_fleet import MeasuredFleet
-from hetero_tf.models.costs.traffic import accumulate_totals
+from hetero_tf.models.costs.level_costs import accumulate_totals
 from hetero_tf.planning.fleets.devices import client_times, devices_of
 from hetero_tf.recipe import load
 

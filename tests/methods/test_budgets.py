@@ -1,7 +1,5 @@
 """Budgets: packing compared with published decompositions, and every error message."""
 
-import math
-
 import pytest
 from refusals import refusal
 
@@ -66,15 +64,6 @@ def test_a_sum_that_reaches_the_limit_fits_in_spite_of_rounding():
             "no unit fits the budget: the smallest, b, needs 4, but the limit is 3. Raise the budget or use "
             "smaller units",
         ),
-        (
-            [1, math.inf, 1, 1],
-            3,
-            "`costs` must contain at least one number, all at least 0. Received: costs=[1, inf, 1, 1]",
-        ),
-        ([1, -1, 1, 1], 3, "`costs` must contain at least one number, all at least 0. Received: costs=[1, -1, 1, 1]"),
-        ([], 3, "`costs` must contain at least one number, all at least 0. Received: costs=[]"),
-        ([1, 1, 1], 3, "`names` must contain 3 names, one per unit. Received: names=['a', 'b', 'c', 'd']"),
-        ([1, 1, 1, 1], 0, "`limit` must be positive and finite. Received: limit=0"),
     ],
 )
 def test_units_that_cannot_be_packed_are_refused(costs, limit, text):

@@ -161,7 +161,7 @@ def test_constant_kernels_cost_no_weight_gradient():
     block, dense = "1", "2"
 
     def of(process, unit):
-        return LevelCosts(process.family, process.example_shape, 13).units("a", 1.0)[unit]
+        return LevelCosts(process.family, 13).units("a", 1.0)[unit]
 
     # Four positions; 8 inputs and 6 outputs, or rank 4.
     assert (of(thawed, dense).multiply_adds, of(thawed, dense).by_constants) == (4 * 48, 0)

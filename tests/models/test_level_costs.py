@@ -11,7 +11,7 @@ from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
-from hetero_tf.models.costs import counting, level_costs
+from hetero_tf.models.costs import level_costs
 from hetero_tf.models.costs.counting import forward, total
 from hetero_tf.models.family import build_family
 from hetero_tf.reports import describe as accounting
@@ -41,7 +41,7 @@ BUDGETS = (EQUAL, "levels.budgets={a: 1, b: 1/2, c: 0.55}", "client.stages=block
 @functools.cache
 def costs(*overrides, base=DEEP):
     tested_recipe = recipe.loads(base, "tiny", overrides)
-    return level_costs.LevelCosts(family_of(tested_recipe, (5, 5, 2), 9), (5, 5, 2), 9)
+    return level_costs.LevelCosts(family_of(tested_recipe, (5, 5, 2), 9), 9)
 
 
 def family_of(tested_recipe, shape, classes):
@@ -51,16 +51,6 @@ def family_of(tested_recipe, shape, classes):
 @functools.cache
 def describe_levels(*overrides, base=DEEP, **about):
     return describe_recipe(recipe.loads(base, "tiny", overrides), (5, 5, 2), 9, **about)
-
-
-def test_unit_costs_are_counted_only_for_stages_that_read_them(monkeypatch):
-    counted = []
-    monkeypatch.setattr(counting, "_amounts", lambda *arguments: counted.append(arguments) or {"unit": 1.0})
-    count = costs.__wrapped__
-    assert count(*BUDGETS, "client.stages=joint").family.stages and not counted
-    with pytest.raises(KeyError):
-        count(*BUDGETS)
-    assert len(counted) == 1
 
 
 def test_values_of_a_depth_end_at_its_exit():
@@ -155,7 +145,7 @@ def test_nested_widths_cost_the_sum_of_the_widths():
 def test_slimmable_training_costs_the_sum_of_its_widths():
     process = tiny.process(IMAGES, "client.stages=slimmable")
     levels, loads = accounting.describe(process).levels, accounting.describe(process).loads
-    count = level_costs.LevelCosts(process.family, (5, 5, 2), 9)
+    count = level_costs.LevelCosts(process.family, 9)
     each = {width: count.units("a", width) for width in (1, 0.5, 0.25)}
     flops = {width: 6 * sum(cost.multiply_adds for cost in units.values()) for width, units in each.items()}
     assert count.train_flops("a") == (sum(flops.values()),) and count.train_flops("c") == (flops[0.25],)
@@ -191,7 +181,7 @@ def test_client_cost_of_an_ensemble_is_that_of_one_network(eager):
 def test_staged_training_costs_equal_hand_counts():
     """PreResNet-20 compared with joint training; a step is three times its forward products, a frozen unit only one."""
     fedepth_recipe = recipe.load("methods/fedepth")
-    fedepth_costs = level_costs.LevelCosts(family_of(fedepth_recipe, (32, 32, 3), 10), (32, 32, 3), 10)
+    fedepth_costs = level_costs.LevelCosts(family_of(fedepth_recipe, (32, 32, 3), 10), 10)
     (joint,) = fedepth_costs.train_flops("a")
     assert joint / 6 == pytest.approx(40.8e6, rel=1e-3)
     assert [round(sum(fedepth_costs.train_flops(level)) / joint, 2) for level in "bcd"] == [1.12, 1.23, 1.62]
@@ -232,7 +222,7 @@ def test_budgets_are_described_with_stages_and_skipped_units():
     level_load = loads.levels["b"]
     assert [unit for part in level_load.parts for unit in part.units] == ["1", "3", "4"] and level_load.skipped == ()
     steps = process.partition.train.sizes.mean() * 2
-    flops = level_costs.LevelCosts(process.family, (5, 5, 2), 9).train_flops("b")
+    flops = level_costs.LevelCosts(process.family, 9).train_flops("b")
     assert level_load.train_flops == pytest.approx(steps * sum(flops)) and level_load.clients == 1
     plain = accounting.to_json(description)
     assert json.loads(json.dumps(plain)) == plain and plain["loads"]["levels"]["b"]["budget"] == "1/2"

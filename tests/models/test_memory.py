@@ -29,7 +29,7 @@ def load_fitted(base, *overrides):
 
 
 def costs(fit_recipe):
-    return LevelCosts(build_family(fit_recipe, SHAPE, SHAPE, CLASSES), SHAPE, CLASSES)
+    return LevelCosts(build_family(fit_recipe, SHAPE, SHAPE, CLASSES), CLASSES)
 
 
 def unit_memory(fit_recipe, width):

@@ -3,12 +3,11 @@
 import keras
 import pytest
 import tensorflow as tf
-from refusals import refusal
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages import budgets
 from hetero_tf.models.build_model import build_model
-from hetero_tf.models.costs.counting import TABLE_BATCH, ForwardCost, forward, total, unit_costs
+from hetero_tf.models.costs.counting import TABLE_BATCH, forward, total, unit_costs
 from hetero_tf.recipe import loads
 from hetero_tf.recipe.schema import SCENARIOS
 
@@ -87,11 +86,6 @@ def test_the_estimate_packs_into_the_published_stages(units):
     assert stages == [1, 2, 6, 5]
 
 
-def test_budgets_are_measured_in_memory_or_in_products(units):
-    assert units[1].by("memory") == units[1].memory(32)
-    assert units[1].by("multiply_adds") == 2 * 9 * 16 * 16 * 32 * 32
-
-
 def test_narrow_models_cost_less(units):
     half = costs(PRE_RES_NET_20, (32, 32, 3), width=0.5)
     assert [unit.elements for unit in half[:11]] == [unit.elements // 2 for unit in units[:11]]
@@ -113,33 +107,6 @@ def test_norms_inside_a_block_count_once():
     for options, outputs in (("", 5), (", norm: gn, scaler: false", 5), (", norm: none", 3)):
         block, *_ = costs(layers.format(options), (4, 4, 4))
         assert block.elements == outputs * 4 * 4 * 4, options
-
-
-def test_memory_is_values_and_gradients_of_a_batch_and_the_weights():
-    cost = ForwardCost("one", elements=10, parameters=3, multiply_adds=0)
-    assert [cost.memory(batch) for batch in (0, 1, 32)] == [12, 92, 2572]
-    assert total([cost, cost]) == ForwardCost("all", 20, 6, 0)
-
-
-def test_layer_outside_every_unit_is_refused():
-    inputs = keras.Input((4,))
-    model = keras.Model(inputs, keras.layers.Dense(2, name="tail")(keras.layers.Dense(3, name="body")(inputs)))
-    message = refusal(unit_costs, forward(model, (4,)), {"body": "1"}, kind=ValueError)
-    assert message == "`units` must name the unit of every layer. Received: units without tail"
-
-
-def test_branches_are_ordinary_units():
-    inputs = keras.Input((4,))
-    body = keras.layers.Dense(3, name="body")(inputs)
-    exits = [keras.layers.Dense(2, name="exit")(body), keras.layers.Dense(2, name="tail")(body)]
-    multiply_adds = unit_costs(
-        forward(keras.Model(inputs, exits), (4,)), {"body": "1", "exit": "e", "tail": "2", "gone": "3"}
-    )
-    assert [(cost.name, cost.elements, cost.multiply_adds) for cost in multiply_adds] == [
-        ("1", 3, 12),
-        ("e", 2, 6),
-        ("2", 2, 6),
-    ]
 
 
 class Unknown(keras.layers.Layer):

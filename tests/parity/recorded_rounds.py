@@ -385,13 +385,6 @@ class Replay:
         joint = block.stages[entry.stages[step] if entry.stages else 0].joint
         return tf.stack([output[0] for output in joint.call(row, tf.zeros([block.clients, 4], tf.int32), inputs)[0]])
 
-    def loss_and_accuracy(self, client, steps, losses):
-        """Return the means over the examples of some steps: of the losses of all steps, and of the first exit's hits."""
-        batches = [client.entry.batches[step] for step in steps]
-        labels = self.process.dataset.train.y[np.concatenate(batches)]
-        hits = np.argmax(np.concatenate([self.step_logits(client, step)[0] for step in steps]), -1) == labels
-        return np.average(losses[steps], weights=list(map(len, batches))), np.mean(hits)
-
     def client_loss(self, client, name):
         """Compare the losses of the steps."""
         self.note("loss", client.trained.losses, name)
@@ -453,9 +446,7 @@ class Replay:
         """Compare the logits of the test batches, and their metrics if the file lists them under a prefix."""
         logits = self.eval_logits(state, level, training)
         for batch, value in enumerate(logits):
-            # Sorted ensembles predict the first batch only.
-            if batch == 0 or not prefix.startswith("sort/"):
-                self.note("logits", value, f"{prefix}/batch{batch}/logits")
+            self.note("logits", value, f"{prefix}/batch{batch}/logits")
         if f"{self.file.prefix}{prefix}/loss_acc" in self.file:
             self.note("metrics", self.metrics(logits), f"{prefix}/loss_acc")
 

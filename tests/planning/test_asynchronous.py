@@ -216,13 +216,6 @@ def test_a_client_that_starts_when_a_version_ends_downloads_the_new_one():
     assert queue.version(1).staleness == [0, 1]
 
 
-def test_versions_do_not_depend_on_the_order_of_calls():
-    listed = [(number, float(number), 3.0) for number in range(40)]
-    one, other = (EventQueue(ListedStarts(listed), policy(2, 100)) for _ in range(2))
-    assert [one.version(number) for number in range(9)][5] == other.version(5)
-    assert one.version(2) == other.version(2)
-
-
 def test_a_client_that_drops_out_is_no_arrival():
     class Dropping(ListedStarts):
         def start(self, time, version, busy):

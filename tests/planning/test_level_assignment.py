@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hetero_tf.planning import level_assignment
+from hetero_tf.planning import plan
 from hetero_tf.recipe.schema import Levels
 
 WIDTHS = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125, "e": 0.0625}
@@ -27,32 +27,21 @@ def mixed(assignment="fixed", **shares):
 )
 def test_fixed_levels_follow_the_order_of_the_mix(shares, clients, counts):
     everyone = np.arange(clients)
-    assigned = level_assignment.assign_levels(mixed(**shares), clients, 0, 0, everyone)
+    assigned = plan.assign_levels(mixed(**shares), clients, 0, 0, everyone)
     assert assigned.dtype == np.int32
     assert assigned.tolist() == np.repeat(np.arange(len(counts)), counts).tolist()
-    assert (level_assignment.assign_levels(mixed(**shares), clients, 5, 9, everyone) == assigned).all()
+    assert (plan.assign_levels(mixed(**shares), clients, 5, 9, everyone) == assigned).all()
 
 
 def test_dynamic_levels_are_drawn_with_the_shares_as_chances():
-    assigned = level_assignment.assign_levels(mixed("dynamic", a=1, b=2, e=1), 4000, 0, 0, np.arange(4000))
+    assigned = plan.assign_levels(mixed("dynamic", a=1, b=2, e=1), 4000, 0, 0, np.arange(4000))
     np.testing.assert_allclose(np.bincount(assigned) / 4000, [0.25, 0.5, 0.25], atol=0.03)
     assert assigned.dtype == np.int32
 
 
-def test_a_client_changes_its_level_with_the_chances_of_independent_draws():
-    # From round to round a pair of levels (one, other) comes up with chance share * share.
-    rounds = [
-        level_assignment.assign_levels(mixed("dynamic", a=1, e=3), 3000, 0, round, np.arange(3000))
-        for round in range(4)
-    ]
-    for before, after in zip(rounds, rounds[1:]):
-        pairs = np.bincount(2 * before + after, minlength=4) / 3000
-        np.testing.assert_allclose(pairs, [1 / 16, 3 / 16, 3 / 16, 9 / 16], atol=0.03)
-
-
 def test_dynamic_levels_depend_on_seed_and_round_only():
     def draw(seed, round):
-        return level_assignment.assign_levels(mixed("dynamic", a=1, e=1), 60, seed, round, np.arange(60)).tolist()
+        return plan.assign_levels(mixed("dynamic", a=1, e=1), 60, seed, round, np.arange(60)).tolist()
 
     assert draw(0, 3) == draw(0, 3)
     assert len({tuple(draw(seed, round)) for seed in range(3) for round in range(3)}) == 9
@@ -61,18 +50,18 @@ def test_dynamic_levels_depend_on_seed_and_round_only():
 @pytest.mark.parametrize("assignment", ["fixed", "dynamic"])
 def test_level_of_a_client_does_not_depend_on_the_other_ids(assignment):
     levels = mixed(assignment, a=1, b=2, e=1)
-    everyone = level_assignment.assign_levels(levels, 50, 3, 7, np.arange(50))
+    everyone = plan.assign_levels(levels, 50, 3, 7, np.arange(50))
     ids = np.array([49, 0, 12, 13, 12], np.int32)
-    assert level_assignment.assign_levels(levels, 50, 3, 7, ids).tolist() == everyone[ids].tolist()
-    assert level_assignment.assign_levels(levels, 50, 3, 7, [26]).tolist() == [everyone[26]]
-    assert level_assignment.assign_levels(levels, 50, 3, 7, ids[:0]).shape == (0,)
+    assert plan.assign_levels(levels, 50, 3, 7, ids).tolist() == everyone[ids].tolist()
+    assert plan.assign_levels(levels, 50, 3, 7, [26]).tolist() == [everyone[26]]
+    assert plan.assign_levels(levels, 50, 3, 7, ids[:0]).shape == (0,)
 
 
 @pytest.mark.parametrize("assignment", ["fixed", "dynamic"])
 def test_assignment_costs_nothing_for_a_billion_clients(assignment):
     # An array of them would be gigabytes; the positions are read off the shares: a quarter, half, the rest.
     ids = np.array([0, 249_999_999, 250_000_000, 749_999_999, 750_000_000, 999_999_999])
-    assigned = level_assignment.assign_levels(mixed(assignment, a=1, b=2, e=1), 10**9, 0, 0, ids)
+    assigned = plan.assign_levels(mixed(assignment, a=1, b=2, e=1), 10**9, 0, 0, ids)
     assert assigned.shape == (6,)
     assert assignment == "dynamic" or assigned.tolist() == [0, 0, 1, 1, 2, 2]
 

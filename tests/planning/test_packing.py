@@ -125,12 +125,6 @@ def test_levels_with_the_same_sub_model_share_their_stacks():
     assert packed.clients.tolist() == [[[10, 12, 13], [11, -1, -1]]]
 
 
-def test_packing_preserves_the_order_of_the_plan():
-    packed, slots = pack_rounds([plan([2, 0, 2, 0, 2], even(5))], [2, 2, 2], range(3))
-    assert packed.submodels.tolist() == [[2, 2, 0]]
-    assert packed.clients.tolist() == [[[10, 12], [14, -1], [11, 13]]]
-
-
 def test_a_round_with_short_work_is_padded_to_the_longest_round():
     long = even(1, 3, starts=[[0, 64, 128]], stages=[[0, 1, 1]])
     packed, slots = pack_rounds([plan([0], even(1)), plan([0], long)], [2], range(1))

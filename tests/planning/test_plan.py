@@ -168,11 +168,6 @@ def deadline(late):
     return f"round.policy={{name: deadline, seconds: 1, late: {late}}}"
 
 
-def test_plan_without_a_fleet_has_no_time():
-    assert plan().timing is None
-    assert len(plan().arrays()) == 7
-
-
 def test_times_need_no_batches():
     clock = clock_of("fleet={devices: {phone: {seconds_per_step: 1, gflops: 1.0e-9, up_mbit: 1}}}")
     for division in (JOINT, Division((3, 2), False), Division((3, 2), True)):
@@ -185,26 +180,6 @@ def test_times_need_no_batches():
         times = clock.times(5, devices.clients, devices.levels, devices.steps, examples)
         by_client = dict(zip(devices.clients.tolist(), times.total.tolist()))
         assert by_client == dict(zip(timing.clients.tolist(), timing.times.total.tolist()))
-
-
-def test_over_selection_plans_more_clients_than_it_merges():
-    fleet = "fleet={devices: {any: {seconds_per_step: 1}}}"
-    clock = clock_of("round.clients=2", fleet, "round.policy={name: over_selection, factor: 1.5}")
-    round_plan = plan(config=clock.recipe, clock=clock)
-    assert len(round_plan.clients) == 3 and np.count_nonzero(round_plan.steps) == 2
-
-
-def test_dropped_clients_have_no_steps_and_the_others_all():
-    clock, gone = clock_of("fleet={devices: {any: {seconds_per_step: 1, dropout: 0.5}}}"), 0
-    for round in range(20):
-        round_plan, whole = plan(round, clock=clock, cohort=[0, 1, 2, 3]), plan(round, cohort=[0, 1, 2, 3])
-        steps = dict(zip(whole.clients.tolist(), whole.steps.tolist()))
-        for client, client_steps, rows in zip(round_plan.clients.tolist(), round_plan.steps, round_plan.rows):
-            assert client_steps in (0, steps[client])
-            assert (rows[client_steps:] == -1).all()
-        assert round_plan.timing.metrics()["dropped"] == np.sum(round_plan.steps == 0)
-        gone += round_plan.timing.metrics()["dropped"]
-    assert 20 < gone < 60
 
 
 def test_late_clients_return_their_first_steps_or_nothing():

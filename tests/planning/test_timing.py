@@ -14,11 +14,14 @@ IDS, STEPS = (3, 7, 11, 20), (10, 4, 10, 0)
 
 def simulate(clock, round=0, ids=IDS, levels=(0, 0, 1, 1), steps=STEPS, pieces=None):
     """A round whose steps read one example each."""
-    work = [
-        timing.Work(level, np.ones(count, int), np.zeros(count, int), piece)
-        for level, count, piece in zip(levels, steps, pieces or [1] * len(ids))
-    ]
-    return timing.time_round(clock, round, ids, work)
+    work = [client_work([1] * count, [0] * count) for count in steps]
+    return timing.time_round(clock, round, ids, levels, work, pieces or [1] * len(ids))
+
+
+def client_work(examples, stages):
+    """Work of steps that read these numbers of examples, in these stages."""
+    rows = np.where(np.arange(2) < np.reshape(examples, [-1, 1]), 0, -1)
+    return timing.ClientWork(rows, np.zeros(len(rows), int), np.asarray(stages, int))
 
 
 def test_round_waits_for_the_slowest_client():
@@ -71,10 +74,9 @@ def test_late_client_reserves_the_time_of_its_upload():
 def test_steps_of_different_cost_are_counted_one_by_one():
     clock = clock_of(PHONE, deadline(10, "partial"), flops=((1.0, 4.0), (0.5, 2.0)))
     # Seconds of the steps: 1 + 1, 1 + 2, 1 + 4, 1 + 4.
-    work = timing.Work(0, np.array([1, 2, 1, 1]), np.array([0, 0, 1, 1]), 1)
-    assert timing.time_round(clock, 0, [5], [work]).steps.tolist() == [3]
-    pairs = timing.Work(0, np.array([1, 2, 1, 1]), np.array([0, 0, 1, 1]), 2)
-    assert timing.time_round(clock, 0, [5], [pairs]).steps.tolist() == [2]
+    work = client_work([1, 2, 1, 1], [0, 0, 1, 1])
+    for piece, steps in ((1, 3), (2, 2)):
+        assert timing.time_round(clock, 0, [5], [0], [work], [piece]).steps.tolist() == [steps]
 
 
 def test_last_step_may_end_at_the_deadline():

@@ -184,7 +184,7 @@ def test_shares_of_budgets_in_the_results_are_those_of_the_settings(data, rounds
         method = row[0].removeprefix("| ").partition(",")[0]
         loaded = benchmark.planned(args, method, 0, {}).recipe
         fitted = memory.fit_levels(loaded, shape, shape, 10, {})
-        over = memory.over_budget(LevelCosts(build_family(fitted, shape, shape, 10), shape, 10, {}))
+        over = memory.over_budget(LevelCosts(build_family(fitted, shape, shape, 10), 10))
         expected = ", ".join(f"{level} {100 * share:.0f} %" for level, share in over.items()) or "within"
         assert row[rows[0].index("of budget") + 2] == expected, row
 

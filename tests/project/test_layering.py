@@ -36,7 +36,7 @@ LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
 QUICK = {"__init__", "base", "recipe", "data", "runs", "reports", "sweeps", "cli"}
 QUICK |= {"methods/stages", "methods/schedules", "workers/__init__", "workers/cluster", "starter", "devices"}
 QUICK |= {f"evaluation/{name}" for name in ("__init__", "class_results")}
-QUICK |= {f"planning/{name}" for name in ("__init__", "level_assignment", "plan", "timing", "selection")}
+QUICK |= {f"planning/{name}" for name in ("__init__", "plan", "timing", "selection")}
 QUICK |= {"run/__init__", "run/data", "run/round_spans", "planning/fleets"}
 NOT_QUICK = {
     f"base/{name}" for name in ("replicas", "graph_limits", "graph_random", "picture_decoding", "written_gradient")

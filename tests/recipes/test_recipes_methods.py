@@ -146,7 +146,7 @@ def test_levels_fit_their_budgets_unless_the_header_says_otherwise():
             if key not in seen:
                 counted = counts.setdefault(repr((loaded.model.layers, loaded.model.frozen)), {})
                 fitted = memory.fit_levels(loaded, shape, shape, 10, counted)
-                seen[key] = memory.over_budget(LevelCosts(build_family(fitted, shape, shape, 10), shape, 10, counted))
+                seen[key] = memory.over_budget(LevelCosts(build_family(fitted, shape, shape, 10), 10, counted))
             assert bool(seen[key]) == (name in OVER), (scenario, name, seen[key])
             header = shipped()[name].read_text("utf-8").replace("\n#  ", "")
             assert ("OVER their budgets" in header) == bool(seen[key])

@@ -16,7 +16,7 @@ import hetero_tf
 from hetero_tf.base import hardware
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs import counting
-from hetero_tf.models.costs.cost_report import InferenceMemory, TrainingMemory
+from hetero_tf.models.costs.level_costs import InferenceMemory, TrainingMemory
 from hetero_tf.recipe import layer_table, load, loads
 from hetero_tf.reports.describe import describe, to_json, to_text
 

@@ -128,7 +128,7 @@ def test_describe_reports_buffer_memory():
 
 
 def _products(family):
-    costs = LevelCosts(family, (5, 5, 2), family.classes)
+    costs = LevelCosts(family, family.classes)
     return {unit: cost.multiply_adds for unit, cost in costs.units("b", 1.0).items()}
 
 

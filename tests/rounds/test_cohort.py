@@ -184,19 +184,6 @@ def run_packed(process, packed):
 
 
 @both_engines
-def test_lost_clients_are_counted_in_every_block(engine, eager):
-    process = with_nan(
-        tiny.process(tiny.DENSE, f"engine={engine}", "levels.mix=a-c", data=tiny.images(kind=np.float32)), client=1
-    )
-    x = process.setup.examples.x.numpy()
-    x[process.partition.train[3][0]] = np.inf
-    process = tiny.with_setup(process, examples={"x": tf.constant(x)})
-    for cohort, lost in (([0, 1, 2, 3], 2), ([0, 1, 2], 1), ([0, 2], 0), ([3, 1], 2)):
-        _, rows = run(process, [process.plan(0, cohort)])
-        assert rows[0]["non_finite"] == lost
-
-
-@both_engines
 def test_client_without_examples_has_no_weight_and_is_not_lost(engine, eager):
     process = tiny.process(tiny.DENSE, f"engine={engine}", *MEMORY, data=tiny.images((7, 0, 5, 4)))
     process = tiny.with_setup(process, algorithm={"remember": mean_change})

@@ -102,17 +102,17 @@ def test_equal_coordinates_are_scattered_once():
     assert not have_same_coordinates(part, [first, build_coordinates(0, "random", 1)])
 
 
-def covered(cut, clients, weights, zeros=False):
+def covered(cut, clients, weights, kinds, zeros=False):
     """`coverage` of clients with these coordinates."""
     masks = {axis: tf.stack([axis_mask(axis, each, tf.float64) for each in clients]) for axis in cut.distinct}
-    return coverage(cut, masks, weights, zeros).numpy()
+    return coverage(cut, masks, weights, kinds, zeros).numpy()
 
 
 def test_coverage_counts_clients_with_the_weight_that_they_have_for_a_value():
     clients = [build_coordinates(0, "random", seed) for seed in range(3)]
     columns = np.stack([np.isin(np.arange(sum(map(math.prod, SHAPES))), columns_of(CUT, 0, each)) for each in clients])
     weights, others = tf.constant([1.0, 2, 3], tf.float64), tf.constant([1.0, 0, 0], tf.float64)
-    actual = covered(CUT, clients, [*[weights] * 4, *[others] * 3])
+    actual = covered(CUT, clients, {0: weights, 1: others}, [0] * 4 + [1] * 3)
     expected = np.where(np.arange(len(actual)) < 37, weights.numpy() @ columns, others.numpy() @ columns)
     np.testing.assert_array_equal(actual, expected)
 
@@ -122,7 +122,7 @@ def test_lacking_channels_count_as_zeros_and_absent_labels_never(zeros):
     label = Axis(LABELS, (LABELS,), label=True)
     cut = Cut(SHAPES[:1] + ((LABELS,),), AXES[:1] + ((label,),), ((True,),) * 2)
     coordinates = build_coordinates(0, "first", 0) | {label: tf.constant([0, 2, -1, -1, -1, -1, -1])}
-    actual = covered(cut, [coordinates], [tf.ones([1], tf.float64)] * 2, zeros)
+    actual = covered(cut, [coordinates], {0: tf.ones([1], tf.float64)}, [0, 0], zeros)
     assert actual[:10].tolist() == [1] * (10 if zeros else 6) + [0] * (0 if zeros else 4)
     assert actual[10:].tolist() == [1, 0, 1, 0, 0, 0, 0]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hetero_tf.models.costs.cost_report import level_costs
+from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.family import build_family
 from hetero_tf.reports.describe import Description
 
@@ -16,5 +16,6 @@ def describe_recipe(recipe, example, classes, labels=None, examples=1000):
     """
     family = build_family(recipe, (None,) if len(example) == 1 else example, example, classes)
     labels = np.asarray([classes] if labels is None else labels)
-    levels = level_costs(family, recipe.levels.widths, example, labels, min(recipe.client.batch_size, examples))
+    costs, batch = LevelCosts(family, classes), min(recipe.client.batch_size, examples)
+    levels = {name: costs.of_level(name, labels, batch) for name in recipe.levels.widths}
     return Description(recipe.name, example, classes, levels, recipe.levels.divided(1), labels)

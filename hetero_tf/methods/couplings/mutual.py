@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from hetero_tf.base.constraints import Count, NotNegative
-from hetero_tf.methods.couplings.distillation import divergence, log_softmax, teacher
+from hetero_tf.methods.couplings import divergence, log_softmax, teacher
 
 READS_LOGITS = True
 

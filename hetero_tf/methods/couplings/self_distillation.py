@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from hetero_tf.methods.couplings.distillation import log_softmax, soft_cross_entropy, teacher
+from hetero_tf.methods.couplings import log_softmax, soft_cross_entropy, teacher
 
 READS_LOGITS = True
 

@@ -3,8 +3,7 @@
 from typing import Annotated
 
 from hetero_tf.base.constraints import Range
-from hetero_tf.methods.policies import AsynchronousPolicy
-from hetero_tf.methods.policies.staleness import Curve, staleness_factors
+from hetero_tf.methods.policies import AsynchronousPolicy, Curve, staleness_factors
 
 ASYNCHRONOUS = True
 REQUIRES = {"fleet": True}

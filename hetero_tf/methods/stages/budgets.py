@@ -53,7 +53,6 @@ def pack(costs: list[float], limit: float, names: list[str]) -> Packing:
 
     Reference: FeDepth; tolerances from 0.0415 to 0.14 reproduce the stages of its code.
     """
-    _check(costs, limit, names)
     first = next((index for index, cost in enumerate(costs) if fits(cost, limit)), None)
     if first is None:
         cost, name = min(zip(costs, names))
@@ -77,12 +76,3 @@ def pack(costs: list[float], limit: float, names: list[str]) -> Packing:
             stages.append([index])
             stage_cost = costs[index]
     return Packing(tuple(range(first)), tuple(map(tuple, stages)))
-
-
-def _check(costs, limit, names):
-    if len(costs) == 0 or not all(math.isfinite(cost) and cost >= 0 for cost in costs):
-        raise InputError(f"`costs` must contain at least one number, all at least 0. Received: costs={list(costs)}")
-    if len(names) != len(costs):
-        raise InputError(f"`names` must contain {len(costs)} names, one per unit. Received: names={list(names)}")
-    if not 0 < limit < math.inf:
-        raise InputError(f"`limit` must be positive and finite. Received: limit={limit}")

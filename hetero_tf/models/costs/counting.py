@@ -1,11 +1,10 @@
 """Counts the operations of one call of a Keras model, from a trace of it, without knowledge of its layers."""
 
 import dataclasses
-import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -79,36 +78,16 @@ def total(costs: Iterable[ForwardCost], name: str = "all") -> ForwardCost:
     return ForwardCost(name, **sums, passed=max(cost.passed for cost in costs))
 
 
-@dataclass(frozen=True)
-class Call:
-    """One call of a layer.
-
-    Attributes:
-        inputs: Its first argument, a tensor or a structure of tensors.
-        outputs: Its result, likewise.
-    """
+class Call(NamedTuple):
+    """One call of a layer: its first argument and its result, each a tensor or a structure of tensors."""
 
     layer: keras.layers.Layer
     inputs: Any
     outputs: Any
 
 
-@dataclass(frozen=True)
-class OuterCall:
-    """The call of a top-level layer of a model.
-
-    Attributes:
-        calls: Calls of this layer and of its sublayers, in the order in which they return; its own call is the last.
-        products: Multiply-adds of each convolution and matrix product in it.
-    """
-
-    layer: keras.layers.Layer
-    calls: tuple[Call, ...]
-    products: tuple[int, ...]
-
-
-def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
-    """Trace one call of a model and return the calls of its layers, in the order in which they return.
+def forward(model: keras.Model, example: tuple[int, ...]) -> tuple[ForwardCost, ...]:
+    """Count one call of a model: the cost of each top-level layer, in the order in which they return.
 
     Equal layers with equal input shapes are called once. Operations inside a `tf.function` of a layer, or in a loop of
     an unknown number of iterations, are not counted.
@@ -118,10 +97,12 @@ def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
         example: Shape of one input, without None.
 
     Raises:
-        InputError: A product has a shape that is only known at run time.
+        InputError: A layer or a product has a shape that is only known at run time.
     """
-    calls, outer_calls, outputs_by_signature = [], [], {}
-    directly_in_model = set(model.layers)
+    # Calls of a top-level layer and of its sublayers, in the order in which they return; its own call is the last.
+    calls: list[Call] = []
+    recorded_by_signature: dict[Hashable, tuple] = {}
+    top_calls: list[tuple] = []
 
     def recording(layer, call):
         def record(*args, **kwargs):
@@ -129,20 +110,19 @@ def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
             calls.append(Call(layer, args[0] if args else None, outputs))
             return outputs
 
-        def record_outer(*args, **kwargs):
+        def record_top(*args, **kwargs):
             signature = layer_signature(layer), str(tf.nest.map_structure(_spec, (args, kwargs)))
-            if signature not in outputs_by_signature:
-                graph = tf.compat.v1.get_default_graph()
-                before = len(graph.get_operations())
-                outputs = record(*args, **kwargs)
-                counts = map(multiply_adds, graph.get_operations()[before:])
-                outputs_by_signature[signature] = outputs, OuterCall(layer, tuple(calls), tuple(filter(None, counts)))
+            if signature not in recorded_by_signature:
+                operations = tf.compat.v1.get_default_graph().get_operations
+                before, outputs = len(operations()), record(*args, **kwargs)
+                products = list(filter(None, map(multiply_adds, operations()[before:])))
+                recorded_by_signature[signature] = outputs, tuple(calls), products
                 calls.clear()
-            outputs, first_call = outputs_by_signature[signature]
-            outer_calls.append(dataclasses.replace(first_call, layer=layer))
+            outputs, *recorded = recorded_by_signature[signature]
+            top_calls.append((layer, *recorded))
             return outputs
 
-        return record_outer if layer in directly_in_model else record
+        return record_top if layer in model.layers else record
 
     layers = list(all_layers(model))
     instance_calls = {layer: layer.__dict__["call"] for layer in layers if "call" in layer.__dict__}
@@ -156,37 +136,29 @@ def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
             del layer.call
             if layer in instance_calls:
                 layer.call = instance_calls[layer]
-    return outer_calls
+    return tuple(_layer_cost(*recorded) for recorded in top_calls)
 
 
 def _spec(argument):
     return (argument.shape, argument.dtype) if isinstance(argument, tf.Tensor) else argument
 
 
-def forward(model: keras.Model, example: tuple[int, ...]) -> tuple[ForwardCost, ...]:
-    """Return the cost of each top-level layer, in the order in which they return; see `trace` for the arguments.
-
-    Raises:
-        InputError: A layer has a shape that is only known at run time.
-    """
-    return tuple(map(_layer_cost, trace(model, example)))
-
-
-def _layer_cost(outer):
+def _layer_cost(layer, calls, products):
+    """Return the cost of a top-level layer; `products`: multiply-adds of each convolution and matrix product in it."""
     # The calls that map one tensor to one tensor.
-    calls = [call for call in outer.calls if isinstance(call.inputs, tf.Tensor) and isinstance(call.outputs, tf.Tensor)]
-    shapes = [(each.layer, *(known_shape(x, each.layer.name) for x in (each.inputs, each.outputs))) for each in calls]
+    simple = [call for call in calls if isinstance(call.inputs, tf.Tensor) and isinstance(call.outputs, tf.Tensor)]
+    shapes = [(each.layer, *(known_shape(x, each.layer.name) for x in (each.inputs, each.outputs))) for each in simple]
     return ForwardCost(
-        outer.layer.name,
-        elements=count_values(outer),
-        parameters=_size(outer.layer.trainable_variables),
-        multiply_adds=sum(outer.products),
-        by_constants=min(sum(map(_by_constants, outer.calls)), sum(outer.products)),
-        products=len(outer.products),
+        layer.name,
+        elements=_count_values(layer, calls),
+        parameters=_size(layer.trainable_variables),
+        multiply_adds=sum(products),
+        by_constants=min(sum(map(_by_constants, calls)), sum(products)),
+        products=len(products),
         paper_flops=sum(paper_flops(*of_call) for of_call in shapes),
-        activations=sum(math.prod(outputs) for layer, _, outputs in shapes if not _has_layers(layer)),
-        weights=_size(variable for variable in outer.layer.weights if not is_seed(variable)),
-        passed=max(sum(_tensor_sizes((call.inputs, call.outputs), call)) for call in outer.calls),
+        activations=sum(math.prod(outputs) for layer, _, outputs in shapes if not any(all_layers(layer))),
+        weights=_size(variable for variable in layer.weights if not is_seed(variable)),
+        passed=max(sum(_tensor_sizes((call.inputs, call.outputs), call)) for call in calls),
     )
 
 
@@ -198,25 +170,21 @@ def _tensor_sizes(tensors, call):
     return [math.prod(known_shape(x, call.layer.name)) for x in tf.nest.flatten(tensors) if isinstance(x, tf.Tensor)]
 
 
-def _has_layers(layer):
-    return any(layer._flatten_layers(include_self=False))
-
-
-def count_values(outer: OuterCall) -> int:
+def _count_values(layer, calls):
     """Count the values that one call of a top-level layer keeps for one example.
 
     Outputs of layers with weights count, and outputs of composite layers if they are another tensor, as the sum of a
     residual block. Layers without weights (activations, pooling, Scaler) count nothing, and neither does a top-level
     layer whose weights are all vectors: the paper's total has no norm between the blocks.
     """
-    if all(len(variable.shape) < 2 for variable in outer.layer.trainable_variables):
+    if all(len(variable.shape) < 2 for variable in layer.trainable_variables):
         return 0
     seen, values = set(), 0
-    for call in outer.calls:
-        for output in tf.nest.flatten(call.outputs):
-            if call.layer.trainable_variables and id(output) not in seen:
+    for call in calls:
+        for output in [each for each in tf.nest.flatten(call.outputs) if isinstance(each, tf.Tensor)]:
+            if call.layer.trainable_variables and output.ref() not in seen:
                 values += math.prod(known_shape(output, call.layer.name))
-            seen.add(id(output))
+            seen.add(output.ref())
     return values
 
 
@@ -316,14 +284,8 @@ def unit_costs(layers: Iterable[ForwardCost], units: dict[str, str]) -> tuple[Fo
 
     Returns:
         One cost for each unit with layers, in the order of `units`.
-
-    Raises:
-        ValueError: A layer is in no unit.
     """
     by_name = {layer.name: layer for layer in layers}
-    missing = [name for name in by_name if name not in units]
-    if missing:
-        raise ValueError(f"`units` must name the unit of every layer. Received: units without {', '.join(missing)}")
     by_unit: dict[str, list[ForwardCost]] = {}
     for name, unit in units.items():
         if name in by_name:
@@ -331,42 +293,27 @@ def unit_costs(layers: Iterable[ForwardCost], units: dict[str, str]) -> tuple[Fo
     return tuple(total(costs, unit) for unit, costs in by_unit.items())
 
 
-class UnitShares(Mapping):
-    """`{unit: share}`: each unit's share of the full model's cost, in the measure of the budgets.
-
-    The first access counts the costs, which builds the full model. Without budgets the mapping is empty.
+def unit_shares(
+    recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int
+) -> dict[str, float]:
+    """Return each unit's share of the full model's cost, in the measure of the budgets; empty without budgets.
 
     Args:
         shape: Shape of one input without the batch axis, see `models.build_model.build_model`.
         example: The same without None.
         classes: Length of the global label axis.
     """
-
-    def __init__(self, recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int):
-        self._recipe, self._model = recipe, (shape, example, classes)
-
-    @functools.cached_property
-    def _shares(self):
-        levels = self._recipe.levels
-        if not levels.budgets:
-            return {}
-        width = levels.widths[levels.global_level]
-        amounts = _amounts(self._recipe, *self._model, width)
-        whole = sum(amounts.values()) if width == 1 else full_model_cost(self._recipe, *self._model)
-        return {unit: amount / whole for unit, amount in amounts.items()}
-
-    def __getitem__(self, unit: str) -> float:
-        return self._shares[unit]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._shares)
-
-    def __len__(self) -> int:
-        return len(self._shares)
+    levels = recipe.levels
+    if not levels.budgets:
+        return {}
+    width = levels.widths[levels.global_level]
+    amounts = _amounts(recipe, shape, example, classes, width)
+    whole = sum(amounts.values()) if width == 1 else full_model_cost(recipe, shape, example, classes)
+    return {unit: amount / whole for unit, amount in amounts.items()}
 
 
 def full_model_cost(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int) -> float:
-    """Return the cost that budgets are shares of: the model at width 1, without exits. Arguments: `UnitShares`."""
+    """Return the cost that budgets are shares of: the model at width 1, without exits. Arguments: `unit_shares`."""
     return sum(_amounts(recipe, shape, example, classes, 1.0).values())
 
 

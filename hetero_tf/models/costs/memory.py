@@ -1,10 +1,13 @@
-"""Memory of the clients of a level compared with their budgets; and levels that are reduced to fit their budgets."""
+"""Memory and work of the clients of a level, and levels that fit the budgets or the devices of clients."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+
+import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
@@ -12,8 +15,10 @@ from hetero_tf.base.units import MIB
 from hetero_tf.methods.stages.budgets import cap, fits
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.family import build_family
+from hetero_tf.planning.fleets.devices import ClientTimes, Devices, client_times, devices_of, local_steps
 from hetero_tf.recipe.model import Width
-from hetero_tf.recipe.schema import Levels, Mebibytes, Recipe
+from hetero_tf.recipe.nodes import InvalidValue
+from hetero_tf.recipe.schema import Fleet, Levels, Mebibytes, Recipe
 
 # The largest denominator of a fraction in a recipe.
 DENOMINATORS = 9999
@@ -52,16 +57,13 @@ def stage_memory(costs: LevelCosts, level: str) -> tuple[MemoryUse, ...]:
     def routed(stage):
         """Add up the routes of a stage; routes of one network count separately unless a loss compares their outputs."""
         compared = registry.find("couplings", family.recipe.client.coupling.name).READS_LOGITS
-        combine: Callable[[list[int]], int] = sum if compared else max
         amounts: list[list[int]] = [[] for _ in stage.trained_by_network]
         for route in stage.routes:
             units = [*route.units, *(model.exits[number][1] for number in route.exits if number in model.exits)]
             counted = [unit for unit in units if unit not in ends or not levels.depths]
             amounts[route.network].append(amount(counted, route.width))
-        return MemoryUse(units_of(stage), levels.networks_of(level) * sum(map(combine, amounts)))
-
-    def units_of(stage):
-        return tuple(dict.fromkeys(unit for route in stage.routes for unit in route.units))
+        run = tuple(dict.fromkeys(unit for route in stage.routes for unit in route.units))
+        return MemoryUse(run, levels.networks_of(level) * sum(map(sum if compared else max, amounts)))
 
     def block(stage):
         """Add up the units with gradients in a stage; networks that are trained completely count all of theirs."""
@@ -115,23 +117,24 @@ def fit_levels(
         return recipe
     # Without budgets, so that building the family does not check them.
     free = dataclasses.replace(recipe, levels=dataclasses.replace(levels, budgets={}, fit=None))
-    full_cost = LevelCosts(build_family(free, shape, example, classes), example, classes, counted).full_cost
-    budgets = {name: _as_share(budget, full_cost) for name, budget in levels.budgets.items()}
+    full_cost = LevelCosts(build_family(free, shape, example, classes), classes, counted).full_cost
+    budgets = {
+        name: budget.amount * MIB / full_cost if isinstance(budget, Mebibytes) else budget
+        for name, budget in levels.budgets.items()
+    }
     levels = dataclasses.replace(levels, budgets=budgets)
     if levels.fit in (None, "device"):
         return dataclasses.replace(recipe, levels=levels)
 
-    def holds(name, **changes):
+    def needed(name, **changes):
         """Return the memory of a level's clients after some changes of the levels."""
-        changed_recipe = dataclasses.replace(free, levels=dataclasses.replace(free.levels, **changes))
-        return estimate(
-            LevelCosts(build_family(changed_recipe, shape, example, classes), example, classes, counted), name
-        )
+        changed = dataclasses.replace(free, levels=dataclasses.replace(free.levels, **changes))
+        return estimate(LevelCosts(build_family(changed, shape, example, classes), classes, counted), name)
 
     limits = {
         name: cap(share, full_cost, levels.tolerance) for name, share in budgets.items() if name not in levels.idle
     }
-    changes = _FITS[levels.fit](recipe, limits, holds) if limits else {}
+    changes = getattr(_Fit(recipe, limits, needed), levels.fit)() if limits else {}
     return dataclasses.replace(recipe, levels=dataclasses.replace(levels, **changes))
 
 
@@ -151,101 +154,204 @@ def describe_fit(levels: Levels) -> str:
     )
 
 
-def _as_share(budget: float | Mebibytes, full_cost: float) -> float:
-    return budget.amount * MIB / full_cost if isinstance(budget, Mebibytes) else budget
+@dataclass(frozen=True)
+class _Fit:
+    """Levels that are reduced to fit their budgets; a method for each value of `levels.fit` returns the changed fields.
 
+    Attributes:
+        limits: Largest memory of each level with a budget.
+        needed: `(level, **changes of the levels) -> memory of its clients`.
+    """
 
-def _widths(recipe: Recipe, limits: dict[str, float], holds: Callable) -> dict:
-    """Return every level's width, reduced if its budget requires it."""
-    values = recipe.levels.widths
+    recipe: Recipe
+    limits: dict[str, float]
+    needed: Callable[..., float]
 
-    def fits_at(name):
-        return _widest(
-            recipe, name, values[name], limits[name], lambda width: {"widths": {**values, name: width}}, holds
-        )
+    @property
+    def smallest(self) -> str:
+        """The level with the smallest limit."""
+        return min(self.limits, key=lambda name: self.limits[name])
 
-    return {"widths": {name: fits_at(name) if name in limits else width for name, width in values.items()}}
+    def widths(self) -> dict:
+        """Reduce every level's width if its budget requires it."""
+        values = self.recipe.levels.widths
 
+        def reduced(name):
+            return self.widest(name, values[name], lambda width: {"widths": {**values, name: width}})
 
-def _common_width(recipe: Recipe, limits: dict[str, float], holds: Callable) -> dict:
-    """Return one width for all levels: the smallest of theirs, reduced if the smallest budget requires it."""
-    levels, level = recipe.levels, min(limits, key=lambda name: limits[name])
+        return {"widths": values | {name: reduced(name) for name in self.limits}}
 
-    def change(width):
-        return {"widths": dict.fromkeys(levels.widths, width)}
-
-    start = min(levels.widths[name] for name in levels.names)
-    return change(_widest(recipe, level, start, limits[level], change, holds))
-
-
-def _depths(recipe: Recipe, limits: dict[str, float], holds: Callable) -> dict:
-    """Return every level's exit and width: a shallower exit if its budget requires it, then fewer channels."""
-    depths, widths = dict(recipe.levels.depths), recipe.levels.widths
-
-    def width_of(name, limit):
-        while depths.get(name, 1) > 1 and not fits(holds(name, depths=depths), limit):
-            depths[name] -= 1
-        if depths.get(name) != 1:
-            return widths[name]
+    def common_width(self) -> dict:
+        """Give all levels one width: the smallest of theirs, reduced if the smallest budget requires it."""
+        levels = self.recipe.levels
 
         def change(width):
-            return {"depths": depths, "widths": {**widths, name: width}}
+            return {"widths": dict.fromkeys(levels.widths, width)}
 
-        return _widest(recipe, name, widths[name], limit, change, holds)
+        return change(self.widest(self.smallest, min(levels.widths[name] for name in levels.names), change))
 
-    narrowed = {name: width_of(name, limit) for name, limit in limits.items()}
-    return {"depths": depths, "widths": widths | narrowed}
+    def depths(self) -> dict:
+        """Give every level a shallower exit if its budget requires it, then fewer channels."""
+        depths, start = dict(self.recipe.levels.depths), self.recipe.levels.widths
+        widths = dict(start)
 
+        def change(level, width):
+            return {"depths": depths, "widths": {**start, level: width}}
 
-def _members(recipe: Recipe, limits: dict[str, float], holds: Callable) -> dict:
-    """Return the networks that fit each budget, at most the level's; of the width that fits the smallest budget."""
-    levels, level = recipe.levels, min(limits, key=lambda name: limits[name])
+        for name, limit in self.limits.items():
+            while depths.get(name, 1) > 1 and not fits(self.needed(name, depths=depths), limit):
+                depths[name] -= 1
+            if depths.get(name) == 1:
+                widths[name] = self.widest(name, start[name], functools.partial(change, name))
+        return {"depths": depths, "widths": widths}
 
-    def change(width):
-        return {"members": dict.fromkeys(levels.members, 1), "widths": dict.fromkeys(levels.widths, width)}
+    def members(self) -> dict:
+        """Reduce the networks of each level, of the width at which one fits the smallest budget."""
+        levels = self.recipe.levels
 
-    changes = change(_widest(recipe, level, levels.widths[level], limits[level], change, holds))
-    # The cost of one network; budgets hold a multiple of it.
-    per_network = holds(level, **changes)
-    members = {
-        name: max(1, min(max_members, math.floor(limits[name] / per_network))) if name in limits else max_members
-        for name, max_members in levels.members.items()
-    }
-    return {"members": members, "widths": changes["widths"]}
+        def change(width):
+            return {"members": dict.fromkeys(levels.members, 1), "widths": dict.fromkeys(levels.widths, width)}
 
+        changes = change(self.widest(self.smallest, levels.widths[self.smallest], change))
+        # The cost of one network; budgets hold a multiple of it.
+        per_network = self.needed(self.smallest, **changes)
+        fitting = {name: max(1, math.floor(limit / per_network)) for name, limit in self.limits.items()}
+        return changes | {
+            "members": {name: min(most, fitting.get(name, most)) for name, most in levels.members.items()}
+        }
 
-def _widest(recipe, name, start, limit, change, holds):
-    """Return the largest width up to `start` at which a level's clients need at most the limit.
+    def widest(self, name: str, start: float, change: Callable[[float], dict]) -> float:
+        """Return the largest width up to `start` at which a level's clients need at most their limit.
 
-    Widths are multiples of the finest `!w` size of the model; `change(width)`: the arguments of `holds` for it.
-    """
-    memory_at_start = holds(name, **change(start))
-    if fits(memory_at_start, limit):
-        return start
-    granularity = max(_width_sizes(recipe), default=1)
+        Widths are multiples of the finest `!w` size of the model; `change(width)`: the changed fields of the levels.
+        """
+        limit, memory_at_start = self.limits[name], self.needed(name, **change(start))
+        if fits(memory_at_start, limit):
+            return start
+        arguments = [value for spec in self.recipe.model.layers for value in spec.args.values()]
+        granularity = max((value.size for value in arguments if isinstance(value, Width)), default=1)
 
-    def fits_at(steps):
-        return fits(holds(name, **change(steps / granularity)), limit)
+        def fits_at(steps):
+            return fits(self.needed(name, **change(steps / granularity)), limit)
 
-    # Memory is roughly proportional to the width, so the search starts close to its result.
-    steps = max(math.floor(start * granularity * limit / memory_at_start), 1)
-    if fits_at(steps):
-        while (steps + 1) / granularity < start and fits_at(steps + 1):
-            steps += 1
-        return steps / granularity
-    while steps > 1:
-        steps -= 1
+        # Memory is roughly proportional to the width, so the search starts close to its result.
+        steps = max(math.floor(start * granularity * limit / memory_at_start), 1)
         if fits_at(steps):
+            while (steps + 1) / granularity < start and fits_at(steps + 1):
+                steps += 1
             return steps / granularity
-    raise InputError(
-        f"levels.fit: even the narrowest model exceeds the budget of level {name}; raise its budget, or exclude its "
-        f"clients by levels.idle. Received: levels.budgets.{name}={recipe.levels.budgets[name]}"
-    )
+        while steps > 1:
+            steps -= 1
+            if fits_at(steps):
+                return steps / granularity
+        raise InputError(
+            f"levels.fit: even the narrowest model exceeds the budget of level {name}; raise its budget, or exclude "
+            f"its clients by levels.idle. Received: levels.budgets.{name}={self.recipe.levels.budgets[name]}"
+        )
 
 
-def _width_sizes(recipe):
-    """Return the sizes of all `!w` of a model."""
-    return [value.size for spec in recipe.model.layers for value in spec.args.values() if isinstance(value, Width)]
+@dataclass(frozen=True)
+class LevelWork:
+    """Work of a client of one level in a round.
+
+    Attributes:
+        memory: Bytes of training: weights, gradients, optimizer and activations of a batch; of the largest stage.
+        flops: Operations of training on one example in all epochs and stages.
+        passes: Number of passes over the examples in all epochs and stages.
+        starts: Local steps for each batch; more than 1 for segments of text.
+        bytes_down, bytes_up: Values received and sent.
+    """
+
+    memory: float
+    flops: float
+    passes: int
+    batch_size: int
+    starts: int
+    bytes_down: float
+    bytes_up: float
+
+    def times(self, devices: Devices, examples: np.ndarray) -> ClientTimes:
+        """Return the times of n clients of this level.
+
+        Args:
+            examples: int [n], number of examples of each client.
+        """
+        steps = local_steps(examples, self.batch_size, self.passes, self.starts)
+        sizes = (np.full(len(examples), float(size)) for size in (self.bytes_down, self.bytes_up))
+        return client_times(devices, steps, self.flops * self.starts * examples, *sizes)
 
 
-_FITS = {"widths": _widths, "common_width": _common_width, "depths": _depths, "members": _members}
+def level_work(costs: LevelCosts, labels: np.ndarray, batch: int, starts: int) -> dict[str, LevelWork]:
+    """Return the work of a client of each level of the mix.
+
+    Args:
+        labels: int [clients], number of labels of each client.
+        batch: Maximum examples of a local step.
+        starts: Local steps for each batch of examples.
+    """
+    family, recipe, work = costs.family, costs.family.recipe, {}
+    all_labels = LevelCosts(family, family.classes)
+    for name, client in zip(recipe.levels.names, costs.of_clients(labels), strict=True):
+        flops, networks = client.train_flops, recipe.levels.networks_of(name)
+        stages, whole = 1 if family.drawn else len(flops), all_labels.of_level(name, labels, batch).memory.total
+        memory = float(networks * whole)
+        if stages > 1:
+            units = costs.units(name, recipe.levels.widths[name]).values()
+            memory = whole * estimate(costs, name) / sum(unit.by(recipe.levels.measure) for unit in units)
+        epochs = recipe.client.epochs_of(name)
+        work[name] = LevelWork(
+            memory=memory,
+            flops=epochs * networks * sum(flops) * stages / len(flops),
+            passes=epochs * networks * stages,
+            batch_size=recipe.client.batch_size,
+            starts=starts,
+            bytes_down=networks * client.bytes_down,
+            bytes_up=networks * client.bytes_up,
+        )
+    return work
+
+
+def fit_to_devices(recipe: Recipe, work: dict[str, LevelWork], examples: np.ndarray) -> Recipe:
+    """Return a recipe whose clients have the largest level of the mix that fits their device.
+
+    Args:
+        recipe: The recipe, with `levels.fit: device`.
+        work: Work of a client at each level of the mix.
+        examples: int [clients], number of examples of each client.
+
+    Returns:
+        The recipe with `levels.level_of_client`, and with the numbers of clients as shares of the mix.
+
+    Raises:
+        InvalidValue: No client or fewer clients than a round needs fit any level; with the path of the key.
+    """
+    levels, ids = recipe.levels, np.arange(len(examples))
+    devices = devices_of(recipe.fleet or Fleet(), recipe.seed, ids, clients=len(ids))
+    level_of_client = np.full(len(ids), -1, np.int8)
+    for name in sorted(levels.names, key=lambda name: work[name].memory, reverse=True):
+        fits = devices.memory >= work[name].memory
+        if levels.fit_seconds is not None:
+            fits &= work[name].times(devices, examples).total <= levels.fit_seconds
+        level_of_client[(level_of_client < 0) & fits] = levels.names.index(name)
+    counts: dict[str, float] = {name: int((level_of_client == index).sum()) for index, name in enumerate(levels.names)}
+    able = sum(count for name, count in counts.items() if name not in levels.idle)
+    if not able:
+        raise InvalidValue(("levels", "fit"), _no_fit(levels, work, devices, examples))
+    if recipe.round.clients > able:
+        text = f"more active clients than clients whose device fits a level (levels.fit); must be at most {able}"
+        raise InvalidValue(("round", "clients"), f"{text}. Received: {recipe.round.clients}")
+    fitted = dataclasses.replace(levels, mix=counts, level_of_client=level_of_client)
+    return dataclasses.replace(recipe, levels=fitted)
+
+
+def _no_fit(levels, work, devices, examples):
+    """Return the message that no client fits a level that trains."""
+    names = [name for name in levels.names if name not in levels.idle]
+    smallest = min(names, key=lambda name: work[name].memory)
+    needs, memory = work[smallest].memory / MIB, devices.memory.max() / MIB
+    text = f"no device fits a level: the smallest level, {smallest}, needs {needs:.1f} MiB of training memory"
+    if memory < needs:
+        return f"{text}, and the largest device has {memory:.1f} MiB; add a smaller level. Received: 'device'"
+    seconds = work[smallest].times(devices, examples).total.min()
+    text += f" and {seconds:.3g} s on the fastest device; add a smaller level or raise levels.fit_seconds"
+    return f"{text}. Received: 'device'"

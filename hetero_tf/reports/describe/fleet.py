@@ -12,7 +12,7 @@ from hetero_tf.base.console import format_table
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.units import TIME_UNITS, format_bytes, format_number, time_unit
 from hetero_tf.methods.policies import AsynchronousPolicy
-from hetero_tf.models.costs.device_fit import LevelWork
+from hetero_tf.models.costs.memory import LevelWork
 from hetero_tf.planning.fleets.devices import Devices, class_devices, devices_of
 from hetero_tf.planning.selection import able_clients, count_clients, reads_state
 from hetero_tf.planning.timing import round_policy

@@ -8,9 +8,8 @@ import numpy as np
 
 from hetero_tf.base.console import format_table
 from hetero_tf.base.units import MIB
-from hetero_tf.models.costs.cost_report import LevelCost, stage_widths
 from hetero_tf.models.costs.counting import TABLE_BATCH
-from hetero_tf.models.costs.level_costs import LevelCosts
+from hetero_tf.models.costs.level_costs import LevelCost, LevelCosts, stage_widths
 from hetero_tf.models.costs.memory import as_fraction, stage_memory
 from hetero_tf.models.family import ModelFamily
 

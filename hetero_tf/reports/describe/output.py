@@ -8,8 +8,7 @@ from hetero_tf.base.console import format_engine, format_table
 from hetero_tf.base.escaping import escape_line
 from hetero_tf.base.typed_json import finite
 from hetero_tf.base.units import MIB, format_bytes, format_count, format_memory
-from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json
-from hetero_tf.models.costs.level_costs import LevelCosts
+from hetero_tf.models.costs.level_costs import LevelCost, costs_to_json
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.planning.selection import reads_state
 from hetero_tf.reports.describe import fleet, loads
@@ -71,7 +70,7 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
     example, levels, unequal = tuple(process.example_shape), process.costs_of(recipe.levels.widths), None
     if has_unequal_loads(family):
         examples_per_client = float(partition.train.sizes.mean()) * len(process.batching.starts)
-        unequal = level_loads(LevelCosts(family, example, family.classes), levels, examples_per_client)
+        unequal = level_loads(process.all_label_costs, levels, examples_per_client)
     # Without training there is no state for a selection to read.
     cohort = range(recipe.round.clients) if reads_state(recipe) else None
     return Description(
