@@ -1,6 +1,5 @@
 """Classes of devices as columns of numbers: from the recipe, or from a CSV file with a row for each client."""
 
-import csv
 import functools
 import io
 import math
@@ -100,32 +99,27 @@ def read_trace(path: str) -> DeviceTable:
     Raises:
         InputError: See `device_table`.
     """
-    lines = csv.reader(io.StringIO(decode(read_bytes(path, LARGEST_TRACE, follow=True), path)))
-    header = next(lines, [])
+    import pandas as pd
+
+    text = decode(read_bytes(path, LARGEST_TRACE, follow=True), path)
+    try:
+        rows = pd.read_csv(io.StringIO(text), dtype=str, na_filter=False, index_col=False)
+    except ValueError as problem:
+        raise InputError(f"{path}: cannot be parsed as CSV: {str(problem).strip()}") from None
     options = {name: option for name, option in keys(Device).items() if name != "share"}
-    for name in header:
-        if name not in ("client", *options) or header.count(name) > 1:
-            text = "occurs twice" if name in options else f"unknown column{did_you_mean(name, ['client', *options])}"
-            raise InputError(f"{path}:1: {name}: {text}")
-    clients: list[str] = []
-    classes: dict[tuple[str, ...], int] = {}
-    first_lines, kinds = [], []
-    for cells in _cells(path, lines):
-        if len(cells) != len(header):
-            raise InputError(f"{path}:{lines.line_num}: must have {len(header)} cells. Received: {len(cells)}")
-        row = dict(zip(header, cells))
-        clients.append(row.pop("client", str(len(clients))))
-        device = tuple(row.values())
-        if device not in classes:
-            first_lines.append(lines.line_num)
-        kinds.append(classes.setdefault(device, len(classes)))
-    columns = dict(zip([name for name in header if name != "client"], zip(*classes)))
-    values = {name: _column(path, option, columns.get(name), first_lines) for name, option in options.items()}
-    for line, seconds, gflops in zip(first_lines, values["seconds_per_step"], values["gflops"]):
+    known = ["client", *options]
+    if unknown := [name for name in rows if name not in known]:
+        raise InputError(f"{path}:1: {unknown[0]}: unknown column{did_you_mean(unknown[0], known)}")
+    order = _order(path, rows["client"].tolist() if "client" in rows else list(map(str, rows.index)))
+    rows = rows.reindex(columns=list(options), fill_value="")
+    classes = rows.drop_duplicates()
+    values = {name: _column(path, option, classes[name]) for name, option in options.items()}
+    for row, seconds, gflops in zip(classes.index, values["seconds_per_step"], values["gflops"]):
         if not seconds and gflops is None:
-            raise InputError(f"{path}:{line}: local steps need a time; fill in seconds_per_step, gflops or both")
+            raise InputError(f"{path}:{row + 2}: local steps need a time; fill in seconds_per_step, gflops or both")
     values["share"] = [1.0] * len(classes)
-    return _to_table(values, np.asarray(kinds, np.int32)[_order(path, clients)])
+    kinds = rows.groupby(list(options), sort=False).ngroup().to_numpy(np.int32)
+    return _to_table(values, kinds[order])
 
 
 def trace_digest(path: str) -> str:
@@ -134,25 +128,15 @@ def trace_digest(path: str) -> str:
         return sha256_of(file)
 
 
-def _cells(path, lines):
-    """Yield the cells of each line."""
-    try:
-        yield from lines
-    except csv.Error as problem:
-        raise InputError(f"{path}:{lines.line_num}: cannot be parsed as CSV: {problem}") from None
-
-
-def _column(path, option, texts, lines):
-    """Return the values of the distinct rows in a column, whose first line each has."""
-    if texts is None:
-        return [option.default] * len(lines)
+def _column(path, option, texts):
+    """Return the values of a column of distinct rows."""
     values: dict = {"": option.default}
-    for text, line in zip(texts, lines):
+    for row, text in texts.items():
         if text not in values:
             try:
                 values[text] = convert(_cell(option, text), option.constraint, (option.name,))
             except InvalidValue as problem:
-                raise InputError(f"{path}:{line}: {problem}") from None
+                raise InputError(f"{path}:{row + 2}: {problem}") from None
     return [values[text] for text in texts]
 
 
