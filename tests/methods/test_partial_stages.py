@@ -107,24 +107,3 @@ def test_pooling_outside_the_unit_of_the_head_is_rejected():
     )
     with pytest.raises(InputError, match=expected):
         tiny.process(pooled_apart, *STAGED)
-
-
-@pytest.mark.long
-def test_late_clients_of_blockwise_training_return_whole_stages():
-    process = tiny.process(
-        BLOCKS,
-        *STAGED,
-        "fleet={assign: levels, jitter: 0.4, devices: {a: {seconds_per_step: 0.01}, b: {seconds_per_step: 0.03}}}",
-        "round.policy={name: deadline, seconds: 0.5, late: partial}",
-    )
-    plans, stage_counts = tiny.plans(process, 8), set()
-    for plan in plans:
-        for level, stages, rows in zip(plan.levels, plan.stages, plan.rows):
-            completed = stages[(rows >= 0).any(axis=1)]
-            counts = np.bincount(completed, minlength=1)
-            assert level == 0 or len(set(counts.tolist())) == 1
-            stage_counts.add((int(level), len(set(completed.tolist()))))
-    state, rows = process.run(process.initialize(), plans[:4])
-    assert {(1, 3)} < stage_counts and stage_counts & {(1, 1), (1, 2)}
-    assert all(np.isfinite(value).all() for value in tiny.arrays(state).values())
-    assert sum(row["partial"] for row in rows) > 0

@@ -35,11 +35,6 @@ def initial_values_of(ensemble_recipe, shape):
     return {path: np.asarray(value) for path, value in global_layout.initial_values(family).items()}
 
 
-def of_fan_in(kernel):
-    """A kernel of several networks in units of its fan-in: [networks, ...], with bound 1 if it is not scaled."""
-    return kernel * np.sqrt(np.prod(kernel.shape[1:-1]))
-
-
 def test_initial_distribution_equals_the_authors_code():
     wide = tiny_splitmix("wide")
     assert wide.keys() == AUTHORS.keys()
@@ -63,27 +58,6 @@ def tiny_splitmix(fan_in):
     levels = ("levels.widths={a: 0.25}", "levels.mix=a", "levels.members={a: 4}", f"levels.members_fan_in={fan_in}")
     ensemble_recipe = recipe.loads(text + tiny.COMMON, "tiny", levels)
     return {path: value for path, value in initial_values_of(ensemble_recipe, (16, 16, 3)).items() if value.ndim > 2}
-
-
-def test_splitmix_networks_are_drawn_as_parts_of_the_full_one():
-    wide, unscaled = (
-        initial_values_of(
-            recipe.load("methods/splitmix", ["model.settings.blocks=1", f"levels.members_fan_in={fan_in}"]), (32, 32, 3)
-        )
-        for fan_in in ("wide", "own")
-    )
-    assert recipe.load("methods/splitmix").levels.members_fan_in == "wide"
-    kernels = [path for path, value in wide.items() if value.ndim > 2]
-    assert len(kernels) == 10 and kernels[0] == "0_0_padded_conv2d/kernel"
-    for path in kernels:
-        bound = 1 if path == kernels[0] else (1 / 6) ** 0.5
-        kernel = of_fan_in(wide[path])
-        assert np.abs(kernel).max() <= 1.0001 * bound, path
-        assert kernel.std() == pytest.approx(UNIT * bound, rel=0.15)
-        assert of_fan_in(unscaled[path]).std() == pytest.approx(UNIT, rel=0.15)
-        np.testing.assert_allclose(wide[path], unscaled[path] * bound, rtol=1e-6)
-    for path in wide.keys() - set(kernels):
-        assert (wide[path] == unscaled[path]).all() and path.endswith(("gamma", "beta", "bias"))
 
 
 def test_biases_are_scaled_too_and_the_first_layer_reads_the_input():

@@ -212,7 +212,7 @@ class MethodRounds(oracle.Oracle):
         Args:
             inside: `{(network, path): bool array}`; other entries are 0 in the forward pass.
         """
-        outputs, passed = [], []
+        outputs, passed = [], {}
         with tf.GradientTape() as tape:
             for way in used:
                 model = self.model(way.level, way.network)
@@ -226,12 +226,11 @@ class MethodRounds(oracle.Oracle):
                         local_values[way.network, variable.path] = laid(
                             variable.numpy(), local_values[way.network, variable.path]
                         )
-                passed.append((way.network, model))
+                passed[way.level, way.network] = model
             losses = [terms.examples(self.process, one, targets, client) for one in outputs]
             loss = tf.reduce_mean(terms.couple(self.process, losses, outputs, number))
         gradients = {entry: np.zeros_like(value) for entry, value in local_values.items() if "moving_" not in entry[1]}
-        passed = {id(model): (network, model) for network, model in passed}.values()
-        variables = [(network, variable) for network, model in passed for variable in model.trainable_variables]
+        variables = [(network, v) for (_, network), model in passed.items() for v in model.trainable_variables]
         slopes = tape.gradient(loss, [v.value for _, v in variables], unconnected_gradients="zero")
         for (network, variable), gradient in zip(variables, slopes):
             gradients[network, variable.path][tuple(map(slice, variable.shape))] += tf.convert_to_tensor(
