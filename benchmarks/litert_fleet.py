@@ -85,12 +85,13 @@ def measure(folder, files):
     """Prints what the run reached, and what each level's file reaches with the trained weights."""
     import hetero_tf
     from hetero_tf.devices import on_device
-    from hetero_tf.runs import checkpoints
+    from hetero_tf.runs import facts
+    from hetero_tf.runs.run_folder import RunFolder
 
     rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
-    (best,) = (row for row in rows if row["round"] in checkpoints.numbers(folder / "run" / "best"))
+    best = facts.newest(RunFolder(folder / "run"))["best"]
     print(f"round {rows[-1]['round']}: {rows[-1]['global_accuracy']:.1f} % on the test set by the server")
-    print(f"best round {best['round']}: {best['global_accuracy']:.1f} %, saved in {folder / 'run' / 'best'}")
+    print(f"best round {best['round']}: {best['global_accuracy']:.1f} %, saved in {folder / 'run' / 'checkpoints'}")
     process, state = hetero_tf.load_run(folder / "run", "last")
     test, (metrics, _) = process.dataset.test, process.evaluate(state, levels="all")
     pixels = test.x.astype(np.float32) / 255

@@ -401,7 +401,7 @@ class CheckpointSettings:
 
     Args:
         every: rounds between two checkpoints: the most that a killed run loses
-        keep: number of checkpoints to keep
+        keep: number of checkpoints to keep, in addition to that of the best round
     """
 
     every: int = 1

@@ -10,8 +10,9 @@ from hetero_tf.base.errors import InputError, NotFinite
 from hetero_tf.models.state import flatten_state, unflatten_state
 from hetero_tf.models.variables import queried
 from hetero_tf.run.learning_process import LearningProcess, State
-from hetero_tf.runs import checkpoints
+from hetero_tf.runs import checkpoints, facts
 from hetero_tf.runs.facts import LEVEL_STATISTICS, STATISTICS
+from hetero_tf.runs.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class LoadedState:
 
     Attributes:
         statistics: `{level: {path: value}}` of static batch normalisation, for the levels that the round evaluated.
-        checkpoint: The checkpoint that it was read from, with its info and digest.
+        checkpoint: The checkpoint that it was read from, with its info.
         skipped: A message for each damaged newer checkpoint.
     """
 
@@ -80,6 +81,15 @@ def open_newest(folder: Path, process: LearningProcess) -> LoadedState | None:
     Raises:
         InputError: The state is of another recipe, or contains NaN or infinite weights.
     """
+    return _open(functools.partial(checkpoints.load_newest, folder), folder, process)
+
+
+def open_best(run: RunFolder, process: LearningProcess) -> LoadedState | None:
+    """Load the checkpoint of the best round of a run; see `open_newest`."""
+    return _open(functools.partial(facts.load_best, run), run.checkpoints, process)
+
+
+def _open(load, folder, process):
     blank, levels = process.blank(), process.recipe.levels
     specs = {name: _spec(value) for name, value in flatten_state(blank).items()}
 
@@ -95,17 +105,17 @@ def open_newest(folder: Path, process: LearningProcess) -> LoadedState | None:
         level, path = _level_and_path(name, levels.global_level)
         return statistics_of(level).get(path)
 
-    newest = checkpoints.load_newest(folder, specs, statistic)
-    if newest is None:
+    checkpoint = load(specs, statistic)
+    if checkpoint is None:
         return None
-    _check_finite(folder, newest)
+    _check_finite(folder, checkpoint)
 
-    state = unflatten_state(newest.round, newest.arrays, blank)
+    state = unflatten_state(checkpoint.round, checkpoint.arrays, blank)
     statistics: dict[str, dict] = {}
-    for name in newest.arrays.keys() - specs.keys():
+    for name in checkpoint.arrays.keys() - specs.keys():
         level, path = _level_and_path(name, levels.global_level)
-        statistics.setdefault(level, {})[path] = newest.arrays[name]
-    return LoadedState(state, statistics, newest, newest.skipped)
+        statistics.setdefault(level, {})[path] = checkpoint.arrays[name]
+    return LoadedState(state, statistics, checkpoint, checkpoint.skipped)
 
 
 def _check_finite(folder, checkpoint):

@@ -19,7 +19,7 @@ from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.planning.fleets.device_table import trace_digest
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.run import data, notes, resume
-from hetero_tf.run.checkpoint import LoadedState, open_newest
+from hetero_tf.run.checkpoint import LoadedState, open_best, open_newest
 from hetero_tf.run.data import load_data, split
 from hetero_tf.run.learning_process import LearningProcess, State, learning_process
 from hetero_tf.run.loop import Progress, TrainingLoop, stopping_rule
@@ -87,7 +87,7 @@ def train(recipe: Recipe, settings: Settings, console: Console, execution: Execu
             _announce(process, console)
             run_environment = _run_environment(process, settings)
             resume.check_environment(run, newest_facts, run_environment, settings.allow_other_machine, console.say)
-            progress = _restore(run, process, newest_facts, run_environment, console)
+            progress = _restore(run, process, newest_facts, console)
             if newest_facts is None or not run.partition.exists():
                 process.partition.save(run.partition)
             resume.store_trace(run, process.recipe.fleet)
@@ -114,7 +114,7 @@ def read_data(recipe: Recipe, settings: Settings, run: RunFolder | None = None) 
     Raises:
         InputError: The data are not those of the run.
     """
-    return _read_data(recipe, settings, run, None if run is None else facts.newest(run) or facts.best(run))
+    return _read_data(recipe, settings, run, None if run is None else facts.newest(run))
 
 
 def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = None) -> LearningProcess:
@@ -128,7 +128,7 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
     Raises:
         InputError: The run folder has no description of the data, or a file of it is damaged or of another run.
     """
-    described, newest_facts = data.load_description(run.data), facts.newest(run) or facts.best(run)
+    described, newest_facts = data.load_description(run.data), facts.newest(run)
     recipe = resume.with_stored_trace(run, recipe, newest_facts)
     dataset, partition = resume.fit_stored(run, described, newest_facts, lambda: Partition.load(run.partition))
     clients, classes = partition.label_mask.shape
@@ -227,7 +227,7 @@ def _run_environment(process, settings):
     return environment.environment(threads, extra, registry.plugin_modules())
 
 
-def _restore(run, process, newest_facts, run_environment, console):
+def _restore(run, process, newest_facts, console):
     """The progress of the newest checkpoint, or of a new run."""
     newest = open_newest(run.checkpoints, process)
     if newest is None or newest_facts is None:
@@ -235,17 +235,17 @@ def _restore(run, process, newest_facts, run_environment, console):
         if source is not None:
             console.say(f"initial weights: {source}")
         rows = resume.truncate_metrics(run, None, console.say)
-        return Progress(process.begin(weights), {}, {}, None, {}, rows, Patience())
+        return Progress(process.begin(weights), {}, {}, {}, rows, Patience())
     for message in newest.skipped:
         console.say(f"skipped: {message}")
     console.say(f"resumed {run.path} after round {newest.state.round}")
     if newest.state.round >= process.recipe.rounds:
         console.say(f"all {process.recipe.rounds} rounds are done; use --set rounds=N to train more")
-    best_metrics, best_digest = resume.load_best(run, newest_facts, run_environment, console.say)
+    best = resume.load_best(run, newest_facts, console.say)
     rows = resume.truncate_metrics(run, newest_facts, console.say)
     patience = stopping_rule(process).count(Patience(), metrics_file.rows(run.metrics))
     last, totals = newest_facts["last"], newest_facts["totals"]
-    return Progress(newest.state, last, best_metrics, best_digest, totals, rows, patience)
+    return Progress(newest.state, last, best, totals, rows, patience)
 
 
 def _finish(run, process, progress, run_environment, console):
@@ -282,8 +282,7 @@ def _first_call_seconds(laps):
 CONTENTS = {
     "recipe": "the recipe with all defaults",
     "metrics": "a JSON object for each round; `hetero_tf explain NAME` explains a metric",
-    "best": "the checkpoint of the best round by {metric}",
-    "checkpoints": "the newest checkpoints, from which the run resumes",
+    "checkpoints": "the newest rounds, from which the run resumes, and the best one by {metric}",
     "partition": "the examples of each client; another recipe can read it (partition: {{name: file}})",
     "data": "shape, classes, words and columns of the data, without examples: enough for `predict` and `export`",
     "environment": "versions, processor and threads, on which bit-equal results depend",
@@ -356,21 +355,15 @@ def open_state(
         InputError: The folder has no checkpoint yet, or the state is damaged or of another run.
     """
     run = RunFolder(settings.run_dir)
-    # Read it before the state: a running training saves the best state first.
-    newest = facts.newest(run)
-    folder = run.best if which == "best" else run.checkpoints
     try:
         process = (build_described_process if described else build_process)(recipe, settings, run)
     except InputError as problem:
         raise NotBuilt(str(problem)) from problem
-    loaded = open_newest(folder, process)
+    loaded = open_best(run, process) if which == "best" else open_newest(run.checkpoints, process)
     if loaded is None:
         also = " or choose --state last" if which == "best" and run.checkpoints.exists() else ""
-        raise InputError(f"{folder}: holds no finished round yet; train first{also}")
-    state_facts = facts.from_checkpoint(loaded.checkpoint, folder)
-    resume.check_stored_recipe(run, newest or state_facts)
-    if which == "best":
-        resume.require_best(run, state_facts, newest)
+        raise InputError(f"{run.checkpoints}: has no {which} round yet; train first{also}")
+    resume.check_stored_recipe(run, facts.from_checkpoint(loaded.checkpoint, run.checkpoints))
     for message in loaded.skipped:
         say(f"skipped: {message}")
     return process, loaded

@@ -30,7 +30,6 @@ class Progress:
     Attributes:
         state: The state after the last finished round.
         last, best: The metrics of the last and the best evaluation, with "round".
-        best_digest: Digest of the best state, see `checkpoints.SavedRound`; None before the first one.
         totals: Totals of all rounds by name, see `traffic.TOTALS`.
         rows: Content of `metrics.jsonl`.
         patience: Evaluations since the last improvement of the metric of early stopping.
@@ -39,7 +38,6 @@ class Progress:
     state: State
     last: dict
     best: dict
-    best_digest: str | None
     totals: dict
     rows: bytes
     patience: Patience
@@ -233,31 +231,29 @@ class TrainingLoop:
             self._save_last_round()
 
     def _save_last_round(self):
-        """Save the last finished round if its checkpoint is not due."""
-        if self.progress.state.round > self._first and not self._is_due(self.progress):
-            self._save_checkpoints(self.progress, {}, due=True)
+        """Save the last finished round unless it is saved."""
+        progress, round = self.progress, self.progress.state.round
+        if round not in (self._first, progress.best.get("round")) and not self._is_due(progress):
+            self._save_checkpoints(progress, {}, due=True)
 
     def _save_checkpoints(self, progress, statistics, due):
-        """Save the state if a checkpoint is due, and as the best state if this evaluation is the best so far."""
+        """Save the state if a checkpoint is due, or if this evaluation is the best so far."""
         run, recipe, state, last = self._run, self._recipe, progress.state, progress.last
         improved = last.get("round") == state.round and is_improvement(
             self._process.selection_metric, last, progress.best
         )
         if not (improved or due):
             return progress
+        best = last if improved else progress.best
         info = {
             "last": last,
+            "best": best,
             "totals": progress.totals,
             **facts.checkpoint_info(recipe, self._environment, progress.rows),
         }
         values = arrays_of(state, statistics, recipe.levels.global_level)
-        if improved:
-            path = checkpoints.save(run.best, state.round, values, {**info, "best": last}, keep=1)
-            progress = dataclasses.replace(progress, best=last, best_digest=checkpoints.read_digest(path))
-        if due:
-            info |= {"best": progress.best, "best_seal": progress.best_digest}
-            checkpoints.save(run.checkpoints, state.round, values, info, recipe.checkpoint.keep)
-        return progress
+        checkpoints.save(run.checkpoints, state.round, values, info, recipe.checkpoint.keep, best.get("round"))
+        return dataclasses.replace(progress, best=best)
 
 
 def stopping_rule(process: LearningProcess) -> StoppingRule:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hetero_tf.base.errors import InputError, shorten_repr
+from hetero_tf.base.files import Damaged
 from hetero_tf.base.typed_json import Natural, NonNegative, from_json
 from hetero_tf.base.version import __version__
 from hetero_tf.recipe import Recipe, loads
@@ -44,7 +45,6 @@ class Facts:
         metrics: Digest of `metrics.jsonl`.
         last, best: Metrics of the last and of the best evaluation, with their "round"; empty before it.
         totals: Sums over all rounds, such as "bytes".
-        best_seal: Digest of the best state; the states in `best/` lack it.
     """
 
     recipe: str
@@ -53,7 +53,6 @@ class Facts:
     last: dict[str, int | float | None]
     best: dict[str, int | float | None]
     totals: dict[str, NonNegative]
-    best_seal: str | None = None
 
     def __post_init__(self):
         for name, evaluation in (("last", self.last), ("best", self.best)):
@@ -93,24 +92,21 @@ def digest(rows: bytes) -> dict:
     return {"bytes": len(rows), "sha256": hashlib.sha256(rows).hexdigest()}
 
 
-def newest(run: RunFolder) -> dict | None:
-    """Return the facts of the newest checkpoint with its "round" and "seal" (digest); None if there is none.
+def newest(run: RunFolder, with_arrays: bool = True) -> dict | None:
+    """Return the facts of the newest checkpoint with its "round"; None if there is none.
+
+    Args:
+        with_arrays: Skip a checkpoint whose arrays are damaged.
 
     Raises:
         InputError: The checkpoints are damaged, or this program cannot have written their info.
     """
-    checkpoint = checkpoints.load_newest(run.checkpoints)
+    checkpoint = checkpoints.load_newest(run.checkpoints, with_arrays=with_arrays)
     return None if checkpoint is None else from_checkpoint(checkpoint, run.checkpoints)
 
 
-def best(run: RunFolder) -> dict | None:
-    """Return the facts of the checkpoint in `best/`, as `newest` does."""
-    checkpoint = checkpoints.load_newest(run.best)
-    return None if checkpoint is None else from_checkpoint(checkpoint, run.best)
-
-
 def from_checkpoint(checkpoint: checkpoints.SavedRound, folder: object) -> dict:
-    """Return the facts of a checkpoint after all checks, with its "round" and "seal" (digest).
+    """Return the facts of a checkpoint, with its "round", after all checks.
 
     Raises:
         InputError: A fact is missing or has a wrong type.
@@ -121,7 +117,40 @@ def from_checkpoint(checkpoint: checkpoints.SavedRound, folder: object) -> dict:
         f"{folder}: round {checkpoint.round} was not saved by this version of hetero_tf",
         "; continue with the version that saved it, restore the folder from a copy, or choose another one by --run_dir",
     )
-    return {"best_seal": None, **checkpoint.info, "round": checkpoint.round, "seal": checkpoint.digest}
+    return checkpoint.info
+
+
+def load_best(run: RunFolder, *expected: Any) -> checkpoints.SavedRound | None:
+    """Return the checkpoint of the best round that the newest one names; None if there is none.
+
+    Args:
+        expected: `expect` and `optional` of `checkpoints.read`.
+
+    Raises:
+        InputError, DiskProblem, MemoryProblem: See `newest` and `read_best`.
+    """
+    facts = newest(run, with_arrays=False)
+    if facts is None or not facts["best"]:
+        return None
+    try:
+        return read_best(run, facts, *expected)
+    except Damaged:
+        # A running training may have replaced the best round in between.
+        if newest(run, with_arrays=False) == facts:
+            raise
+        return load_best(run, *expected)
+
+
+def read_best(run: RunFolder, facts: dict, *expected: Any) -> checkpoints.SavedRound:
+    """Return the checkpoint of the best round that the facts of a newer one name.
+
+    Raises:
+        Damaged: The checkpoint is missing, damaged, or not the one that the run saved.
+    """
+    best = checkpoints.read(run.checkpoints, facts["best"]["round"], *expected)
+    if from_checkpoint(best, run.checkpoints)["last"] != facts["best"]:
+        raise Damaged(f"{checkpoints.path_of(run.checkpoints, best.round)}: is not the state that this run saved")
+    return best
 
 
 # Prefixes of the names of the arrays of a checkpoint.
@@ -143,18 +172,17 @@ def global_weights(run: RunFolder) -> tuple[dict[str, np.ndarray], str]:
         run: The folder of the run, which may still be training.
 
     Returns:
-        `{variable path: array}`, and the name of the state, such as "runs/digits/best, round 12".
+        `{variable path: array}`, and the name of the state, such as "runs/digits/checkpoints, round 12".
 
     Raises:
         InputError: The folder holds no run, no checkpoint yet, or only damaged checkpoints.
         DiskProblem, MemoryProblem: See `checkpoints.load_newest`.
     """
     run.check_started()
-    for folder in (run.best, run.checkpoints):
-        checkpoint = checkpoints.load_newest(folder)
-        if checkpoint is not None:
-            return _global(checkpoint.arrays), f"{folder}, round {checkpoint.round}"
-    raise InputError(f"{run.path}: holds no finished round yet; train that run first")
+    checkpoint = load_best(run) or checkpoints.load_newest(run.checkpoints)
+    if checkpoint is None:
+        raise InputError(f"{run.path}: holds no finished round yet; train that run first")
+    return _global(checkpoint.arrays), f"{run.checkpoints}, round {checkpoint.round}"
 
 
 def _global(arrays):

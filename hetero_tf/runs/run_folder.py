@@ -45,8 +45,7 @@ class RunFolder:
     path: Path
 
     recipe = _path_property(RECIPE, "The resolved recipe (YAML).")
-    checkpoints = _path_property("checkpoints", "Checkpoints of the latest rounds.")
-    best = _path_property("best", "Checkpoint of the best round so far.")
+    checkpoints = _path_property("checkpoints", "Checkpoints of the latest rounds and of the best round.")
     metrics = _path_property("metrics.jsonl", "One row per line.")
     timings = _path_property("timings.jsonl", "Durations, one line per call of the compiled round.")
     timeline = _path_property("timeline.jsonl", "Times of the clients of the first rounds on the fleet.")
@@ -97,8 +96,7 @@ class RunFolder:
         """
         for name in (LOCK, *_FILES, "log.txt"):
             files.check_write_target(self.path / name)
-        for path in (self.checkpoints, self.best):
-            files.check_write_target(path, folder=True)
+        files.check_write_target(self.checkpoints, folder=True)
 
     @property
     def holder(self) -> str | None:
@@ -133,8 +131,7 @@ class RunFolder:
         descriptor = self._acquire_lock()
         try:
             files.remove_leftovers(self.path, _LEFT)
-            for folder in (self.checkpoints, self.best):
-                checkpoints.sweep(folder)
+            checkpoints.sweep(self.checkpoints)
             yield self
         finally:
             os.close(descriptor)

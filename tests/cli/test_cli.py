@@ -42,7 +42,7 @@ small.yaml => unknown command 'small.yaml'; known: compare, describe, evaluate, 
 train evaluate --recipe=small.yaml => unexpected word 'evaluate' after 'train'; flags begin with --
 evaluate => --run_dir is missing; name the folder of a run, such as runs/digits
 export --run_dir=begun --out=afile => afile: exists and is not a folder; choose another folder
-evaluate --run_dir=begun => begun/best: holds no finished round yet; train first
+evaluate --run_dir=begun => begun/checkpoints: has no best round yet; train first
 export --run_dir=begun --state=last => begun/checkpoints: holds no finished round yet; train first
 --recipe=small.yaml --plugin=own_missing => --plugin own_missing: cannot be imported; ModuleNotFoundError: No module named 'own_missing'
 --recipe=small.yaml --plugin=own/nothing.py => --plugin own/nothing.py: must name a module as `import` does, not a file; try --plugin own.nothing
@@ -458,17 +458,14 @@ def test_exported_level_contains_its_metrics(folder, all_levels, tmp_path):
         assert f": the model of level {level}, loss {loss:.4g}  accuracy {accuracy:.4g} on the test set" in run.out
 
 
-def test_best_state_of_another_run_is_refused(folder, tmp_path):
+def test_a_damaged_best_state_is_refused(folder, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(folder / "run", run)
-    checkpoint = checkpoints.load_newest(run / "best")
-    checkpoints.save(
-        run / "best", checkpoint.round, checkpoint.arrays, {**checkpoint.info, "totals": {"bytes": 1}}, keep=1
-    )
+    best = checkpoints.path_of(run / "checkpoints", checkpoints.load_newest(run / "checkpoints").info["best"]["round"])
+    best.write_bytes(b"x")
     for command in ("evaluate", "export"):
         refused = programs.shared().run(command, "--run_dir", run)
-        assert (refused.code, refused.out) == (2, "")
-        assert refused.err.startswith(f"hetero_tf: {run / 'best'}: does not belong to this run: it is not the state")
+        assert (refused.code, refused.out) == (2, "") and refused.err.startswith(f"hetero_tf: {run / 'checkpoints'}")
     assert not (run / "export").exists()
 
 

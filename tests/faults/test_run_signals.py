@@ -74,7 +74,7 @@ def test_file_size_limit_stops_the_run_without_loss(start, tmp_path):
     unbroken = programs.contents(tmp_path / "unbroken")
     largest = len(unbroken["metrics"]) - 50
     limits = {
-        2500: "arrays.npz: could not write: File too large; raise the file size limit",
+        2500: "round-000001.npz: could not write: File too large; raise the file size limit",
         largest: "metrics.jsonl: could not append to: File too large; raise the file size limit",
     }
     for limit, sentence in limits.items():

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from written_runs import save_round
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError
 from hetero_tf.models import initial_weights
-from hetero_tf.runs import checkpoints
 from hetero_tf.runs.run_folder import RunFolder
 
 
@@ -46,18 +46,18 @@ def read(tmp_path):
 
 @pytest.fixture
 def run(tmp_path):
-    """`(round, changes of the weights, best) -> RunFolder` with a saved best state, or with a checkpoint."""
+    """`(round, changes of the weights, best) -> RunFolder` with a checkpoint, and the number of the best round."""
 
-    def seal(number, changes=None, best=True, **others):
+    def save(number, changes=None, best=None, **others):
         folder = RunFolder(tmp_path / "run")
         folder.path.mkdir(exist_ok=True)
         folder.recipe.write_text("name: run\n")
         weights = {f"weights/{name}": value for name, value in (ARRAYS | (changes or {})).items() if value is not None}
         named = {"statistics/9_norm/mean": np.ones(3), "server/momentum/1_1/kernel": np.ones((2, 3)), **others}
-        checkpoints.save(folder.best if best else folder.checkpoints, number, weights | named, {}, keep=1)
+        save_round(folder, number, weights | named, best)
         return folder
 
-    return seal
+    return save
 
 
 def test_values_come_in_the_order_and_dtype_of_the_variables(read):
@@ -124,12 +124,14 @@ def test_unknown_reinitialize_name_is_refused(read):
 
 
 def test_run_folder_prefers_its_best_state_to_its_newest(run):
-    folder = run(7, {name: value + 7 for name, value in ARRAYS.items()}, best=False)
+    later = {name: value + 7 for name, value in ARRAYS.items()}
+    folder = run(7, later)
     arrays, source = initial_weights.read(str(folder.path), VARIABLES)
     assert source == f"{folder.checkpoints}, round 7" and (arrays["1_10/kernel"] > 4).all()
-    run(3)
+    run(3, best=3)
+    run(7, later, best=3)
     arrays, source = initial_weights.read(str(folder.path), VARIABLES)
-    assert source == f"{folder.best}, round 3"
+    assert source == f"{folder.checkpoints}, round 3"
     for name, value in arrays.items():
         np.testing.assert_array_equal(value, ARRAYS[name].astype(np.float32))
     fresh, _ = initial_weights.read(str(folder.path), VARIABLES, ("2_0_dense",))
@@ -153,12 +155,12 @@ def test_incomplete_run_is_refused(run, tmp_path):
         with pytest.raises(InputError, match=message):
             initial_weights.read(str(path), VARIABLES)
     folder = run(2)
-    with pytest.raises(InputError, match="best: is not a run folder"):
-        initial_weights.read(str(folder.best), VARIABLES)
-    (arrays,) = folder.best.glob("*/arrays.npz")
-    arrays.write_bytes(arrays.read_bytes()[:-1] + b"!")
-    with pytest.raises(InputError, match="best: all 1 checkpoints are damaged .*sha256 differs"):
+    with pytest.raises(InputError, match="checkpoints: is not a run folder"):
+        initial_weights.read(str(folder.checkpoints), VARIABLES)
+    (arrays,) = folder.checkpoints.iterdir()
+    arrays.write_bytes(arrays.read_bytes()[:-100])
+    with pytest.raises(InputError, match="checkpoints: all 1 checkpoints are damaged .*is not a zip file"):
         initial_weights.read(str(folder.path), VARIABLES)
-    files.remove(folder.best)
+    files.remove(folder.checkpoints)
     with pytest.raises(InputError, match="run: holds no finished round yet; train that run first"):
         initial_weights.read(str(folder.path), VARIABLES)

@@ -26,8 +26,8 @@ def newest(folder):
     A kill between the last save and the deletion of the oldest checkpoint leaves one more than usual.
     """
     contents = programs.contents(folder)
-    older = sorted(name for name in contents if name.startswith("checkpoints"))[:-1]
-    return {name: value for name, value in contents.items() if name not in older}
+    last = max((name.partition("/")[0] for name in contents if name != "metrics"), default="metrics")
+    return {name: value for name, value in contents.items() if name.startswith((last, "metrics"))}
 
 
 class World:

@@ -93,11 +93,11 @@ def test_second_command_of_a_header_starts_from_the_first_run(name, tmp_path, mo
             experiment.train(loaded, settings, Console(output))
         outputs.append(output.getvalue())
     first = f"tiny_{name.removesuffix('_lg')}"
-    assert "initial weights" not in outputs[0] and f"initial weights: runs/{first}/best, round " in outputs[1]
+    assert "initial weights" not in outputs[0] and f"initial weights: runs/{first}/checkpoints, round " in outputs[1]
     state = runs.arrays(tmp_path / "runs" / f"tiny_{name}" / "checkpoints")
     personal_paths = {path.removeprefix("clients/personal/") for path in state if path.startswith("clients/personal/")}
     assert {path.split("_")[0] for path in personal_paths} == set(loaded.round.personal)
-    first_state = runs.arrays(tmp_path / "runs" / first / "best")
+    first_state = runs.best_arrays(tmp_path / "runs" / first)
     for path in personal_paths:
         # Units that stay with the clients are never merged: their global values are those of the start.
         assert state[f"weights/{path}"] == first_state[f"weights/{path}"]

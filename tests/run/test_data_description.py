@@ -158,7 +158,7 @@ def test_levels_that_training_measured_are_exported_without_the_data(run, tmp_pa
     assert (of_state.code, of_state.out) == (0, of_data.out), of_state.err
     exported = run("export", "--run_dir", "run", "--level", "all")
     assert exported.code == 0 and "of level b, not measured" in exported.out, exported.err
-    names = checkpoints.load_newest(tmp_path / "run" / "best").arrays
+    names = checkpoints.load_newest(tmp_path / "run" / "checkpoints").arrays
     assert {name.split("/")[1] for name in names if name.startswith("level_statistics/")} == {"b"}
 
 

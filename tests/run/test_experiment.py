@@ -9,6 +9,7 @@ import numpy as np
 import programs
 import pytest
 import runs
+import stub_rounds
 from refusals import refusal
 
 from hetero_tf.base import files
@@ -16,7 +17,7 @@ from hetero_tf.base.errors import InputError, Locked
 from hetero_tf.data import tfds, words
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.run import checkpoint, resume
-from hetero_tf.runs import checkpoints, trackers
+from hetero_tf.runs import checkpoints, facts, trackers
 from hetero_tf.runs.run_folder import RunFolder
 
 RECIPE = programs.RECIPE
@@ -25,7 +26,9 @@ train_stub = runs.train_stub
 
 def test_a_run_leaves_its_folder_and_a_summary(train, tmp_path):
     summary, output = train(tmp_path / "run", RECIPE)
-    files = "README.txt best checkpoints costs.json data.json environment.json log.txt metrics.jsonl partition.npz recipe.yaml"
+    files = (
+        "README.txt checkpoints costs.json data.json environment.json log.txt metrics.jsonl partition.npz recipe.yaml"
+    )
     files += " run.lock timings.jsonl"
     assert " ".join(sorted(path.name for path in (tmp_path / "run").iterdir())) == files
     rows = runs.rows(tmp_path / "run")
@@ -152,7 +155,7 @@ def test_run_cannot_resume_with_other_data(train_stub, tmp_path):
 def test_a_stored_recipe_that_was_edited_is_not_measured_or_exported(train_stub, tmp_path):
     train_stub(tmp_path, RECIPE)
     run = RunFolder(tmp_path)
-    info = checkpoints.load_newest(run.best).info
+    info = checkpoints.load_newest(run.checkpoints).info
     resume.check_stored_recipe(run, info)
     run.recipe.write_text(run.read_recipe().replace("seed: 3", "seed: 4").replace("rounds: 4", "rounds: 5"))
     with pytest.raises(InputError, match=r"recipe.yaml: was changed after the training \(seed: 3 -> 4\); put it"):
@@ -176,16 +179,17 @@ def test_a_folder_in_use_is_refused(train_stub, tmp_path):
         train_stub(tmp_path / "run", RECIPE)
 
 
-def test_lost_best_state_is_reported_and_replaced(train_stub, tmp_path):
+def test_lost_best_state_is_reported_and_replaced(train_stub, tmp_path, monkeypatch):
+    monkeypatch.setattr(stub_rounds, "stub_metric", lambda name, round: 10.0 - round)
     train_stub(tmp_path, RECIPE)
-    for path in (tmp_path / "best").glob("*/arrays.npz"):
-        path.write_bytes(b"")
+    best = checkpoints.path_of(tmp_path / "checkpoints", 1)
+    assert facts.newest(RunFolder(tmp_path))["best"]["round"] == 1
+    best.write_bytes(b"")
     summary, output = train_stub(tmp_path, RECIPE)
-    assert "note: the best state so far, of round" in output and "arrays.npz: has 0 bytes" in output
+    assert "note: the best state so far, of round 1, is lost" in output and f"{best}: is damaged" in output
     assert summary["best"] == {} and summary["rounds"] == 4
     summary, output = train_stub(tmp_path, RECIPE, "rounds=5")
-    assert summary["best"]["round"] == 5
-    assert [path.name for path in (tmp_path / "best").iterdir()] == ["round-000005"]
+    assert summary["best"]["round"] == 5 and checkpoints.numbers(tmp_path / "checkpoints") == [5, 4]
 
 
 def test_checkpoint_of_another_version_is_refused(train_stub, tmp_path):
@@ -227,10 +231,10 @@ def test_totals_of_a_resumed_run_add_up(train_stub, tmp_path):
 def test_a_run_starts_from_the_best_state_of_another(train_stub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train_stub(tmp_path / "first", RECIPE)
-    best = checkpoint.open_newest(tmp_path / "first" / "best", runs.built(RECIPE)).state
+    best = checkpoint.open_best(RunFolder(tmp_path / "first"), runs.built(RECIPE)).state
     text = RECIPE.replace("model:\n", "model:\n  initial_weights: first\n")
     _, output = train_stub(tmp_path / "second", text, "rounds=1")
-    assert f"initial weights: first/best, round {best.round}\n" in output
+    assert f"initial weights: first/checkpoints, round {best.round}\n" in output
     actual = runs.built(text).initialize()
     assert actual.round == 0 and {path: np.asarray(value).tobytes() for path, value in actual.weights.items()} == {
         path: np.asarray(value).tobytes() for path, value in best.weights.items()
@@ -248,25 +252,24 @@ def test_a_run_starts_from_the_best_state_of_another(train_stub, tmp_path, monke
 
 def test_lost_checkpoints_stop_a_run_before_anything_is_overwritten(train_stub, tmp_path):
     train_stub(tmp_path / "whole", RECIPE)
-    for number, rest in enumerate(("metrics.jsonl", "best", "run.lock")):
-        folder = tmp_path / str(number)
+    for is_empty in (False, True):
+        folder = tmp_path / str(is_empty)
         shutil.copytree(tmp_path / "whole", folder)
         shutil.rmtree(folder / "checkpoints")
-        if rest == "run.lock":
-            # Empty instead of gone, which a kill in the first round may leave too, but not one in the fourth.
+        if is_empty:
+            # A kill in the first round may leave an empty folder too, but not one in the fourth.
             (folder / "checkpoints").mkdir()
-        files.remove(folder / rest)
         before = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        rounds = 4 if rest != "metrics.jsonl" else checkpoints.numbers(folder / "best")[0]
         assert refusal(train_stub, folder, RECIPE) == (
-            f"{folder / 'checkpoints'}: has no checkpoint, but {rounds} rounds of this run are done; put the folder "
+            f"{folder / 'checkpoints'}: has no checkpoint, but 4 rounds of this run are done; put the folder "
             "back, or start again: in another folder by --run_dir, or here after removing this one"
         )
         after = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         assert before == {name: data for name, data in after.items() if name in before}
 
 
-def test_run_stopped_before_its_first_checkpoint_starts_again(train_stub, tmp_path):
+def test_run_stopped_before_its_first_checkpoint_starts_again(train_stub, tmp_path, monkeypatch):
+    monkeypatch.setattr(stub_rounds, "stub_metric", lambda name, round: np.nan)
     more = ("checkpoint.every=3",)
     with pytest.raises(runs.Stopped):
         train_stub(tmp_path / "cut", RECIPE, *more, console=runs.StoppingConsole(2))

@@ -39,7 +39,7 @@ def test_a_run_is_stopped_running_finished_or_damaged(train_stub, folder):
     assert RunFolder(folder).holder is None
     train_stub(folder, RECIPE)
     assert (overview.overview(folder).state, overview.overview(folder).round) == ("finished", 4)
-    for path in folder.glob("checkpoints/round-*/info.json"):
+    for path in folder.glob("checkpoints/round-*"):
         path.write_text("{}")
     damaged = overview.overview(folder)
     assert damaged.state == "damaged" and damaged.problem.startswith(f"{folder / 'checkpoints'}: all 2 checkpoints")
@@ -73,8 +73,8 @@ def test_list_shows_run_folders_and_subfolders(folder):
 def test_run_with_plugins_is_read_without_them(folder):
     facts = json.loads((folder / "environment.json").read_text())
     (folder / "environment.json").write_text(json.dumps({**facts, "plugins": ["own.windows"]}))
-    for path in [folder / "recipe.yaml", *folder.glob("checkpoints/*/info.json")]:
-        path.write_text(path.read_text().replace("submodel: {name: prefix}", "submodel: {name: windows, step: 2}"))
+    path = folder / "recipe.yaml"
+    path.write_text(path.read_text().replace("submodel: {name: prefix}", "submodel: {name: windows, step: 2}"))
     with mock.patch.object(checkpoints, "load_newest", lambda *_, **__: None):
         actual = overview.overview(folder)
     assert (actual.state, actual.recipe, actual.rounds, actual.problem) == ("stopped", "small", 4, "")
@@ -114,9 +114,9 @@ def test_listing_needs_no_tensorflow(folder):
 
 def test_a_run_folder_explains_itself(folder):
     text = (folder / "README.txt").read_text()
-    for name in ("recipe.yaml", "metrics.jsonl", "best", "checkpoints", "partition.npz", "log.txt", "run.lock"):
+    for name in ("recipe.yaml", "metrics.jsonl", "checkpoints", "partition.npz", "log.txt", "run.lock"):
         assert f"\n  {name} " in text
-    assert "the checkpoint of the best round by global_accuracy" in text and "\n  command\n" in text
+    assert "and the best one by global_accuracy" in text and "\n  command\n" in text
     assert f"command export --run_dir {folder}" in text
 
 
@@ -129,7 +129,7 @@ def test_load_run_returns_a_state(folder):
     row = runs.rows(folder)[1]
     assert process.evaluate(state)[0]["global_loss"] == pytest.approx(row["global_loss"], rel=1e-6)
     best = hetero_tf.load_run(str(folder), threads=2)[1]
-    assert best.round == checkpoints.load_newest(folder / "best").round
+    assert best.round == stored.info["best"]["round"]
     assert (
         refusal(hetero_tf.load_run, folder, "newest") == "`state` must be one of best, last. Received: state='newest'"
     )

@@ -46,14 +46,13 @@ def test_killed_before_the_recipe_counts_as_new(tmp_path):
         assert contents(run.path) == ["partition.npz", "run.lock"]
 
 
-def test_lock_sweeps_the_round_folders_too(tmp_path):
+def test_lock_sweeps_the_checkpoints_too(tmp_path):
     run = RunFolder(tmp_path / "run")
     with run.lock():
-        (run.checkpoints / ".tmp-round-000001").mkdir(parents=True)
-        (run.best / ".old-round-000001").mkdir(parents=True)
+        (run.checkpoints / ".tmp-round-000001.npz.1").mkdir(parents=True)
         (run.export / ".tmp-other").mkdir(parents=True)
     with run.lock():
-        assert contents(run.path) == ["best", "checkpoints", "export", "export/.tmp-other", "run.lock"]
+        assert contents(run.path) == ["checkpoints", "export", "export/.tmp-other", "run.lock"]
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO])
@@ -170,11 +169,11 @@ FILES = (
 FILES += ("log.txt", "README.txt")
 
 
-@pytest.mark.parametrize("name", [*FILES, "checkpoints", "best"])
+@pytest.mark.parametrize("name", [*FILES, "checkpoints"])
 def test_paths_of_another_type_are_refused_before_the_first_write(tmp_path, name):
     folder, wanted = tmp_path / "run", "a file" if name in FILES else "a folder"
     (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / ".tmp-round-000001").mkdir()
+    (tmp_path / "outside" / ".tmp-round-000001.npz.1").mkdir()
     makers = {
         "a symbolic link": lambda path: path.symlink_to(tmp_path / "outside"),
         "a pipe, device or socket": os.mkfifo,

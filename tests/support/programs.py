@@ -21,6 +21,8 @@ import time
 import traceback
 from pathlib import Path
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parents[2]
 # Small enough to be traced in a second, with everything that is sealed: two levels, weights, statistics.
 RECIPE = """
@@ -116,14 +118,11 @@ def recipe_file(folder, text=RECIPE, name="small.yaml"):
 
 
 def contents(folder):
-    """All that must be equal after an interruption: sealed arrays, bit by bit, and metrics."""
-    folder = Path(folder)
-    # A best round that was sealed just before a kill is sealed again, as round-000009.1.
-    arrays = {
-        f"{name}/{path.parent.name.partition('.')[0]}": path.read_bytes()
-        for name in ("checkpoints", "best")
-        for path in sorted(folder.glob(f"{name}/round-*/arrays.npz"))
-    }
+    """All that must be equal after an interruption: the arrays of checkpoints, bit by bit, and metrics."""
+    folder, arrays = Path(folder), {}
+    for path in sorted(folder.glob("checkpoints/round-*.npz")):
+        with np.load(path) as archive:
+            arrays |= {f"{path.name}/{name}": archive[name].tobytes() for name in archive.files if name != "info"}
     metrics = folder / "metrics.jsonl"
     return {**arrays, "metrics": metrics.read_bytes() if metrics.exists() else b""}
 

@@ -12,7 +12,8 @@ from hetero_tf import recipe
 from hetero_tf.base.console import Console
 from hetero_tf.run import experiment
 from hetero_tf.run.learning_process import LearningProcess
-from hetero_tf.runs import checkpoints
+from hetero_tf.runs import checkpoints, facts
+from hetero_tf.runs.run_folder import RunFolder
 
 _built, _traced = {}, {}
 _learning_process, _with_progress = experiment.learning_process, LearningProcess.with_progress
@@ -109,12 +110,17 @@ def rows(folder):
 
 
 def resave(folder, **changes):
-    """Seals the newest state of a folder again, with other facts; None: without the fact."""
+    """Saves the newest state of a folder again, with other facts; None: without the fact."""
     checkpoint = checkpoints.load_newest(folder)
     info = {name: value for name, value in {**checkpoint.info, **changes}.items() if value is not None}
     checkpoints.save(folder, checkpoint.round, checkpoint.arrays, info, keep=1)
 
 
 def arrays(folder):
-    """{name: bytes} of the newest sealed state."""
+    """{name: bytes} of the newest state."""
     return {name: np.asarray(value).tobytes() for name, value in checkpoints.load_newest(folder).arrays.items()}
+
+
+def best_arrays(folder):
+    """{name: bytes} of the best state of a run folder."""
+    return {name: np.asarray(value).tobytes() for name, value in facts.load_best(RunFolder(folder)).arrays.items()}

@@ -355,7 +355,7 @@ def test_resumed_sweep_equals_separate_runs(tmp_path):
     options = {"cwd": tmp_path, "env": programs.environment()}
     options |= {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     sweep = subprocess.Popen([sys.executable, "-m", "hetero_tf", *map(str, words)], **options)
-    programs.wait_for(lambda: list(tmp_path.glob("s/*/checkpoints/round-000001")), 600)
+    programs.wait_for(lambda: list(tmp_path.glob("s/*/checkpoints/round-000001.npz")), 600)
     sweep.kill()
     sweep.wait()
     done = programs.command(*words, cwd=tmp_path)

@@ -71,7 +71,7 @@ def shell(tmp_path):
 
 def finished(folder):
     """True if all six runs of the page have their round and have ended."""
-    runs = [RunFolder(path.parents[1]) for path in folder.glob("runs/mixes/*/checkpoints/round-000001")]
+    runs = [RunFolder(path.parents[1]) for path in folder.glob("runs/mixes/*/checkpoints/round-000001.npz")]
     return len(runs) == 6 and all(run.holder is None for run in runs)
 
 
