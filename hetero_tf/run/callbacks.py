@@ -4,22 +4,26 @@ trained = hetero_tf.train(process, 20, callbacks=[EarlyStopping(patience=3), Che
 trained.rows[-1]["global_accuracy"]
 """
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import numbers
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import keras
-import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import all_metrics, find_metric
 from hetero_tf.run.checkpoint import arrays_of, open_newest
-from hetero_tf.run.keras_callbacks import KerasCallbacks, advice_for
 from hetero_tf.run.learning_process import LearningProcess, State, advance, is_measured
 from hetero_tf.runs import checkpoints
 from hetero_tf.runs.early_stopping import Patience
+
+# Keras callbacks that change what the recipe determines, or restore what is no state.
+CHANGING = (
+    *(keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler),
+    *(keras.callbacks.SwapEMAWeights, keras.callbacks.BackupAndRestore),
+)
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Trained:
     """Result of `train`.
 
     Attributes:
-        state: The state after the last round, or that of the round whose weights a Keras callback has restored.
+        state: The state after the last round.
     """
 
     state: State
@@ -70,32 +74,41 @@ def train(
             last round.
         rounds: Number of the last round; a state of that round is returned unchanged. None: the recipe's.
         state: The state to start from, by default a new one.
-        callbacks: Functions that are called after every round, in this order; then Keras callbacks, for which an
-            evaluated round ends an epoch, see `keras_callbacks`.
+        callbacks: Functions that are called after every round, in this order; then Keras callbacks, for which each
+            evaluated round is an epoch. These read the global model and may end the training; changes of the model
+            have no effect.
 
     Raises:
         NotFinite: Too many clients of a round diverged, or its merge overflowed, also with a second cohort.
-        InputError: A callback is neither a function of one `RoundEnd` nor a Keras callback that works with rounds, or
-            returns a value other than True, False or None.
+        InputError: A Keras callback would change the learning rate or restore weights.
     """
-    callbacks = (*_check_callbacks(callbacks), *_early_stopping(process))
-    rounds = process.recipe.rounds if rounds is None else rounds
-    state, rows = process.initialize() if state is None else state, []
     of_keras = [callback for callback in callbacks if isinstance(callback, keras.callbacks.Callback)]
-    functions = {index: callback for index, callback in enumerate(callbacks) if callback not in of_keras}
-    keras_callbacks = KerasCallbacks(process, of_keras, state, rounds)
-    keras_callbacks.begin()
+    for callback in of_keras:
+        if isinstance(callback, CHANGING) or getattr(callback, "restore_best_weights", False):
+            raise InputError(
+                "a Keras callback cannot change the learning rate or the weights; use `schedule` of the recipe, or "
+                f"hetero_tf.run.callbacks.Checkpoint. Received: {type(callback).__name__}"
+            )
+    rounds, rule = process.recipe.rounds if rounds is None else rounds, process.recipe.early_stopping
+    state, rows = process.initialize() if state is None else state, []
+    functions = [callback for callback in callbacks if callback not in of_keras]
+    if rule.patience is not None:
+        functions.append(EarlyStopping(rule.metric, rule.patience, rule.min_delta))
+    epochs = _KerasEpochs(process, of_keras, state, rounds) if of_keras else None
+    functions += [epochs] if epochs else []
     while state.round < rounds:
-        keras_callbacks.begin_round()
+        if epochs:
+            epochs.begin()
         end = _run_round(process, state, rounds)
         state = end.state
         rows.append(end.metrics)
         # Call every callback, even if an earlier one ends the training.
-        stops = [_is_stop(index, function(end)) for index, function in functions.items()]
-        stops.append(keras_callbacks.end_round(state, end.metrics, end.statistics))
+        stops = [function(end) for function in functions]
         if any(stops):
             break
-    return Trained(keras_callbacks.end(), rows)
+    if epochs:
+        epochs.list.on_train_end()
+    return Trained(state, rows)
 
 
 def _run_round(process, state, rounds):
@@ -107,57 +120,42 @@ def _run_round(process, state, rounds):
     return RoundEnd(process, state, rows[0] | metrics, statistics)
 
 
-def _early_stopping(process):
-    """The callback of the recipe's early stopping, if it has one."""
-    rule = process.recipe.early_stopping
-    return () if rule.patience is None else (EarlyStopping(rule.metric, rule.patience, rule.min_delta),)
+class _KerasEpochs:
+    """A callback that calls Keras callbacks."""
+
+    def __init__(self, process, callbacks, state, rounds):
+        optimizer = process.recipe.optimizer
+        self._model, self._epoch, self._has_begun = process.model(state), 0, False
+        self._model.compile(keras.optimizers.SGD(optimizer.learning_rate, name=optimizer.method.name))
+        self.list = keras.callbacks.CallbackList(callbacks, model=self._model, epochs=rounds, verbose=1)
+        self.list.on_train_begin()
+
+    def begin(self):
+        """Announce an epoch with its first round."""
+        if not self._has_begun:
+            self.list.on_epoch_begin(self._epoch)
+        self._has_begun = True
+
+    def __call__(self, end):
+        if end.statistics is None:
+            return False
+        statistics = end.statistics.get(end.process.recipe.levels.global_level)
+        self._model.set_weights(end.process.model(end.state, statistics=statistics).get_weights())
+        self._model.optimizer.learning_rate = end.metrics["learning_rate"]
+        self.list.on_epoch_end(self._epoch, logs_of(end.metrics))
+        self._epoch, self._has_begun = self._epoch + 1, False
+        return self._model.stop_training
 
 
-def _check_callbacks(callbacks):
-    """Refuse callbacks of a wrong type before the first round."""
-    if isinstance(callbacks, str | Mapping) or not isinstance(callbacks, Iterable):
-        raise InputError(
-            f"`callbacks` must be a list of functions or Keras callbacks. Received: {type(callbacks).__name__}"
-        )
-    callbacks = tuple(callbacks)
-    for index, callback in enumerate(callbacks):
-        advice = _advice(callback)
-        if advice:
-            raise InputError(
-                f"callbacks[{index}] must be a Keras callback, or a function of one RoundEnd, which has process, state "
-                f"and metrics: {advice}"
-            )
-    return callbacks
+def logs_of(metrics: dict) -> dict[str, float]:
+    """Return the numbers of a row of metrics for Keras callbacks.
 
-
-def _advice(callback):
-    """Return advice for a callback that a training cannot call; None if it can."""
-    kind = callback if inspect.isclass(callback) else type(callback)
-    if inspect.isclass(callback):
-        return f"pass an instance, such as {kind.__name__}(...). Received: the class {kind.__name__}"
-    if isinstance(callback, keras.callbacks.Callback):
-        advice = advice_for(callback)
-        return advice and f"{advice}. Received: keras.callbacks.{kind.__name__}"
-    if not callable(callback):
-        return f"pass a function. Received: {kind.__name__}"
-    try:
-        inspect.signature(callback).bind(None)
-    except TypeError as problem:
-        return f"it must take one argument. Received: {getattr(callback, '__name__', kind.__name__)}, {problem}"
-    # C functions have no signature.
-    except ValueError:
-        return None
-    return None
-
-
-def _is_stop(index, value):
-    """True if the value that a callback returned ends the training."""
-    if value is None or isinstance(value, bool | np.bool_):
-        return bool(value)
-    raise InputError(
-        f"callbacks[{index}] must return True to end the training, and False or None otherwise. "
-        f"Received: {type(value).__name__}"
-    )
+    `val_loss`, `val_accuracy` and so on are those of the held-out examples if there are some, else of the test set.
+    """
+    logs = {name: float(value) for name, value in metrics.items() if isinstance(value, numbers.Real)}
+    for prefix in ("global_", "validation_"):
+        logs |= {f"val_{name.removeprefix(prefix)}": logs[name] for name in list(logs) if name.startswith(prefix)}
+    return logs
 
 
 class EarlyStopping:

@@ -1,11 +1,8 @@
 """Loads the data of a recipe and splits them over its clients, without TensorFlow."""
 
 import dataclasses
-import hashlib
 import inspect
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from hetero_tf import data
 from hetero_tf.base import files, registry, seeds, typed_json
@@ -106,24 +103,13 @@ def save_description(path: Path, dataset: Dataset) -> None:
         InputError: The description is larger than `typed_json.LIMIT`, or a name is not valid Unicode.
         DiskProblem: The write failed.
     """
-    value = describe(dataset)
-    files.write_atomic(path, typed_json.dump(value | {"sha256": _digest(value)}, "the description of the data"))
+    files.write_atomic(path, typed_json.dump(describe(dataset), "the description of the data"))
 
 
 def load_description(path: Path) -> DescribedDataset:
-    """Read a file that `save` wrote.
+    """Read a file that `save_description` wrote.
 
     Raises:
-        InputError: The file is missing, damaged or changed.
+        InputError: The file is missing or damaged.
     """
-    value: Any = typed_json.parse(files.read_bytes(path, typed_json.LIMIT), path)
-    if not isinstance(value, dict) or value.get("sha256") != _digest(value):
-        raise files.Damaged(
-            f"{path}: its content differs from its sha256, so the file was changed or is damaged{ADVICE}"
-        )
-    return from_description(value, path, ADVICE)
-
-
-def _digest(value: Mapping[str, Any]) -> str:
-    """Hex digest of all entries except the digest itself."""
-    return hashlib.sha256(typed_json.dump({name: value[name] for name in value if name != "sha256"}, "it")).hexdigest()
+    return from_description(typed_json.parse(files.read_bytes(path, typed_json.LIMIT), path), path, ADVICE)

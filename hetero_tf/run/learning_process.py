@@ -252,11 +252,6 @@ def is_measured(recipe: Recipe, round: int) -> bool:
     return round == recipe.rounds or round % recipe.evaluate.every == 0
 
 
-def next_evaluation(recipe: Recipe, done: int, rounds: int) -> int:
-    """Return the next round after `done` that is evaluated, if `rounds` is the last one."""
-    return min(done - done % recipe.evaluate.every + recipe.evaluate.every, rounds)
-
-
 def plan_call(process: LearningProcess, first: int, state: State | None = None) -> list[Plan]:
     """Plan the rounds of one call, starting with `first`; empty after the last round.
 

@@ -30,11 +30,6 @@ def check_version_folder(folder: Path, version: int | None) -> None:
         InputError: A parent is not a folder, or the version exists.
         DiskProblem: The folder cannot be read.
     """
-    if os.path.lexists(folder.parent / EXPORTED):
-        raise InputError(
-            f"{folder.parent}: holds an export of hetero_tf 0.1, which has one level and no versions; move it away, or "
-            "choose another folder"
-        )
     for path in (folder.parent, folder):
         if os.path.lexists(path) and not path.is_dir():
             raise InputError(f"{path}: exists and is not a folder; choose another folder")

@@ -5,26 +5,22 @@ files of the jobs are in the folder `slurm` of the sweep.
 """
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hetero_tf.base import processes
-from hetero_tf.base.console import format_duration
-from hetero_tf.base.errors import InputError, require_modules, shorten_repr
+from hetero_tf.base.errors import InputError, require_modules
 from hetero_tf.recipe.nodes import to_plain
 from hetero_tf.recipe.reader import parse
 from hetero_tf.sweeps.definition import SweepRun
-from hetero_tf.sweeps.pool import Program, read_progress, run_flags, seconds_per_round
+from hetero_tf.sweeps.pool import Program, read_progress, run_flags
 from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 if TYPE_CHECKING:
     from submitit import Executor, SlurmExecutor
     from submitit.helpers import DelayedSubmission
 
-# Any of these options can select equal nodes.
-NODE_OPTIONS = {"additional_parameters", "constraint", "nodelist", "partition"}
 MAX_TIMEOUTS = 3
 
 
@@ -54,7 +50,7 @@ def read_options(texts: Sequence[str]) -> dict[str, Any]:
     """Return the options of `--slurm key=value`.
 
     Raises:
-        InputError: A text has no value or a control character, or the time limit is missing.
+        InputError: A text has no value, or the time limit is missing.
     """
     options = {}
     for text in texts:
@@ -62,28 +58,12 @@ def read_options(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or not value:
             raise InputError(f"--slurm {text[:80]}: must be key=value, such as --slurm partition=cpu")
         options[key] = to_plain(parse(value, f"--slurm {text[:80]}", is_file=False))
-        if not all(map(str.isprintable, _texts({key: options[key]}))):
-            # A line end would end the comment `#SBATCH`; the shell would run the rest.
-            raise InputError(
-                f"--slurm {key}: must have no line ends and no control characters. Received: {shorten_repr(text, 80)}"
-            )
     if type(options.get("time")) is not int:
         raise InputError(
             "--on slurm needs the time limit of a job in minutes, such as --slurm time=240; a job that reaches it is "
             f"requeued and resumes. Received: time={options.get('time')!r}"
         )
     return options
-
-
-def _texts(value):
-    """Yield the texts of an option, also of lists and of keys."""
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    if isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-    elif isinstance(value, str):
-        yield value
 
 
 def build_executor(folder: SweepFolder, options: Mapping[str, Any]) -> "SlurmExecutor":
@@ -102,31 +82,6 @@ def build_executor(folder: SweepFolder, options: Mapping[str, Any]) -> "SlurmExe
     except (RuntimeError, ValueError, TypeError) as error:
         raise InputError(f"--on slurm: {' '.join(str(error).split())}") from error
     return executor
-
-
-def find_pitfalls(runs: Sequence[SweepRun], folder: SweepFolder, options: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each probable problem of the jobs."""
-    problems = []
-    local = {tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"}
-    if local & set(map(str, folder.path.resolve().parents)):
-        problems.append(f"{folder.path} is a temporary folder of this machine; the nodes need a shared folder")
-    if not NODE_OPTIONS & options.keys():
-        problems.append(
-            "a job that is requeued on another processor stops, because its numbers would differ; select equal nodes, "
-            "such as --slurm constraint=NAME"
-        )
-    seconds, name = max(
-        ((run.recipe.rounds * (seconds_per_round(folder.of(run)) or 0.0), run.name) for run in runs), default=(0.0, "")
-    )
-    if not seconds:
-        problems.append("the duration of the runs is unknown; train some rounds of one of them first")
-    elif seconds > 60 * options["time"]:
-        timeouts = options.get("max_num_timeout", MAX_TIMEOUTS)
-        problems.append(
-            f"{name} needs about {format_duration(seconds)}, and --slurm time is {options['time']} minutes; its job is "
-            f"requeued at most {timeouts} times (--slurm max_num_timeout=N), then the same command submits it again"
-        )
-    return problems
 
 
 def submit(runs: Sequence[SweepRun], folder: SweepFolder, program: Program, executor: "Executor") -> dict[str, str]:

@@ -1,7 +1,9 @@
 """Training in Python: rounds, callbacks, states on disk, and what single clients reach."""
 
+import csv
 import dataclasses
 import functools
+import json
 import types
 
 import keras
@@ -13,10 +15,9 @@ from stub_rounds import stubbed
 
 import hetero_tf
 from hetero_tf.base.errors import InputError
-from hetero_tf.run.callbacks import Checkpoint, EarlyStopping, RoundEnd, log
+from hetero_tf.run.callbacks import Checkpoint, EarlyStopping, RoundEnd, log, logs_of
 from hetero_tf.run.live_curves import LiveCurves
 
-KIND = "must be a Keras callback, or a function of one RoundEnd"
 SETTINGS = ("evaluate.every=2", "levels.assignment=fixed", "levels.mix=a1-c1")
 
 
@@ -47,29 +48,73 @@ def test_callbacks_are_called_after_every_round_and_can_end_the_training():
     assert heard == [(1, 1, True), (2, 2, True)] and after == [1, 2] and trained.state.round == 2
 
 
-@pytest.mark.parametrize(
-    ("callbacks", "sentence"),
-    [
-        ([print, keras.callbacks.ModelCheckpoint], f"callbacks[1] {KIND}"),
-        ([EarlyStopping], f"callbacks[0] {KIND}"),
-        (["log"], f"callbacks[0] {KIND}"),
-        ([lambda: None], f"callbacks[0] {KIND}"),
-        (EarlyStopping(), "`callbacks` must be a list of functions or Keras callbacks. Received: EarlyStopping"),
-        ("log", "`callbacks` must be a list of functions or Keras callbacks. Received: str"),
-    ],
-)
-def test_callbacks_of_another_kind_are_refused_before_the_first_round(callbacks, sentence, monkeypatch):
-    monkeypatch.setattr(type(process()), "initialize", lambda process: pytest.fail("a round began"))
-    assert refusal(hetero_tf.train, process(), 1, callbacks=callbacks).startswith(sentence)
+class Record(keras.callbacks.Callback):
+    """Records what the Keras callbacks of experiment trackers read."""
+
+    def on_train_begin(self, logs=None):
+        self.calls, self.outputs, self.config = ["begin"], [], json.dumps(self.model.optimizer.get_config())
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.calls.append(f"epoch {epoch}")
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.calls.append(f"{epoch}: {logs['round']:g} {float(self.model.optimizer.learning_rate):.2g}")
+        self.outputs.append(np.asarray(self.model(process().dataset.test.x)))
+
+    def on_train_end(self, logs=None):
+        self.calls.append("end")
 
 
-def test_callback_errors_name_valid_callbacks():
-    message = refusal(hetero_tf.train, process(), 1, callbacks=[keras.callbacks.CSVLogger])
-    assert message.endswith("pass an instance, such as CSVLogger(...). Received: the class CSVLogger")
-    message = refusal(hetero_tf.train, process(), 1, callbacks=[lambda end: end.metrics["loss"]])
-    assert message == (
-        "callbacks[0] must return True to end the training, and False or None otherwise. Received: float"
-    )
+def test_an_evaluated_round_is_an_epoch_of_keras_callbacks(tmp_path):
+    record, history = Record(), keras.callbacks.History()
+    checkpoint = keras.callbacks.ModelCheckpoint(tmp_path / "model.keras")
+    events = keras.callbacks.TensorBoard(tmp_path / "events", histogram_freq=1)
+    logger = keras.callbacks.CSVLogger(tmp_path / "log.csv")
+    trained = hetero_tf.train(process(), 3, callbacks=[record, logger, history, checkpoint, events])
+    rate = trained.rows[0]["learning_rate"]
+    assert record.calls == ["begin", "epoch 0", f"0: 2 {rate:.2g}", "epoch 1", f"1: 3 {rate:.2g}", "end"]
+    assert '"name": "sgd"' in record.config and record.params["epochs"] == 3
+    with open(tmp_path / "log.csv") as file:
+        written = list(csv.DictReader(file))
+    for row, line in zip(trained.rows[1:], written, strict=True):
+        assert float(line["global_loss"]) == float(line["val_loss"]) == row["global_loss"]
+        assert float(line["loss"]) == row["loss"] and "levels" not in line
+    assert history.history["val_accuracy"] == [row["global_accuracy"] for row in trained.rows[1:]]
+    x = process().dataset.test.x
+    expected = np.asarray(process().model(trained.state)(x))
+    np.testing.assert_array_equal(record.outputs[1], expected)
+    np.testing.assert_array_equal(np.asarray(hetero_tf.load_model(tmp_path / "model.keras")(x)), expected)
+    assert not np.array_equal(record.outputs[0], expected)
+    assert {path.parent.name for path in tmp_path.rglob("events.*")} == {"train", "validation"}
+
+
+def test_statistics_of_the_evaluation_are_in_the_model_of_keras_callbacks(tmp_path):
+    images = tiny.shared(tiny.IMAGES, "levels.mix=c")
+    checkpoint = keras.callbacks.ModelCheckpoint(tmp_path / "model.keras")
+    trained = hetero_tf.train(images, 1, callbacks=[checkpoint])
+    x = images.dataset.test.x
+    expected = images.model(trained.state)(x)
+    np.testing.assert_allclose(hetero_tf.load_model(tmp_path / "model.keras")(x), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_keras_callbacks_end_the_training_and_change_nothing():
+    stopping = keras.callbacks.EarlyStopping("val_accuracy", patience=1, min_delta=1000, mode="max")
+    assert [row["round"] for row in hetero_tf.train(process(), 9, callbacks=[stopping]).rows] == [1, 2, 3, 4]
+    for callback in (
+        keras.callbacks.EarlyStopping("val_loss", restore_best_weights=True),
+        keras.callbacks.LearningRateScheduler(lambda _: 0.1),
+        keras.callbacks.BackupAndRestore("x"),
+    ):
+        assert refusal(hetero_tf.train, process(), 1, callbacks=[callback]) == (
+            "a Keras callback cannot change the learning rate or the weights; use `schedule` of the recipe, or "
+            f"hetero_tf.run.callbacks.Checkpoint. Received: {type(callback).__name__}"
+        )
+
+
+def test_validation_metrics_come_first_in_the_logs():
+    row = {"round": 1, "levels": {"a": 1}, "global_loss": 2.0, "validation_loss": 1.0, "global_accuracy": 50}
+    numbers = {"round": 1.0, "global_loss": 2.0, "validation_loss": 1.0, "global_accuracy": 50.0}
+    assert logs_of(row) == numbers | {"val_loss": 1.0, "val_accuracy": 50.0}
 
 
 def ends(metric, values):

@@ -75,7 +75,6 @@ def test_the_next_version_removes_the_draft_of_a_killed_program(tmp_path):
     [
         ("file", "file/b", "file: exists and is not a folder; choose another folder"),
         ("b", "b", "b: exists and is not a folder; choose another folder"),
-        ("old/export.json", "old/b", "old: holds an export of hetero_tf 0.1, which has one level and no versions"),
     ],
 )
 def test_an_occupied_path_is_rejected_and_unchanged(tmp_path, occupied, level, message):

@@ -123,23 +123,21 @@ def _print_commands(runs, folder, program, console):
 
 
 def _submission(folder, program, flags):
-    """Return the options of the jobs, their executor, and their program."""
+    """Return the executor of the jobs, and their program."""
     from hetero_tf.sweeps import slurm
 
     options = slurm.read_options(flags.slurm)
     if flags["jobs"].present:
         options["array_parallelism"] = flags.jobs
     threads = options.setdefault("cpus_per_task", program.threads)
-    return options, slurm.build_executor(folder, options), dataclasses.replace(program, threads=threads)
+    return slurm.build_executor(folder, options), dataclasses.replace(program, threads=threads)
 
 
 def _submit(runs, folder, submission, console):
-    """Report probable problems, then submit the unfinished runs."""
+    """Submit the unfinished runs."""
     from hetero_tf.sweeps import slurm
 
-    options, executor, program = submission
-    for problem in slurm.find_pitfalls(runs, folder, options):
-        console.say(f"note: {problem}")
+    executor, program = submission
     jobs = slurm.submit(runs, folder, program, executor)
     console.say(f"submitted {len(jobs)} of {len(runs)} runs; the others are finished")
     for name, job in jobs.items():
