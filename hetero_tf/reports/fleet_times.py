@@ -85,7 +85,11 @@ def time_run(run: Run, recipe: Recipe) -> Run:
         NotComputable: The folder lacks data, or the clients of a round cannot be computed.
     """
     work, sizes = _work_and_sizes(recipe, run)
-    clock = RoundClock(recipe, len(sizes), work.bytes_down, work.bytes_up, work.train_flops)
+    of_levels = work.levels.values()
+    down, up = (np.asarray([getattr(level, f"bytes_{way}") for level in of_levels]) for way in ("down", "up"))
+    stages = max(len(level.train_flops) for level in of_levels)
+    flops = np.asarray([np.pad(level.train_flops, (0, stages - len(level.train_flops))) for level in of_levels])
+    clock = RoundClock(recipe, len(sizes), down, up, flops)
     rows, spans, seconds, energy = [], [], 0.0, 0.0
     for index, row in enumerate(run.rows):
         if row["round"] != index + 1:
@@ -110,8 +114,8 @@ def _work_and_sizes(recipe: Recipe, run: Run) -> tuple[RoundWork, np.ndarray]:
     folder = RunFolder(Path(run.folder))
     if not run.costs:
         raise NotComputable("it has no costs.json, which resuming the training adds")
-    work = run.costs.work
-    if len(work.stages) != len(recipe.levels.names):
+    work = run.costs.round
+    if len(work.levels) != len(recipe.levels.names):
         raise Damaged(f"{folder.costs}: does not have the levels of the recipe; delete it")
     if folder.partition.exists():
         return work, np.asarray(Partition.load(folder.partition).train.sizes)
@@ -122,7 +126,8 @@ def _mean_sizes(recipe, work, run):
     """Return equal numbers of examples of all clients, from the operations that a run without a split has counted."""
     names, clients = recipe.levels.names, recipe.partition.options.get("clients")
     counts = np.asarray([[active_clients(row).get(name, 0) for name in names] for row in run.rows])
-    total = (counts * work.train_flops.sum(axis=1) * [recipe.client.epochs_of(name) for name in names]).sum()
+    flops = [sum(level.train_flops) for level in work.levels.values()]
+    total = (counts * flops * [recipe.client.epochs_of(name) for name in names]).sum()
     if clients is None or not total or not all("train_flops" in row for row in run.rows):
         raise NotComputable("it has no partition.npz")
     return np.full(clients, round(sum(row["train_flops"] for row in run.rows) / total))
@@ -137,7 +142,8 @@ def _plan(recipe: Recipe, work: RoundWork, sizes: np.ndarray, row: dict) -> Devi
         assigned = assign_levels(levels, len(sizes), seed, index, cohort)
         counts = np.bincount(assigned, minlength=len(levels.names)).tolist()
         if dict(zip(levels.names, counts)) == active_clients(row):
-            division = Division(work.stages, work.draws_stages)
+            stages = tuple(len(level.train_flops) for level in work.levels.values())
+            division = Division(stages, work.draws_stages)
             return plan_devices(
                 recipe, sizes[cohort], range(work.reads), division, index, cohort.tolist(), assigned.tolist()
             )

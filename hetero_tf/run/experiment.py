@@ -279,36 +279,20 @@ def _first_call_seconds(laps):
     return {name: round(seconds, 2) for name, seconds in seconds_by_phase.items()} if "round" in laps else None
 
 
-CONTENTS = {
-    "recipe": "the recipe with all defaults",
-    "metrics": "a JSON object for each round; `hetero_tf explain NAME` explains a metric",
-    "checkpoints": "the newest rounds, from which the run resumes, and the best one by {metric}",
-    "partition": "the examples of each client; another recipe can read it (partition: {{name: file}})",
-    "data": "shape, classes, words and columns of the data, without examples: enough for `predict` and `export`",
-    "environment": "versions, processor and threads, on which bit-equal results depend",
-    "costs": "the costs of a client of each level",
-    "classes": "the confusion of the classes, which `evaluate --classes` stores for reports",
-    "trace": "the devices of `fleet.trace`, if the recipe names one",
-    "timings": "the time of each part of the work",
-    "timeline": "the time of each client of the first rounds on the fleet",
-    "mlflow": "the id of the MLflow run of `--log mlflow`, and its last logged round",
-    "wandb": "the id of the W&B run of `--log wandb`, and its last logged round",
-    "log": "the output of the program",
-    "export": "the models that `export` wrote",
-}
+def write_readme(run: RunFolder, recipe: Recipe, command: str, metric: str) -> None:
+    """Write the current README.txt. The program never reads it.
 
-
-def readme_text(run: RunFolder, recipe: Recipe, command: str, metric: str) -> str:
-    """Return the text of README.txt."""
-    folder = quote_shell(run.path)
-    rows = [(getattr(run, name).name, meaning.format(metric=metric)) for name, meaning in CONTENTS.items()]
-    rows.append(("run.lock", "locked by the process that trains here"))
-    width = max(len(name) for name, _ in rows)
-    program = command.partition(" ")[0] or "hetero_tf"
+    Raises:
+        InputError: The path is not a regular file.
+        DiskProblem: The write failed.
+    """
+    folder, program = quote_shell(run.path), command.partition(" ")[0] or "hetero_tf"
+    contents = run.contents() | {"run.lock": "locked by the process that trains here"}
     lines = [
         f"A run of the recipe {recipe.name!r}, by hetero_tf: federated learning on unequal devices.",
+        f"Its best round is chosen by {metric}.",
         "",
-        *(f"  {name:{width}}  {meaning}" for name, meaning in rows),
+        *(f"  {name:16}  {meaning}" for name, meaning in contents.items()),
         "",
         "It was started, or last resumed, by the command",
         "",
@@ -322,17 +306,8 @@ def readme_text(run: RunFolder, recipe: Recipe, command: str, metric: str) -> st
         "",
         "In Python, `process, state = hetero_tf.load_run(FOLDER)` loads the best state.",
     ]
-    return "".join(f"{escape_line(line)}\n" for line in lines)
-
-
-def write_readme(run: RunFolder, recipe: Recipe, command: str, metric: str) -> None:
-    """Write the current README.txt. The program never reads it.
-
-    Raises:
-        InputError: The path is not a regular file.
-        DiskProblem: The write failed.
-    """
-    files.write_atomic(run.readme, readme_text(run, recipe, command, metric).encode("utf-8", "backslashreplace"))
+    text = "".join(f"{escape_line(line)}\n" for line in lines)
+    files.write_atomic(run.readme, text.encode("utf-8", "backslashreplace"))
 
 
 STATES = ("best", "last")

@@ -1,13 +1,10 @@
 """Reads run folders, finished or running, and groups runs that differ only in their seed."""
 
-import functools
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeGuard
-
-import numpy as np
 
 from hetero_tf.base import files, typed_json
 from hetero_tf.base.constraints import Range
@@ -30,26 +27,6 @@ LAST_ROUND = 2**53
 def is_number(value: object) -> TypeGuard[float]:
     """Return True if a value of a JSON file is a finite number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST
-
-
-@dataclass(frozen=True)
-class RoundWork:
-    """Work of a client in a round, by level of the mix; of one network that an ensemble's client trains.
-
-    Attributes:
-        bytes_down, bytes_up: float [levels], bytes of weights.
-        train_flops: float [levels, stages], operations of training on one example in each stage, padded with zeros.
-        stages: Number of stages of each level.
-        draws_stages: Each step draws its stage at random.
-        reads: Number of times that an epoch reads each batch: the segments of a row of text, else 1.
-    """
-
-    bytes_down: np.ndarray
-    bytes_up: np.ndarray
-    train_flops: np.ndarray
-    stages: tuple[int, ...]
-    draws_stages: bool = False
-    reads: int = 1
 
 
 @dataclass(frozen=True)
@@ -83,13 +60,28 @@ class MixCost:
 
 @dataclass(frozen=True)
 class _LevelWork:
+    """Work of a client of a level in a round; of one network that an ensemble's client trains.
+
+    Attributes:
+        bytes_down, bytes_up: Bytes of weights.
+        train_flops: Operations of training on one example in each stage.
+    """
+
     bytes_down: Work
     bytes_up: Work
     train_flops: tuple[Work, ...]
 
 
 @dataclass(frozen=True)
-class _StoredWork:
+class RoundWork:
+    """Work of a client in a round.
+
+    Attributes:
+        levels: The levels of the mix.
+        reads: Number of times that an epoch reads each batch: the segments of a row of text, else 1.
+        draws_stages: Each step draws its stage at random.
+    """
+
     levels: dict[str, _LevelWork]
     reads: Annotated[int, Range(low=1, high=MOST_READS)]
     draws_stages: bool
@@ -122,18 +114,7 @@ class RunCosts:
 
     levels: dict[str, LevelCost]
     mix: MixCost
-    round: _StoredWork
-
-    @functools.cached_property
-    def work(self) -> RoundWork:
-        """Work of a client in a round."""
-        levels = self.round.levels.values()
-        stages = tuple(len(level.train_flops) for level in levels)
-        flops = np.zeros((len(stages), max(stages, default=0)))
-        for row, level in zip(flops, levels):
-            row[: len(level.train_flops)] = level.train_flops
-        down, up = (np.asarray([getattr(level, name) for level in levels]) for name in ("bytes_down", "bytes_up"))
-        return RoundWork(down, up, flops, stages, self.round.draws_stages, self.round.reads)
+    round: RoundWork
 
 
 def read_costs(path: Path) -> RunCosts | None:

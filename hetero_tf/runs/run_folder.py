@@ -34,8 +34,11 @@ _FILES = (
 _LEFT = re.compile(rf"\.tmp-(?:{'|'.join(map(re.escape, _FILES))})(?:\.[0-9]+)?")
 
 
-def _path_property(name, doc):
-    return property(lambda folder: folder.path / name, doc=doc)
+class _PathProperty(property):
+    """A path in a run folder, and the meaning of the file."""
+
+    def __init__(self, name: str, meaning: str):
+        super().__init__(lambda folder: folder.path / name, doc=meaning)
 
 
 @dataclass(frozen=True)
@@ -44,25 +47,25 @@ class RunFolder:
 
     path: Path
 
-    recipe = _path_property(RECIPE, "The resolved recipe (YAML).")
-    checkpoints = _path_property("checkpoints", "Checkpoints of the latest rounds and of the best round.")
-    metrics = _path_property("metrics.jsonl", "One row per line.")
-    timings = _path_property("timings.jsonl", "Durations, one line per call of the compiled round.")
-    timeline = _path_property("timeline.jsonl", "Times of the clients of the first rounds on the fleet.")
-    environment = _path_property(
-        "environment.json", "Versions, processor and settings that bit-equal results depend on."
+    recipe = _PathProperty(RECIPE, "the recipe with all defaults")
+    metrics = _PathProperty("metrics.jsonl", "a JSON object for each round; `hetero_tf explain NAME` explains a metric")
+    checkpoints = _PathProperty("checkpoints", "the newest rounds, from which the run resumes, and the best one")
+    partition = _PathProperty(
+        "partition.npz", "the examples of each client; another recipe can read it (partition: {name: file})"
     )
-    costs = _path_property("costs.json", "Costs of a client of each level.")
-    classes = _path_property("classes.json", "Confusion of the classes of the global model, as `evaluate` stores it.")
-    partition = _path_property("partition.npz", "The split of the data over clients.")
-    data = _path_property("data.json", "Shape, classes, words and columns of the data, without examples.")
-    mlflow = _path_property("mlflow.json", "Id of the MLflow run of `--log mlflow`, and its last logged round.")
-    wandb = _path_property("wandb.json", "Id of the W&B run of `--log wandb`, and its last logged round.")
-    fleet = _path_property("fleet.yaml", "Times of the real devices of `flower server`, as a fleet.")
-    trace = _path_property("fleet_trace.csv", "A copy of the trace of the recipe's fleet.")
-    log = _path_property("log.txt", "The terminal output.")
-    readme = _path_property("README.txt", "A description of the files, for readers.")
-    export = _path_property("export", "SavedModels for serving, LEVEL/VERSION.")
+    data = _PathProperty("data.json", "shape, classes, words and columns of the data, for `predict` and `export`")
+    environment = _PathProperty("environment.json", "versions and processor, on which bit-equal results depend")
+    costs = _PathProperty("costs.json", "the costs of a client of each level")
+    classes = _PathProperty("classes.json", "the confusion of the classes, which `evaluate --classes` stores")
+    trace = _PathProperty("fleet_trace.csv", "the devices of `fleet.trace`, if the recipe names one")
+    fleet = _PathProperty("fleet.yaml", "the times of the devices of `flower server`, as a fleet")
+    timings = _PathProperty("timings.jsonl", "the time of each part of the work")
+    timeline = _PathProperty("timeline.jsonl", "the time of each client of the first rounds on the fleet")
+    mlflow = _PathProperty("mlflow.json", "the id of the MLflow run of `--log mlflow`, and its last logged round")
+    wandb = _PathProperty("wandb.json", "the id of the W&B run of `--log wandb`, and its last logged round")
+    log = _PathProperty("log.txt", "the output of the program")
+    readme = _PathProperty("README.txt", "this text")
+    export = _PathProperty("export", "the models that `export` wrote")
 
     def __post_init__(self):
         object.__setattr__(self, "path", Path(self.path))
@@ -80,6 +83,11 @@ class RunFolder:
         """
         self.check_started()
         return files.decode(files.read_bytes(self.recipe, RECIPE_LIMIT), self.recipe)
+
+    def contents(self) -> dict[str, str]:
+        """Return `{file name: meaning}` of all files that a run may have."""
+        members = {name: member for name, member in vars(RunFolder).items() if isinstance(member, _PathProperty)}
+        return {getattr(self, name).name: str(member.__doc__) for name, member in members.items()}
 
     def check_started(self) -> None:
         """Raise `InputError` if the folder holds no run."""

@@ -166,73 +166,60 @@ def log_live(names: Sequence[str], run: RunFolder, say: Callable[[str], None]) -
         os.environ.update(QUIET)
         for name in LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-    followers = [_Follower(name, run, say) for name in names]
+    ended, succeeded = threading.Event(), threading.Event()
+    threads = {
+        name: threading.Thread(target=_follow_safely, args=(name, run, say, ended, succeeded), daemon=True)
+        for name in names
+    }
 
-    def end(succeeded, seconds):
-        for follower in followers:
-            follower.end(succeeded)
+    def end(seconds):
+        ended.set()
         until = time.monotonic() + seconds
-        for follower in followers:
-            follower.wait(until - time.monotonic())
+        for name, thread in threads.items():
+            thread.join(max(until - time.monotonic(), 0))
+            if thread.is_alive():
+                _warn(name, "did not receive all rounds in time", say)
 
-    with processes.before_exit(lambda: end(False, MAX_SIGNAL_SECONDS)):
-        succeeded = False
+    with processes.before_exit(lambda: end(MAX_SIGNAL_SECONDS)):
+        for thread in threads.values():
+            thread.start()
         try:
             yield
-            succeeded = True
+            succeeded.set()
         finally:
-            end(succeeded, MAX_FLUSH_SECONDS)
+            end(MAX_FLUSH_SECONDS)
 
 
-class _Follower:
-    """A thread that logs the rows of a run to one tracker until `end`."""
+def _follow_safely(name, run, say, ended, succeeded):
+    try:
+        _follow(name, run, say, ended, succeeded)
+    # Libraries of trackers raise errors of many types.
+    except Exception as error:
+        cause = textwrap.shorten(str(error), MAX_CAUSE, placeholder=" ...") or type(error).__name__
+        _warn(name, f"failed: {cause}; check {SETTINGS[name]}", say)
 
-    def __init__(self, name: str, run: RunFolder, say: Callable[[str], None]):
-        self._name, self._run, self._say = name, run, say
-        self._ended, self._succeeded = threading.Event(), False
-        self._thread = threading.Thread(target=self._follow_safely, name=f"log-{name}", daemon=True)
-        self._thread.start()
 
-    def _follow_safely(self):
-        try:
-            self._follow()
-        # Libraries of trackers raise errors of many types.
-        except Exception as error:
-            cause = textwrap.shorten(str(error), MAX_CAUSE, placeholder=" ...") or type(error).__name__
-            self._warn(f"failed: {cause}; check {SETTINGS[self._name]}")
+def _follow(name, run, say, ended, succeeded):
+    """Log the rows of a run to one tracker until it has ended."""
+    path, is_running = Path(getattr(run, name)), True
+    progress = read_progress(path)
+    tracker, logged = TRACKERS[name](describe_run(run), progress.id), progress.round
+    say(f"logging to {name}: {tracker.address}")
+    write_progress(path, tracker.id, logged)
+    while is_running:
+        # Read the last rows after the end.
+        is_running = not ended.wait(PAUSE)
+        if rows := read_new(run.metrics, logged):
+            tracker.log(rows)
+            logged = rows[-1][0]
+            write_progress(path, tracker.id, logged)
+    tracker.finish(succeeded.is_set())
 
-    def _follow(self):
-        path, is_running = Path(getattr(self._run, self._name)), True
-        progress = read_progress(path)
-        tracker = TRACKERS[self._name](describe_run(self._run), progress.id)
-        self._say(f"logging to {self._name}: {tracker.address}")
-        logged = progress.round
-        write_progress(path, tracker.id, logged)
-        while is_running:
-            # Read the last rows after the end.
-            is_running = not self._ended.wait(PAUSE)
-            if rows := read_new(self._run.metrics, logged):
-                tracker.log(rows)
-                logged = rows[-1][0]
-                write_progress(path, tracker.id, logged)
-        tracker.finish(self._succeeded)
 
-    def _warn(self, problem):
-        # At a normal exit, the library of the tracker might wait for its server without end.
-        processes.SKIPS_CLEANUP.set()
-        advice = "the training continues, and the same command logs the missing rounds"
-        self._say(f"warning: --log {self._name} {problem}; {advice}")
-
-    def end(self, succeeded: bool) -> None:
-        """Report the end of the run, after which the thread logs the remaining rows."""
-        self._succeeded = succeeded
-        self._ended.set()
-
-    def wait(self, seconds: float) -> None:
-        """Wait until the tracker has all rounds, but not longer than some seconds."""
-        self._thread.join(max(seconds, 0))
-        if self._thread.is_alive():
-            self._warn("did not receive all rounds in time")
+def _warn(name, problem, say):
+    # At a normal exit, the library of the tracker might wait for its server without end.
+    processes.SKIPS_CLEANUP.set()
+    say(f"warning: --log {name} {problem}; the training continues, and the same command logs the missing rounds")
 
 
 def read_new(path: Path, after: int) -> Rows:

@@ -4,7 +4,6 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -26,22 +25,8 @@ _FREE_KEYS = ("name:", "seed:", "optimizer:", "schedule:", "rounds:", "checkpoin
 _MIX = re.compile(r" mix: \{[^{}]*\},")
 
 
-@dataclass(frozen=True)
-class ClientCosts:
-    """Costs of a run, expected over the clients of its mix.
-
-    Attributes:
-        parameters: Trainable values of a client.
-        multiply_adds: Products of a client's forward pass of one example.
-        bytes_down, bytes_up: Bytes that a client receives and sends in a round.
-        bytes: Bytes that all clients receive and send in all rounds.
-    """
-
-    parameters: float
-    multiply_adds: float
-    bytes_down: float
-    bytes_up: float
-    bytes: float
+# Costs of a client, expected over its levels.
+COSTS = ("parameters", "multiply_adds", "bytes_down", "bytes_up")
 
 
 class CostTable:
@@ -53,8 +38,10 @@ class CostTable:
         self._notes: set[str] = set()
         self._levels: dict[tuple[str, str], Any] = {}
 
-    def costs_of(self, run: SweepRun) -> ClientCosts | None:
-        """Return the costs of a run; None if its data are missing and those that replace them do not suffice.
+    def costs_of(self, run: SweepRun) -> dict[str, float] | None:
+        """Return `COSTS` and the "bytes" of all clients and rounds of a run.
+
+        None if its data are missing and those that replace them do not suffice.
 
         Raises:
             InputError: The data or the model are invalid.
@@ -73,12 +60,11 @@ class CostTable:
                 self._note(f"note: no costs of some runs without {dataset.stand_in_for}: {error}")
                 return None
 
-        def mean(name):
-            return sum(share * getattr(self._levels[key, level], name) for level, share in shares.items())
-
-        down, up = mean("bytes_down"), mean("bytes_up")
-        total = recipe.rounds * recipe.round.clients * (down + up)
-        return ClientCosts(mean("parameters"), mean("multiply_adds"), down, up, total)
+        costs = {
+            name: sum(share * getattr(self._levels[key, level], name) for level, share in shares.items())
+            for name in COSTS
+        }
+        return costs | {"bytes": recipe.rounds * recipe.round.clients * (costs["bytes_down"] + costs["bytes_up"])}
 
     def _note(self, text):
         """Print a note that was not printed before."""
@@ -148,12 +134,12 @@ def to_text(costs: Sequence[dict]) -> str:
 
 
 def to_json(
-    run: SweepRun, costs: ClientCosts | None, seconds: float | None, published: Sequence[PublishedValue]
+    run: SweepRun, costs: dict[str, float] | None, seconds: float | None, published: Sequence[PublishedValue]
 ) -> dict:
     """Return the costs of a run, ready for JSON; those of missing data are None."""
     return {
         **{"name": run.name, "recipe": run.path, "overrides": list(run.overrides), "rounds": run.recipe.rounds},
-        **{field.name: getattr(costs, field.name, None) for field in dataclasses.fields(ClientCosts)},
+        **(costs or dict.fromkeys((*COSTS, "bytes"))),
         "seconds": seconds,
         "published": [value.to_json() for value in published],
     }

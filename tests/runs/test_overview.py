@@ -116,7 +116,7 @@ def test_a_run_folder_explains_itself(folder):
     text = (folder / "README.txt").read_text()
     for name in ("recipe.yaml", "metrics.jsonl", "checkpoints", "partition.npz", "log.txt", "run.lock"):
         assert f"\n  {name} " in text
-    assert "and the best one by global_accuracy" in text and "\n  command\n" in text
+    assert "chosen by global_accuracy" in text and "\n  command\n" in text
     assert f"command export --run_dir {folder}" in text
 
 

@@ -231,7 +231,7 @@ def test_sweep_recipes_can_use_plugin_modules(working_folder, capsys, monkeypatc
     words = ["hetero_tf", "sweep", "--recipe=digits", "--sweep=round.submodel=prefix,own_windows", "--set=rounds=1"]
     assert main.main(words) == 2
     assert capsys.readouterr().err.startswith(
-        "hetero_tf: --sweep round.submodel=prefix,own_windows: round.submodel.name: "
+        "hetero_tf: sweep of digits: --set round.submodel=own_windows: round.submodel.name: "
     )
     # The fake program does not get the module.
     assert main.main([*words, "--plugin=own_windows", "--json"]) == 7
@@ -284,7 +284,7 @@ nosuch.yaml => nosuch.yaml: no such sweep; known: fedbuff_mnist, fedepth_appendi
 --recipe=digits --slurm=time=4 => --slurm has no effect without --on slurm
 --recipe=digits --on=slurm => --on slurm needs the time limit of a job in minutes
 --recipe=digits --set=rounds => --set rounds: must be path=value, such as --set client.epochs=1
---recipe=digits --set=rounds=0 => --set rounds=0: rounds: too small; must be...
+--recipe=digits --set=rounds=0 => sweep of digits: --set rounds=0: rounds: too small; must be...
 """
 
 

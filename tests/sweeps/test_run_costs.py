@@ -37,8 +37,8 @@ def test_costs_equal_those_of_each_process(recipe, mixes, seeds, monkeypatch):
         # Runs share the labels of their clients with the first seed.
         tolerance = 1e-12 if "seed=0" in run.overrides else 0.01
         for name in ("parameters", "multiply_adds", "bytes_down", "bytes_up"):
-            assert getattr(costs, name) == pytest.approx(mix[name], rel=tolerance)
-        assert costs.bytes == 5 * run.recipe.round.clients * (costs.bytes_down + costs.bytes_up)
+            assert costs[name] == pytest.approx(mix[name], rel=tolerance)
+        assert costs["bytes"] == 5 * run.recipe.round.clients * (costs["bytes_down"] + costs["bytes_up"])
     # Levels a and b, in the order of the runs.
     assert len(built) == 2 and not notes
 
@@ -87,7 +87,7 @@ def test_stand_in_data_that_do_not_suffice_give_no_costs(monkeypatch):
 def test_table_and_json(tmp_path):
     runs, folder = runs_of("digits", ["rounds=5"], ["levels.mix=a,b"]), SweepFolder(tmp_path)
     value = PublishedValue("table/row", "global_accuracy", 97.5, "A paper", "a setting")
-    costs = run_costs.ClientCosts(786.0, 13_900.0, 2000.0, 1000.0, 2.5e9)
+    costs = dict(zip((*run_costs.COSTS, "bytes"), (786.0, 13_900.0, 2000.0, 1000.0, 2.5e9), strict=True))
 
     def rows():
         seconds = run_costs.expected_seconds(runs, folder)
