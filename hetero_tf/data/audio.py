@@ -1,10 +1,10 @@
 """Loads sound clips of the user from one folder of WAV files per class."""
 
+import contextlib
 import functools
-import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +14,7 @@ from hetero_tf.base.constraints import Range, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import open_file, read_bytes
 from hetero_tf.base.hardware import check_memory
-from hetero_tf.base.sound_files import HEADER_BYTES, WavHeader, read_clip, read_header
+from hetero_tf.base.sound_files import HEADER_BYTES, read_clip, read_header
 from hetero_tf.data.codecs import Field, sound
 from hetero_tf.data.codecs.sound import SOUNDS
 from hetero_tf.data.data_files import find_folder
@@ -34,7 +34,7 @@ Seconds = Annotated[float, Range(low=0.01, high=60.0)]
 def load(
     data_dir: Path | None, *, path: str, rate: SampleRate = 16_000, seconds: Seconds = 1.0, test_share: TestShare = 0.2
 ) -> Dataset:
-    """Loads WAV files; the names of their folders are the class names.
+    """Load WAV files; the names of their folders are the class names.
 
     The layout is FOLDER/train/CLASS/*.wav and FOLDER/test/CLASS/*.wav, or FOLDER/CLASS/*.wav, where a share of each
     class becomes the test split. Files have 8, 16, 24 or 32 bits or 32-bit floats, any rate and any number of channels,
@@ -82,21 +82,12 @@ def read_file(path: str, rate: int, count: int) -> np.ndarray:
 
 def inspect_sounds(paths: Sequence[str]) -> SoundSummary | None:
     """Summarize the headers of WAV files; None if no header is readable."""
-    headers = list(itertools.chain.from_iterable(map(_read_header, sample(paths, EXAMINED))))
-    return _summarize(headers) if headers else None
-
-
-def _read_header(path) -> Iterable[WavHeader]:
-    """Yield the header of a file if it is readable."""
-    with open_file(path) as file:
-        content, size = file.read(HEADER_BYTES), os.fstat(file.fileno()).st_size
-    try:
-        yield read_header(content, size)
-    except InputError:
-        return
-
-
-def _summarize(headers):
+    headers = []
+    for path in sample(paths, EXAMINED):
+        with open_file(path) as file, contextlib.suppress(InputError):
+            headers.append(read_header(file.read(HEADER_BYTES), os.fstat(file.fileno()).st_size))
+    if not headers:
+        return None
     durations = np.array([header.seconds for header in headers])
     shortest, median, long, longest = map(float, np.quantile(durations, (0, 0.5, 0.9, 1)))
     rates = Counter(header.rate for header in headers).most_common()

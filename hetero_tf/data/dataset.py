@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_tf.base.errors import InputError, shorten_repr
+from hetero_tf.base.errors import InputError
 from hetero_tf.data import targets
 from hetero_tf.data.codecs import ColumnCodec, Field, fit, stored_shape
 from hetero_tf.data.columns import is_number, sort_categories
@@ -101,10 +101,15 @@ class Dataset:
                 f"{self.test.x.shape[1:]}"
             )
         self._check_class_names()
-        for field in self.fields:
-            check_text(self.source, "name and category of a column", field.name)
-            for text in field.codec.texts:
-                check_text(self.source, field.codec.TEXT, text)
+        texts = [text for field in self.fields for text in (field.name, *field.codec.texts)]
+        try:
+            # Half of a surrogate pair cannot be saved as UTF-8.
+            "".join([*texts, *(self.class_names or ())]).encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"{self.source}: names, categories and words must be valid Unicode text. "
+                f"Received: {error.object[error.start]!r}"
+            ) from None
 
     def _check_class_names(self):
         if self.class_names is not None and len(self.class_names) != self.classes:
@@ -114,7 +119,6 @@ class Dataset:
             )
         seen: set[str] = set()
         for index, name in enumerate(self.class_names or ()):
-            check_text(self.source, "class name", name)
             if name.splitlines() != [name] or name in seen:
                 raise InputError(
                     f"{self.source}: class names must be unique single lines of text. "
@@ -313,16 +317,6 @@ def _check_finite(location, x):
         values = "pixels" if x.ndim == 4 else "numbers"
         position = f"row {index[0]}, feature {index[1]}" if x.ndim == 2 else str(index)
         raise InputError(f"{location}: expected finite {values}. Received: {x[index]} in {position}")
-
-
-def check_text(location: str, item: str, text: str) -> None:
-    """Raise `InputError` for a text that is not valid Unicode: half of a surrogate pair cannot be saved as UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(
-            f"{location}: every {item} must be valid Unicode text. Received: {shorten_repr(text, 80)}"
-        ) from None
 
 
 def _check_owners(location, split):

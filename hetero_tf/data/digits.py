@@ -13,7 +13,6 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.data.codecs import picture
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.words import check_count
 
 FILE = Path(__file__).parent / "embedded" / "digits.npz"
 UNUSED = {"the data are always available": {"data.fallback": True}}
@@ -24,16 +23,15 @@ TRAIN = 1500
 def load(
     data_dir: Path | None, *, size: Annotated[int, Range(low=8, high=256)] = 8, channels: Literal[1, 3] = 1
 ) -> Dataset:
-    """Loads the digits, 1,500 for training and 297 for testing, 10 classes.
+    """Load the digits, 1,500 for training and 297 for testing, 10 classes.
 
     Args:
         size: height and width; each pixel is repeated size // 8 times, and a black border fills the rest
         channels: 1, or 3 identical channels
     """
     # As a fallback, the loader receives these options from another loader.
-    check_count("size", size, 8, 256)
-    if channels not in (1, 3):
-        raise InputError(f"`channels` must be 1 or 3. Received: channels={channels}")
+    if not 8 <= size <= 256 or channels not in (1, 3):
+        raise InputError(f"`size` must be in 8..256, and `channels` 1 or 3. Received: {size=}, {channels=}")
     data = read_arrays(FILE, ("images", "labels"))
     images = np.repeat(enlarge(data["images"], size)[..., None], channels, axis=-1)
     labels = data["labels"].astype(np.int32)
@@ -48,7 +46,7 @@ def load(
 
 
 def enlarge(images: np.ndarray, size: int) -> np.ndarray:
-    """Enlarges images `[n, 8, 8]` to `[n, size, size]` by repeating pixels, centred on black."""
+    """Enlarge images `[n, 8, 8]` to `[n, size, size]` by repeating pixels, centred on black."""
     times = size // images.shape[1]
     images = images.repeat(times, axis=1).repeat(times, axis=2)
     before = (size - images.shape[1]) // 2

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import Damaged, open_file, read_errors
+from hetero_tf.base.files import Damaged, read_errors
 
 # Bytes per block of a pass over all rows.
 BLOCK = 2**24
@@ -44,22 +44,26 @@ class DiskArray:
 
     @classmethod
     def open(cls, path: Path | str) -> "DiskArray":
-        """Opens a .npy file in C order and checks its header and size.
+        """Open a .npy file of numbers in C order.
 
         Raises:
-            InputError: The file has another format, or its size differs from its header.
+            InputError: The file is damaged or has another format.
             DiskProblem: The operating system failed to read.
         """
-        with open_file(path) as checked:
-            shape, dtype, first = _header(path, checked)
-            claimed, size = math.prod(shape) * dtype.itemsize, os.fstat(checked.fileno()).st_size - first
-            if claimed != size:
-                raise Damaged(
-                    f"{path}: must have the size in its header, {claimed} bytes for {dtype} {shape}. "
-                    f"Received: {size} bytes"
-                )
-            file = open(os.dup(checked.fileno()), "rb", buffering=0)  # noqa: SIM115 (open to the end)
-        return cls(Path(path), file, first, dtype, shape[1:], None, shape[0])
+        with read_errors(path):
+            file = open(path, "rb", buffering=0)  # noqa: SIM115 (open to the end)
+        try:
+            mapped = np.lib.format.open_memmap(path, mode="r")
+        # Malformed bytes make the reader raise many kinds of exceptions.
+        except Exception as error:
+            reason = str(error).split("\n")[0] or type(error).__name__
+            raise Damaged(f"{path}: cannot be read as a .npy file of numbers: {reason}") from error
+        if mapped.ndim == 0 or not mapped.flags.c_contiguous:
+            raise InputError(
+                f"{path}: must contain numbers with at least one axis in C order; save it with "
+                f"np.save(file, np.ascontiguousarray(array)). Received: {mapped.dtype} {mapped.shape}"
+            )
+        return cls(Path(path), file, mapped.offset, mapped.dtype, mapped.shape[1:], None, len(mapped))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -81,16 +85,11 @@ class DiskArray:
         """Size of the selected rows in bytes."""
         return self.size * self.dtype.itemsize
 
-    @property
-    def file_bytes(self) -> int:
-        """Size of the file in bytes."""
-        return os.fstat(self.file.fileno()).st_size
-
     def __len__(self):
         return self.count
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """Reads rows by a slice or an integer array of any shape; returns `[*rows.shape, *row]`.
+        """Read rows by a slice or an integer array of any shape; return `[*rows.shape, *row]`.
 
         Raises:
             IndexError: A row is out of range.
@@ -106,19 +105,19 @@ class DiskArray:
         return values
 
     def select(self, selected: np.ndarray) -> "DiskArray":
-        """Returns a view of the selected rows without reading; `selected` is bool `[n]` or an array of indices."""
+        """Return a view of the selected rows without reading; `selected` is bool `[n]` or an array of indices."""
         positions = np.flatnonzero(selected) if selected.dtype == bool else selected
         ids = positions if self.ids is None else self.ids[positions]
         return DiskArray(self.path, self.file, self.first, self.dtype, self.row, ids.astype(np.int64), len(ids))
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Yields all rows in order, in blocks of at most `BLOCK` bytes or one row."""
+        """Yield all rows in order, in blocks of at most `BLOCK` bytes or one row."""
         count = max(BLOCK // max(self.nbytes // max(self.count, 1), 1), 1)
         for first in range(0, self.count, count):
             yield self[first : first + count]
 
     def _fill(self, buffer, ids):
-        """Reads rows of the file into a buffer, adjacent rows in one call."""
+        """Read rows of the file into a buffer, adjacent rows in one call."""
         row_bytes, begin = len(buffer) // len(ids), 0
         for end in [*(np.flatnonzero(np.diff(ids) != 1) + 1).tolist(), len(ids)]:
             part, offset = buffer[begin * row_bytes : end * row_bytes], self.first + int(ids[begin]) * row_bytes
@@ -131,28 +130,8 @@ class DiskArray:
             begin = end
 
 
-def _header(path, file):
-    """Returns (shape, dtype, offset of the data) of a .npy file."""
-    try:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
-    # Malformed bytes make the reader raise many kinds of exceptions.
-    except Exception as error:
-        reason = str(error).split("\n")[0] or type(error).__name__
-        raise Damaged(
-            f"{path}: cannot be read as a .npy file; it is damaged or has another format: {reason}"
-        ) from error
-    if dtype.hasobject or fortran or not shape:
-        raise InputError(
-            f"{path}: must contain numbers with at least one axis in C order; save it with "
-            f"np.save(file, np.ascontiguousarray(array)). Received: {dtype} {shape}{', Fortran order' * fortran}"
-        )
-    return shape, dtype, file.tell()
-
-
 def update_digest(digest: Any, arrays: Iterable[np.ndarray | DiskArray]) -> None:
-    """Adds arrays with their dtypes and shapes to a hash of `hashlib`."""
+    """Add arrays with their dtypes and shapes to a hash of `hashlib`."""
     for array in arrays:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
         for block in array.blocks() if isinstance(array, DiskArray) else [array]:

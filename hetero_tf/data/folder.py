@@ -48,7 +48,7 @@ class ClassFolder:
 def load(
     data_dir: Path | None, *, path: str, size: Pixels, channels: Literal[1, 3] = 3, test_share: TestShare = 0.2
 ) -> Dataset:
-    """Loads PNG, JPEG, BMP, GIF and WebP pictures of any size; the names of their folders are the class names.
+    """Load PNG, JPEG, BMP, GIF and WebP pictures of any size; the names of their folders are the class names.
 
     The layout is FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, or FOLDER/CLASS/*.png, where a share of each
     class becomes the test split. Pictures are resized by area averaging, rotated by their Exif orientation, and
@@ -66,8 +66,8 @@ def load(
     names, train, test = list_class_folders(folder, PICTURES)
     read = functools.partial(_read_split, size=size, channels=channels)
     splits = (read(train), read(test)) if test else hold_out(read(train), test_share, str(folder))
-    file_sizes = {split.x.path: split.x.file_bytes for split in splits if isinstance(split.x, DiskArray)}
-    on_disk = f"; {sum(file_sizes.values()) / 2**30:.1f} GiB of pixels stay on disk" if file_sizes else ""
+    sizes = [split.x.nbytes for split in splits if isinstance(split.x, DiskArray)]
+    on_disk = f"; {sum(sizes) / 2**30:.1f} GiB of pixels stay on disk" if sizes else ""
     pictures = inspect_pictures(sample(train.files, MAX_PICTURES))
     source = f"pictures ({folder}{on_disk})"
     fields = (picture.field(splits[0].x),)
@@ -138,7 +138,7 @@ def _list_files(folder, names, kind):
 
 
 def iterate_files(folder: Path, linked_levels: int = 0) -> Iterator[Path]:
-    """Yields the files in a folder and its subfolders, without hidden and system folders.
+    """Yield the files in a folder and its subfolders, without hidden and system folders.
 
     Args:
         folder: The folder.

@@ -132,15 +132,12 @@ def vocabulary_tables(
     Raises:
         InputError: A word is empty, contains white space, or occurs twice.
     """
-    for position, word in enumerate(words):
-        if word.split() != [word]:
-            raise InputError(
-                f"a word of the vocabulary must not be empty or contain white space. "
-                f"Received: {word!r} at position {position}"
-            )
-    if len(set(words)) != len(words):
-        duplicate = next(word for position, word in enumerate(words) if word in words[:position])
-        raise InputError(f"a vocabulary must not contain a word twice. Received: {duplicate!r} twice")
+    invalid = [word for word in words if word.split() != [word]]
+    if invalid or len(set(words)) != len(words):
+        raise InputError(
+            "the words of a vocabulary must be different and without white space. "
+            f"Received: {invalid[0] if invalid else 'a word twice'!r}"
+        )
     path = str(scratch / "vocabulary.txt")
     files.write_new(path, "".join(f"{word}\n" for word in words).encode())
     index = tf.lookup.TextFileIndex

@@ -208,11 +208,11 @@ def pack_splits(
         first, second = (
             _raw_field(f"{source}: x_{part}[{name!r}]", name, values) for part, values in zip(PARTS, arrays)
         )
-        expected, received = ((each.codec.dtype, each.codec.shape) for each in (first, second))
-        if expected != received:
+        forms = [(each.codec.dtype, each.codec.shape) for each in (first, second)]
+        if forms[0] != forms[1]:
             raise InputError(
                 f"{source}: x_test[{name!r}] must have the dtype and shape of the training examples, "
-                f"{expected[0]} {expected[1]}. Received: {received[0]} {received[1]}"
+                f"{forms[0][0]} {forms[0][1]}. Received: {forms[1][0]} {forms[1][1]}"
             )
         fields.append(first)
         rows.append([values.astype(np.float32).reshape(len(values), -1) for values in arrays])

@@ -16,8 +16,7 @@ from hetero_tf.data.folder import FileKind, iterate_files, list_class_folders, l
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.table_files import read_tables
-from hetero_tf.data.tokenizers import check_spaces
-from hetero_tf.data.vocabulary_file import find_tokens
+from hetero_tf.data.tokenizers import check_spaces, find_tokens
 from hetero_tf.data.words import TokenOptions, build_sentence_vocabulary, build_tokenizer, encode_sentences, split_text
 
 
@@ -63,9 +62,8 @@ def load(
             characters or subwords
         length: tokens per row; longer texts are truncated
         vocabulary: largest vocabulary size, including `<pad>` and `<ukn>`; the most frequent ones are used; null: all
-        vocabulary_file: file with a token in each line (SentencePiece, WordPiece, or of an export), or `tokenizer.json`
-            of `tokenizers` (WordLevel for words, else WordPiece, BPE or Unigram, applied by longest match); null: the
-            tokens of the training texts
+        vocabulary_file: file with a token in each line (SentencePiece, WordPiece, or of an export); null: the tokens of
+            the training texts
         learned, validation: Vocabulary of a started run, and texts of which no words are learned, see `data.load`.
     """
     tables, names = _read_tables(data_dir, path, test, (text, label, owner), header)

@@ -39,7 +39,7 @@ def load(
     class_names: tuple[str, ...] | None = None,
     test_share: TestShare = 0.2,
 ) -> Dataset:
-    """Loads pictures and masks of equal names for the task segmentation: FOLDER/images/1.jpg and FOLDER/masks/1.png.
+    """Load pictures and masks of equal names for the task segmentation: FOLDER/images/1.jpg and FOLDER/masks/1.png.
 
     A mask is a grey or palette PNG of the size of its upright picture; its grey values or palette indices are the
     classes. Every value is a class, also 255, which marks borders in some data sets.
@@ -81,24 +81,19 @@ def _read_split(folder, size, channels):
 
 def _list_pairs(folder):
     """Return the paths of the pictures and of their masks, in the order of their names."""
-    files = []
+    paths = []
     for name in ("images", "masks"):
         if not (folder / name).is_dir():
             raise InputError(f"{folder}: expected the folders images and masks. Received: no folder {name}")
-        by_name: dict[str, str] = {}
-        for file in sorted(filter(PICTURES.includes, iterate_files(folder / name))):
-            key = str(file.relative_to(folder / name).with_suffix(""))
-            if key in by_name:
-                raise InputError(f"{file}: has the name of {Path(by_name[key]).name}; rename one of them")
-            by_name[key] = str(file)
-        files.append(by_name)
-    pictures, masks = files
-    for name in pictures.keys() ^ masks.keys():
-        if name in pictures:
-            raise InputError(f"{pictures[name]}: has no mask; add {folder / 'masks' / name}.png or remove it")
-        raise InputError(f"{masks[name]}: has no picture; add {folder / 'images' / name}.png or remove it")
-    if not pictures:
-        raise InputError(f"{folder / 'images'}: expected pictures. Received: none")
+        files = sorted(filter(PICTURES.includes, iterate_files(folder / name)))
+        paths.append({str(file.relative_to(folder / name).with_suffix("")): str(file) for file in files})
+    pictures, masks = paths
+    if (unpaired := sorted(pictures.keys() ^ masks.keys())) or not pictures:
+        name = unpaired[0] if unpaired else "none"
+        raise InputError(
+            f"{folder}: every picture of images/ must have a mask of its name in masks/, and every mask a picture. "
+            f"Received: {pictures.get(name) or masks.get(name) or 'no picture'}"
+        )
     return list(pictures.values()), [masks[name] for name in pictures]
 
 
@@ -157,15 +152,8 @@ def encode_mask(mask: np.ndarray, palette: np.ndarray) -> bytes:
 def _class_values(folder, masks, values, class_names):
     """Return the pixel value of each class."""
     if values is not None:
-        if len(set(values)) < max(len(values), 2):
-            raise InputError(f"`values` must be at least two different pixel values. Received: values={list(values)}")
-        if class_names is not None and len(class_names) != len(values):
-            raise InputError(
-                f"`class_names` must have one name for each of the {len(values)} `values`. "
-                f"Received: {len(class_names)} names"
-            )
         return values
-    present = np.flatnonzero(np.bincount(masks.reshape(-1), minlength=256)).tolist()
+    present = np.unique(masks).tolist()
     count = present[-1] + 1 if class_names is None else len(class_names)
     if class_names is None and len(present) < count or present[-1] >= count:
         listed = ", ".join(map(str, present[:LISTED])) + ", ..." * (len(present) > LISTED)
@@ -182,9 +170,8 @@ def _with_classes(folder, split, values: Sequence[int]):
     class_of[list(values)] = np.arange(len(values))
     y = class_of[split.y]
     if (y < 0).any():
-        index, row, column = np.argwhere(y < 0)[0]
         raise InputError(
-            f"{_list_pairs(folder)[1][index]}: every pixel value must be one of the {len(values)} classes "
-            f"{', '.join(map(str, values[:LISTED]))}. Received: {split.y[index, row, column]}"
+            f"{folder / 'masks'}: every pixel value must be one of the {len(values)} classes "
+            f"{', '.join(map(str, values[:LISTED]))}. Received: {split.y[y < 0][0]}"
         )
     return Split(split.x, y)

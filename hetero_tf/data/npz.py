@@ -30,7 +30,7 @@ def load(
     kind: Literal["images", "series", "table"] | None = None,
     targets=LABEL,
 ) -> Dataset:
-    """Loads examples and labels from the arrays x_train, y_train, x_test and y_test.
+    """Load examples and labels from the arrays x_train, y_train, x_test and y_test.
 
     Images are uint8 `[n, height, width]` or `[n, height, width, channels]`. Floats must be in [0, 1] and become
     round(255 * x). Table rows are numbers `[n, features]`. Series, with `kind: series`, are numbers `[n, time]` or `[n,

@@ -23,7 +23,7 @@ def load(
     test_share: TestShare = 0.1,
     validation=None,
 ) -> Dataset:
-    """Loads the text as rows of words, characters or subwords; those outside the vocabulary become `<ukn>`.
+    """Load the text as rows of words, characters or subwords; those outside the vocabulary become `<ukn>`.
 
     Args:
         rows: equal parts of the training text; each is one example to the partition

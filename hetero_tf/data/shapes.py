@@ -25,7 +25,7 @@ def load(
     objects: Annotated[int, Range(low=1, high=100)] = 3,
     seed: Annotated[int, Range(low=0)] = 0,
 ) -> Dataset:
-    """Generates colour pictures of shapes on noise for the task segmentation; equal options give equal data.
+    """Generate colour pictures of shapes on noise for the task segmentation; equal options give equal data.
 
     The classes are background, disc, square and triangle. A later shape covers earlier ones.
 
@@ -55,7 +55,7 @@ def _draw_split(generator, count, size, objects):
 
 
 def _area(shape, centre, radius, size):
-    """Returns the pixels of a shape, bool `[size, size]`; its height and width are about two radii."""
+    """Return the pixels of a shape, bool `[size, size]`; its height and width are about two radii."""
     down, right = np.ogrid[:size, :size]
     down, right = down + 0.5 - centre[0], right + 0.5 - centre[1]
     if shape == "disc":

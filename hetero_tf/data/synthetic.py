@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Count, Range
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.seeds import rng
 from hetero_tf.base.sound_files import FULL_SCALE
 from hetero_tf.data.audio import SampleRate
@@ -15,7 +16,6 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.fields import array_fields
 from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS
 from hetero_tf.data.tokenizers import END, PADDING, UNKNOWN
-from hetero_tf.data.words import check_count
 
 # Images per random draw.
 PIECE = 2**14
@@ -42,7 +42,7 @@ def load(
     seed: Annotated[int, Range(low=0)] = 0,
     targets=LABEL,
 ) -> Dataset:
-    """Generates images, clips, sequences, a table or text; equal options give equal data.
+    """Generate images, clips, sequences, a table or text; equal options give equal data.
 
     For other tasks than classification, the targets are functions of the images, series or rows: for regression their
     means over parts, one for each of `classes`; for multi_label whether these exceed their median; for segmentation a
@@ -66,10 +66,8 @@ def load(
         rate: samples per second of clips
         seed: seed of the patterns and examples
     """
-    if kind != "text":
-        check_count("classes", classes, 1, examples)
-        if owners is not None:
-            check_count("owners", owners, 1, examples)
+    if kind != "text" and max(classes, owners or 1) > examples:
+        raise InputError(f"`classes` and `owners` must be in 1..{examples}. Received: {classes=}, {owners=}")
     if kind in ("images", "series", "table"):
         shape = {"images": (size, size, channels), "series": (length, channels), "table": (size,)}[kind]
         return _with_targets(_examples(kind, examples, test_examples, shape, classes, owners, seed), targets)
@@ -99,7 +97,7 @@ def _examples(kind, examples, test_examples, shape, classes, owners, seed):
 
 
 def _with_targets(dataset, targets):
-    """Replaces the labels of images, series or rows by targets of another form."""
+    """Replace the labels of images, series or rows by targets of another form."""
     if targets not in (NUMBERS, LABEL_SET, LABEL_MAP):
         return dataset
     if targets == LABEL_MAP:
@@ -115,13 +113,13 @@ def _with_targets(dataset, targets):
 
 
 def _part_means(x, parts):
-    """Returns the mean of each of `parts` groups of the values of an example, float32 `[n, parts]`."""
+    """Return the mean of each of `parts` groups of the values of an example, float32 `[n, parts]`."""
     values = x.reshape(len(x), -1).astype(np.float64)
     return np.stack([values[:, part::parts].mean(1) for part in range(parts)], 1).astype(np.float32)
 
 
 def _with_rectangles(split, classes):
-    """Replaces labels by maps: a rectangle of the image is brighter, in proportion to its class, and has that class."""
+    """Replace labels by maps: a rectangle of the image is brighter, in proportion to its class, and has that class."""
     x, (count, height, width) = split.x.copy(), split.x.shape[:3]
     generator, y = rng(0, "synthetic rectangles"), np.zeros((count, height, width), np.int32)
     for index in range(count):
@@ -135,7 +133,7 @@ def _with_rectangles(split, classes):
 
 
 def _owners(count, owners):
-    """Returns the natural client of each example."""
+    """Return the natural client of each example."""
     return None if owners is None else np.arange(count, dtype=np.int32) % owners
 
 

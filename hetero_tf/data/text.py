@@ -8,8 +8,7 @@ from hetero_tf.data.arrow_files import ColumnSelection
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.table_files import is_typed, read_tables
-from hetero_tf.data.tokenizers import END
-from hetero_tf.data.vocabulary_file import find_tokens
+from hetero_tf.data.tokenizers import END, find_tokens
 from hetero_tf.data.words import TokenOptions, read_words, split_end, split_lines, text_dataset
 
 
@@ -41,9 +40,8 @@ def load(
             byte-pair encoding learns from the training texts); without spaces, as in Chinese, Japanese and Thai,
             characters or subwords
         vocabulary: largest vocabulary size, including `<ukn>` and `<eos>`; null: all words
-        vocabulary_file: file with a token in each line (SentencePiece, WordPiece, or of an export), or `tokenizer.json`
-            of `tokenizers` (WordLevel for words, else WordPiece, BPE or Unigram, applied by longest match); null: the
-            tokens of the training texts
+        vocabulary_file: file with a token in each line (SentencePiece, WordPiece, or of an export); null: the tokens of
+            the training texts
         learned, validation: Vocabulary of a started run, and rows of which no words are learned, see `data.load`.
     """
     path = find(data_dir, train, "train")

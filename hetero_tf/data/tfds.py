@@ -1,4 +1,4 @@
-"""Load image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced..."""
+"""Loads image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced..."""
 
 import contextlib
 import io
@@ -36,7 +36,7 @@ def load(
     transpose: bool = False,
     download: bool = True,
 ) -> Dataset:
-    """Load a prepared image set from the data folder, or downloads and prepares it.
+    """Load a prepared image set from the data folder, or download and prepare it.
 
     Args:
         data_dir: Folder with `tfds/`; None: the default folder of TensorFlow Datasets.
@@ -142,18 +142,17 @@ def _check_reachable(builder):
 def _read_features(builder, image, label, size):
     """Return (image shape, number of classes, class names or None) from the metadata of the set."""
     features, name = builder.info.features, builder.info.full_name
-    for argument, key in (("image", image), ("label", label)):
-        if key not in features:
-            raise InputError(
-                f"`{argument}` must be a feature of {name}: {', '.join(sorted(features))}. Received: {argument}={key!r}"
-            )
-    shape, classes = features[image].shape, getattr(features[label], "num_classes", None)
-    if len(shape) != 3 or shape[2] is None or features[image].np_dtype != np.uint8:
+    if not {image, label} <= set(features):
         raise InputError(
-            f"`image` must be a feature of uint8 images with 3 axes. Received: image={image!r}, {features[image]}"
+            f"`image` and `label` must be features of {name}: {', '.join(sorted(features))}. "
+            f"Received: {image=}, {label=}"
         )
-    if not classes:
-        raise InputError(f"`label` must be a feature of class labels. Received: label={label!r}, {features[label]}")
+    shape, classes = features[image].shape, getattr(features[label], "num_classes", None)
+    if len(shape) != 3 or shape[2] is None or features[image].np_dtype != np.uint8 or not classes:
+        raise InputError(
+            "`image` must be a feature of uint8 images with 3 axes, and `label` one of class labels. "
+            f"Received: {image=}, {features[image]}, {label=}, {features[label]}"
+        )
     if size is not None:
         shape = (size, size, shape[2])
     if None in shape:
@@ -163,7 +162,7 @@ def _read_features(builder, image, label, size):
 
 
 def _read_split(builder, split, image, label, shape, size):
-    """Read the images and labels of a split."""
+    """Return the images and labels of a split."""
     name = builder.info.full_name
     if split not in builder.info.splits:
         raise InputError(
@@ -182,12 +181,6 @@ def _read_split(builder, split, image, label, shape, size):
             f"{builder.data_path}: split {split} cannot be read: {_first_line(error)}; delete the folder "
             "and prepare the set again"
         ) from error
-    # A file truncated between two records reads without an error.
-    if len(x) != count:
-        raise InputError(
-            f"{builder.data_path}: split {split} must have {count} examples. Received: {len(x)}; the files "
-            "were truncated or replaced: delete the folder and prepare the set again"
-        )
     return x, y.astype(np.int32)
 
 
@@ -197,7 +190,7 @@ def _read_examples(builder, split, image, label, size, count):
 
     decoders = tfds.decode.PartialDecoding({image: builder.info.features[image], label: builder.info.features[label]})
     # Read one file at a time: with interleaving, the order depends on the number of files.
-    order = tfds.ReadConfig(interleave_cycle_length=1, assert_cardinality=False, try_autocache=False)
+    order = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     examples = builder.as_dataset(split=split, shuffle_files=False, read_config=order, decoders=decoders)
 
     def scaled(one):
@@ -206,9 +199,9 @@ def _read_examples(builder, split, image, label, size, count):
 
     if size is not None:
         examples = examples.map(scaled)
-    # One more than expected, so that surplus examples show in the count.
-    batches = list(examples.batch(count + 1).as_numpy_iterator())
-    return (batches[0][image], batches[0][label]) if batches else (np.zeros((0, 1, 1, 1), np.uint8), np.zeros(0))
+    # Another number of examples than that of the metadata raises an error at the end.
+    (batch,) = examples.batch(max(count, 1)).as_numpy_iterator()
+    return batch[image], batch[label]
 
 
 def _first_line(error):

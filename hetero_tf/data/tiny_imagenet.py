@@ -37,9 +37,10 @@ def load(data_dir: Path | None, *, path: str = "tiny-imagenet-200", size: Pixels
             f"{folder}: expected train/WNID/images/*.JPEG of at least two classes. Received: {', '.join(classes[:10])}"
         )
     train = [(file, label) for label, name in enumerate(classes) for file in pictures[name]]
-    splits = [_read_split(folder / "train", train, size), _read_split(folder / "val", _list_val(folder, classes), size)]
-    fields = (picture.field(splits[0].x),)
-    return Dataset(*splits, fields, len(classes), f"Tiny ImageNet ({folder})", class_names=tuple(classes))
+    training = _read_split(folder / "train", train, size)
+    test = _read_split(folder / "val", _list_val(folder, classes), size)
+    fields = (picture.field(training.x),)
+    return Dataset(training, test, fields, len(classes), f"Tiny ImageNet ({folder})", class_names=tuple(classes))
 
 
 def _list_val(folder, classes):

@@ -41,7 +41,7 @@ def load(
     download: bool = True,
     validation=None,
 ) -> Dataset:
-    """Load the corpus as rows of words, and downloads it if it is missing.
+    """Load the corpus as rows of words, and download it if it is missing.
 
     Words are split at white space with one `<eos>` per line. The vocabulary has 33,279 words: `<ukn>`, `<eos>`, then
     the words of the training text in order of first appearance. The validation text is not used.

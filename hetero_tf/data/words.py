@@ -14,12 +14,17 @@ from hetero_tf.base.constraints import Tokenizer
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.codecs import Field, running_text
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.subwords import build_splitter, learn_pieces
 from hetero_tf.data.table_files import read_text
-from hetero_tf.data.tokenizers import END, PADDING, SIGNS, UNKNOWN, check_spaces, split_characters
-
-# Words of the training text that are compared with a vocabulary file.
-_COVERAGE_SAMPLE = 100_000
+from hetero_tf.data.tokenizers import (
+    END,
+    PADDING,
+    SIGNS,
+    UNKNOWN,
+    build_splitter,
+    check_spaces,
+    learn_pieces,
+    split_characters,
+)
 
 
 def read_words(path: Path) -> list[str]:
@@ -63,11 +68,9 @@ def build_vocabulary(words: Sequence[str], size: int | None = None) -> tuple[str
         counts[word] = counts.get(word, 0) + 1
     known = list(counts)[2:]
     if size is not None:
-        check_count("vocabulary", size, 3)
-        if size < len(counts):
-            # sorted() is stable, so a tie goes to the word that appeared first.
-            frequent = set(sorted(known, key=counts.__getitem__, reverse=True)[: size - 2])
-            known = [word for word in known if word in frequent]
+        # sorted() is stable, so a tie goes to the word that appeared first.
+        frequent = set(sorted(known, key=counts.__getitem__, reverse=True)[: size - 2])
+        known = [word for word in known if word in frequent]
     return (UNKNOWN, END, *known)
 
 
@@ -99,7 +102,7 @@ def learn_vocabulary(words: Sequence[str], options: TokenOptions, rows: int | No
         rows: Equal parts of the text, of which those for validation are left out; None: nothing is left out.
 
     Raises:
-        InputError: The size is missing, or smaller than the file's; or the file lacks most tokens.
+        InputError: The size is missing, or smaller than the file's.
     """
     if options.learned is not None:
         return (UNKNOWN, END, *options.learned[2:])
@@ -110,7 +113,6 @@ def learn_vocabulary(words: Sequence[str], options: TokenOptions, rows: int | No
                 f"`vocabulary` must be at least {size}, the size of `vocabulary_file` with two special tokens. "
                 f"Received: vocabulary={options.size}"
             )
-        _check_coverage(words, options.tokenizer, options.tokens)
         return (UNKNOWN, END, *options.tokens)
     if options.tokenizer == "subwords":
         if options.size is None:
@@ -132,18 +134,6 @@ def _leave_out(tokens, options, rows):
     return list(itertools.compress(tokens, ~np.isin(row_of_token, options.validation)))
 
 
-def _check_coverage(words, tokenizer, tokens):
-    """Raise `InputError` for a vocabulary file that lacks most tokens of a text, such as one of another language."""
-    text_tokens = build_tokenizer(tokenizer, (END, *tokens))(words[:_COVERAGE_SAMPLE])
-    known = {END, *tokens}
-    share = sum(token in known for token in text_tokens) / max(len(text_tokens), 1)
-    if share < 0.5:
-        raise InputError(
-            "`vocabulary_file` must have at least half of the tokens of the training text; choose one of its language "
-            f"(in lower case for labelled_text) and for `tokenizer: {tokenizer}`. Received: a file with {share:.0%}"
-        )
-
-
 def build_tokenizer(tokenizer: str, vocabulary: Sequence[str]) -> Callable[[Sequence[str]], Sequence[str]]:
     """Return a function that splits words into tokens; `<eos>` is one token if the vocabulary has it."""
     if tokenizer == "words":
@@ -161,8 +151,7 @@ def encode(words: Sequence[str], vocabulary: Sequence[str]) -> np.ndarray:
 
 
 def reshape_to_rows(numbers: np.ndarray, rows: int, argument: str) -> np.ndarray:
-    """Truncate ids `[n]` to a multiple of `rows` and reshapes them to `[rows, n // rows]`, contiguous text per row."""
-    check_count(argument, rows, 1)
+    """Truncate ids `[n]` to a multiple of `rows` and reshape them to `[rows, n // rows]`, contiguous text per row."""
     if rows > len(numbers):
         raise InputError(
             f"`{argument}` must not exceed the {len(numbers)} words of the text. Received: {argument}={rows}"
@@ -173,17 +162,8 @@ def reshape_to_rows(numbers: np.ndarray, rows: int, argument: str) -> np.ndarray
 
 def split_end(words: list[str], share: float) -> tuple[list[str], list[str]]:
     """Split words into (first part, last `share`); a contiguous cut, because adjacent words are not independent."""
-    if not 0 < share < 1:
-        raise InputError(f"`test_share` must be above 0 and below 1. Received: test_share={share}")
     cut = len(words) - round(len(words) * share)
     return words[:cut], words[cut:]
-
-
-def check_count(argument: str, value: int, low: int, high: int | None = None) -> None:
-    """Raise `InputError` for a count outside `low..high`."""
-    if value < low or (high is not None and value > high):
-        allowed = f"at least {low}" if high is None else f"in {low}..{high}"
-        raise InputError(f"`{argument}` must be {allowed}. Received: {argument}={value}")
 
 
 def text_dataset(

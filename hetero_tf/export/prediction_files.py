@@ -108,40 +108,36 @@ def palette() -> np.ndarray:
     return np.sum([(classes >> 3 * bit & 1) << 7 - bit for bit in range(3)], 0).astype(np.uint8)
 
 
-class MapFolder:
-    """Writes maps into a folder under the names of their pictures.
+def write_maps(folder: Path, form: ItemForm, predictions: Iterable[Any]) -> Iterator[Any]:
+    """Write the map of each prediction into a folder under the name of its picture.
 
     Args:
         folder: The folder; it is created, and files in it are replaced.
+        form: Form of the items.
+        predictions: Results of `predictions.predict`.
+
+    Yields:
+        The predictions with the path of their map as the field "map".
 
     Raises:
         InputError: `folder` is a file, or the model predicts no maps or more classes than a palette has.
     """
-
-    def __init__(self, folder: Path, form: ItemForm):
-        if form.targets != LABEL_MAP or form.classes > MAX_CLASSES:
-            raise InputError(
-                f"--maps needs a model of the task segmentation with at most {MAX_CLASSES} classes. "
-                f"Received: --maps={folder}"
-            )
-        check_write_target(folder, folder=True)
-        with disk_errors(folder, "create"):
-            folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
-        self._names: set[str] = set()
-
-    def write_maps(self, predictions: Iterable[Any]) -> Iterator[Any]:
-        """Write the map of each prediction, and yield the predictions with its path as the field "map"."""
-        for prediction in predictions:
-            path = None
-            if prediction.class_map is not None:
-                path = self.folder / self._new_name(Path(prediction.item.source).stem)
-                write_atomic(path, prediction.class_map.to_png(), is_one_of_many=True)
-            yield replace(prediction, fields={**prediction.fields, MAP: path and str(path)})
-
-    def _new_name(self, stem):
-        """Return the name of a file; pictures of equal names get the endings _2, _3 and so on."""
-        names = itertools.chain([f"{stem}.png"], (f"{stem}_{number}.png" for number in itertools.count(2)))
-        name = next(name for name in names if name not in self._names)
-        self._names.add(name)
-        return name
+    if form.targets != LABEL_MAP or form.classes > MAX_CLASSES:
+        raise InputError(
+            f"--maps needs a model of the task segmentation with at most {MAX_CLASSES} classes. "
+            f"Received: --maps={folder}"
+        )
+    check_write_target(folder, folder=True)
+    with disk_errors(folder, "create"):
+        folder.mkdir(parents=True, exist_ok=True)
+    names: set[str] = set()
+    for prediction in predictions:
+        path = None
+        if prediction.class_map is not None:
+            # Pictures of equal names get the endings _2, _3 and so on.
+            stem = Path(prediction.item.source).stem
+            candidates = itertools.chain([f"{stem}.png"], (f"{stem}_{number}.png" for number in itertools.count(2)))
+            path = folder / next(name for name in candidates if name not in names)
+            names.add(path.name)
+            write_atomic(path, prediction.class_map.to_png(), is_one_of_many=True)
+        yield replace(prediction, fields={**prediction.fields, MAP: path and str(path)})

@@ -218,7 +218,7 @@ def _splits(groups):
 
 
 def _split(number, partition, names):
-    sizes, shares = drawing.presence(partition)
+    sizes, shares = drawing.table(partition)
     is_binary = bool(np.isin(shares, (0, 1)).all())
     figure = style.figure(3.0)
     drawing.draw_into(figure, partition, sizes, shares, "share of the clients with the label")

@@ -55,7 +55,6 @@ LABELS = "must exceed the number of labels, 10, so that each label is used. Rece
     [
         ({"clients": 5}, f"`per_client` must be in 1..10, and `clients` times `per_client` {LABELS}"),
         ({"clients": 5, "per_client": 11}, "`per_client` must be in 1..10.* Received: .*per_client=11"),
-        ({"clients": 5, "per_client": 0}, "`per_client` must be in 1..10"),
         ({"least": 2}, "`least` must be in 0..1: 2 examples of label 0 are split into 2 shares. Received: least=2"),
         ({"test_least": 2}, "`test_least` must be in 0..1: 2 examples of label 0"),
         (

@@ -102,10 +102,10 @@ def test_folder_equals_npz_file_of_the_same_arrays(tmp_path):
         ({"x_train": np.zeros((6, 4, 5))}, r"own/x_train.npy: must be images uint8 .* Received: float64"),
         (
             {"x_train": np.asfortranarray(GOOD["x_train"])},
-            r"own/x_train.npy: must contain .* C order; .* Fortran order",
+            r"own/x_train.npy: must contain .* C order; .* Received: uint8",
         ),
         ({"y_train": np.array([0, 1, 2, 0, 1, 2.5])}, r"y_train must be whole numbers 0..k-1, .* Received: float64"),
-        ({"y_train": GOOD["y_train"].astype(object)}, r"own/y_train.npy: must contain numbers .* Received: object"),
+        ({"y_train": GOOD["y_train"].astype(object)}, r"own/y_train.npy: cannot be read as a .npy file of"),
     ],
 )
 def test_invalid_files_of_a_folder_are_rejected(tmp_path, changed, message):

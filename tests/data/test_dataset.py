@@ -90,11 +90,6 @@ def test_owners_belong_to_the_digest():
     assert len({digest(), digest(one), digest(other), digest(None, one), digest(one, one)}) == 5
 
 
-def test_labels_are_the_prediction_targets():
-    assert images().labels.tolist() == [0, 1, 0, 1]
-    assert text().labels.tolist() == [[4] * 5] * 2
-
-
 def test_names_must_be_as_many_as_the_classes():
     end = "must have one entry per class. Received: 2 entries, classes=5"
     with pytest.raises(InputError, match=f"`class_names` {end}"):
@@ -150,12 +145,10 @@ def test_unknown_loaders_and_fallbacks_are_named():
     ("dataset", "options", "shape"),
     [
         ("femnist", {}, (28, 28, 1)),
-        ("mnist", {}, (28, 28, 1)),
         ("cifar10", {}, (32, 32, 3)),
         ("emnist/balanced", {}, (28, 28, 1)),
         ("cifar10", {"size": 16}, (16, 16, 3)),
         ("mnist", {"size": None}, (28, 28, 1)),
-        ("beans", {}, (8, 8, 1)),
         ("beans", {"size": None}, (8, 8, 1)),
     ],
 )
@@ -192,11 +185,6 @@ def test_damaged_data_are_never_replaced(tmp_path):
 def test_pixels_have_no_statistics():
     with pytest.raises(InputError, match="s: images have no statistics of features"):
         build(images()).feature_statistics  # noqa: B018
-
-
-def test_datasets_are_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        build(images()).classes = 3
 
 
 def test_images_with_the_channels_first_are_rejected():

@@ -61,12 +61,11 @@ def test_blocks_limit_memory(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda data: data[:-1], r"x.npy: must have the size in its header, 60 bytes .* Received: 59 bytes"),
-        (lambda data: data + b"x", r"Received: 61 bytes"),
-        (lambda data: data[:20], r"x.npy: cannot be read as a .npy file; it is damaged or has another format: EOF"),
+        (lambda data: data[:-1], r"x.npy: cannot be read as a .npy file of numbers: mmap length is greater than file"),
+        (lambda data: data[:20], r"x.npy: cannot be read as a .npy file of numbers: EOF"),
         (lambda data: b"PK" + data, r"x.npy: cannot be read as a .npy file"),
-        (lambda data: data.replace(b"'fortran_order': False", b"'fortran_order': True "), r"in C order; .* Fortran"),
-        (lambda data: data.replace(b"|u1", b"|O8"), r"must contain numbers with at least one axis .* Received: object"),
+        (lambda data: data.replace(b"'fortran_order': False", b"'fortran_order': True "), r"in C order"),
+        (lambda data: data.replace(b"|u1", b"|O8"), r"x.npy: cannot be read as a .npy file of numbers: Array can't be"),
     ],
 )
 def test_damaged_file_is_rejected(tmp_path, spoil, message):

@@ -68,7 +68,7 @@ def test_missing_matplotlib_gives_installation_advice(tmp_path, monkeypatch):
 
 def test_plot_without_data_shows_labels_of_clients():
     split = partition([[0, 1, 2], [4, 5, 6, 7], [0]])
-    sizes, shares_of_labels = drawing.presence(split)
+    sizes, shares_of_labels = drawing.table(split)
     assert sizes.tolist() == [3, 4, 1]
     np.testing.assert_array_equal(shares_of_labels, split.label_mask.T)
 
@@ -77,7 +77,7 @@ def test_neighbours_share_what_labels_they_have(monkeypatch):
     monkeypatch.setattr(drawing, "COLUMNS", 2)
     monkeypatch.setattr(drawing, "ROWS", 2)
     split = partition([[0], [0, 2], [4], [4, 0]])
-    sizes, shares_of_labels = drawing.presence(split)
+    sizes, shares_of_labels = drawing.table(split)
     assert sizes.tolist() == [1.5, 1.5]
     # Labels 0 and 1 share a row, and two clients each a column.
     cells = split.label_mask.astype(float)
@@ -97,5 +97,5 @@ def test_all_axes_have_names():
         "share",
     )
     two = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
-    drawing.draw_into(two, split, *drawing.presence(split), "")
+    drawing.draw_into(two, split, *drawing.table(split), "")
     assert len(two.axes) == 2

@@ -107,24 +107,14 @@ def test_pixels_are_decoded_once(root, tmp_path, monkeypatch):
 
 
 def test_invalid_picture_is_reported(root):
-    translucent = np.full((4, 4, 4), 100, np.uint8)
-    for name, content, message in (
-        ("1.tiff", b"x", r"bat/1.tiff: .tiff files are not supported; convert it to PNG, JPEG, BMP, GIF or WebP"),
-        ("z.png", b"GIF89a", r"bat/z.png: is not a readable PNG, JPEG, BMP, GIF or WebP picture; convert it"),
-        (
-            "z.png",
-            tf.io.encode_png(translucent).numpy(),
-            r"bat/z.png: has translucent pixels, whose background is unknown",
-        ),
-        ("z.png", png(7)[:45], r"bat/z.png: is damaged or cut off; save or copy it again"),
-        ("z.jpg", b"", r"bat/z.jpg: is empty; copy it again"),
+    for name, message in (
+        ("1.tiff", r"bat/1.tiff: .tiff files are not supported; convert it to PNG, JPEG, BMP, GIF or WebP"),
+        ("z.jpg", r"bat/z.jpg: is empty; copy it again"),
     ):
-        path = root / "bat" / name
-        path.write_bytes(content)
-        with pytest.raises(InputError, match=message) as refusal:
+        (root / "bat" / name).write_bytes(b"")
+        with pytest.raises(InputError, match=message):
             load(root)
-        assert "\n" not in str(refusal.value)
-        path.unlink()
+        (root / "bat" / name).unlink()
 
 
 def test_system_files_are_skipped(root):
@@ -161,15 +151,7 @@ def test_invalid_class_folders_are_rejected(root, tmp_path):
     (root / "eel").mkdir()
     with pytest.raises(InputError, match=r"eel: expected .png, .jpg, .jpeg, .bmp, .gif, .webp files. Received: none"):
         load(root)
-    (root / "train").mkdir()
-    (root / "train" / "a").mkdir()
-    (root / "train" / "b").mkdir()
-    with pytest.raises(InputError, match=r"train/a: expected .png"):
-        load(root)
-
-
-def test_empty_test_folder_is_rejected(tmp_path):
-    write(tmp_path / "own" / "train", 2)
-    (tmp_path / "own" / "test").mkdir()
+    write(root / "train", 2)
+    (root / "test").mkdir()
     with pytest.raises(InputError, match=r"test: expected one folder of pictures per class. Received: no folder"):
-        load(tmp_path / "own")
+        load(root)

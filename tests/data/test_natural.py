@@ -58,7 +58,6 @@ OWNER_COUNT = "the number of owners with at least"
     [
         (5, {}, f"`clients` must be in 1..4, {OWNER_COUNT} 1 training examples. Received: clients=5"),
         (2, {"least": 3}, f"in 1..1, {OWNER_COUNT} 3 training examples. Received: clients=2"),
-        (0, {}, "`clients` must be in 1..4"),
         (2, {"train_owners": None}, "the partition `natural` needs data with an owner for each example"),
         (2, {"test_owners": None}, "`test` must be equal or contiguous: the data have no owners .* test='own'"),
     ],

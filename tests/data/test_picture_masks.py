@@ -97,9 +97,11 @@ def test_a_mask_has_the_size_of_the_upright_picture(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"values": (0, 1)}, r"masks/a/0.png: every pixel value must be one of the 2 classes 0, 1. Received: 2"),
-        ({"values": (3, 3)}, r"`values` must be at least two different pixel values. Received: values=\[3, 3\]"),
-        ({"values": (0, 1, 2, 3), "class_names": ("a", "b")}, "one name for each of the 4 `values`. Received: 2 names"),
+        ({"values": (0, 1)}, r"masks: every pixel value must be one of the 2 classes 0, 1. Received: [23]"),
+        (
+            {"values": (0, 1, 2, 3), "class_names": ("a", "b")},
+            "`class_names` must have one entry per class. Received: 2",
+        ),
         ({"class_names": ("a", "b", "c")}, r"must be the classes 0, 1, 2, .*Received: the values 0, 1, 2, 3$"),
     ],
 )
@@ -135,13 +137,10 @@ def test_invalid_masks_are_rejected(tmp_path, content, message):
 def test_pictures_and_masks_come_in_pairs(tmp_path):
     root = write(tmp_path / "own")
     (root / "images" / "b.png").write_bytes(b"x")
-    with pytest.raises(InputError, match="images/b.png: has no mask; add .*/own/masks/b.png or remove it"):
+    with pytest.raises(InputError, match="every picture of images/ must have a mask .* Received: .*/images/b.png"):
         load(root)
     (root / "images" / "b.png").rename(root / "masks" / "c.png")
-    with pytest.raises(InputError, match="masks/c.png: has no picture; add .*/own/images/c.png or remove it"):
-        load(root)
-    (root / "masks" / "c.png").rename(root / "images" / "a" / "0.jpg")
-    with pytest.raises(InputError, match="a/0.png: has the name of 0.jpg; rename one of them"):
+    with pytest.raises(InputError, match="every picture of images/ must have a mask .* Received: .*/masks/c.png"):
         load(root)
     with pytest.raises(InputError, match="images/a: expected the folders images and masks. Received: no folder images"):
         load(root / "images" / "a")

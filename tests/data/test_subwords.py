@@ -1,11 +1,11 @@
-"""Subwords: byte-pair encoding, longest match, and their use by the loaders."""
+"""Subwords: byte-pair encoding, longest match, vocabulary files, and their use by the loaders."""
 
 import numpy as np
 import pytest
 from refusals import refusal
 
 from hetero_tf.data import labelled_text, text
-from hetero_tf.data.subwords import build_splitter, learn_pieces
+from hetero_tf.data.tokenizers import build_splitter, find_tokens, learn_pieces, read_tokens
 
 
 def learn_naively(words, count):
@@ -74,3 +74,29 @@ def test_labelled_texts_become_subwords_of_a_word_piece_file(tmp_path):
     assert refusal(labelled_text.load, tmp_path, **options, vocabulary_file="vocab.txt", vocabulary=5) == (
         "`vocabulary` must be at least 6, the size of `vocabulary_file` with two special tokens. Received: vocabulary=5"
     )
+
+
+def test_special_tokens_and_scores_are_skipped(tmp_path):
+    path = tmp_path / "m.vocab"
+    path.write_text("<unk>\t0\n<s>\t0\n</s>\t0\n▁the\t-3.1\ning\t-4\r\n\n", "utf-8")
+    assert read_tokens(path, "subwords") == ("▁the", "ing")
+    path.write_text("<pad>\n<ukn>\n##a\n#\n", "utf-8")
+    assert read_tokens(path, "subwords") == ("a", "▁#")
+    assert find_tokens(tmp_path, "m.vocab", "words") == ("##a", "#")
+    assert find_tokens(tmp_path, None, "words") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "tokenizer", "sentence"),
+    [
+        ("a b\n", "words", "in each line. Received: 'a b'"),
+        ("ab\n", "characters", "of at most 1 characters in each line. Received: 'ab'"),
+        ("▁a▁\n", "subwords", "of at most 32 characters in each line. Received: '▁a▁'"),
+        ("a" * 33, "subwords", f"of at most 32 characters in each line. Received: '{'a' * 33}'"),
+        ("<pad>\n", "words", "in each line. Received: none"),
+    ],
+)
+def test_wrong_files_are_rejected(tmp_path, content, tokenizer, sentence):
+    (tmp_path / "v").write_text(content, "utf-8")
+    message = refusal(read_tokens, tmp_path / "v", tokenizer)
+    assert message.startswith(f"{tmp_path}/v: expected a token of `tokenizer: {tokenizer}`") and sentence in message

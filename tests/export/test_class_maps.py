@@ -8,7 +8,7 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf.data.masks import decode_mask
-from hetero_tf.export.prediction_files import ClassMap, MapFolder
+from hetero_tf.export.prediction_files import ClassMap, write_maps
 from hetero_tf.export.predictions import predictor_of_process
 from hetero_tf.recipe import load
 
@@ -37,16 +37,13 @@ def test_every_valid_picture_gets_a_map_under_its_name(predictor, tmp_path):
         picture = tf.constant(rng.integers(0, 256, (20, 30, 3), np.uint8))
         (tmp_path / folder / "a.png").write_bytes(tf.io.encode_png(picture).numpy())
     (tmp_path / "one" / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n123")
-    maps = MapFolder(tmp_path / "new" / "maps", predictor.form)
-    predictions = list(maps.write_maps(predicted.run(predictor, [tmp_path / "one", tmp_path / "two"])))
+    maps = tmp_path / "new" / "maps"
+    predictions = list(write_maps(maps, predictor.form, predicted.run(predictor, [tmp_path / "one", tmp_path / "two"])))
     paths = [prediction.fields["map"] for prediction in predictions]
-    assert paths == [str(maps.folder / "a.png"), None, str(maps.folder / "a_2.png")]
-    assert "is not a readable" in predictions[1].error and sorted(map(str, maps.folder.iterdir())) == [
-        paths[0],
-        paths[2],
-    ]
+    assert paths == [str(maps / "a.png"), None, str(maps / "a_2.png")]
+    assert "is not a readable" in predictions[1].error and sorted(map(str, maps.iterdir())) == [paths[0], paths[2]]
     for path, prediction in zip(paths[::2], predictions[::2]):
-        mask = decode_mask(path, (maps.folder / path).read_bytes())
+        mask = decode_mask(path, (maps / path).read_bytes())
         assert mask.shape == (20, 30)
         rows, columns = ((np.arange(size) + 0.5) * 16 // size for size in mask.shape)
         expected = prediction.class_map.classes[np.ix_(rows.astype(int), columns.astype(int))]
@@ -56,4 +53,4 @@ def test_every_valid_picture_gets_a_map_under_its_name(predictor, tmp_path):
 
 def test_a_folder_of_maps_does_not_replace_a_file(predictor, tmp_path):
     (tmp_path / "maps").write_text("")
-    assert "expected a folder or nothing" in refusal(MapFolder, tmp_path / "maps", predictor.form)
+    assert "expected a folder or nothing" in refusal(list, write_maps(tmp_path / "maps", predictor.form, []))

@@ -90,7 +90,6 @@ def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) ->
         InvalidItems: Some items cannot be read; the others are predicted.
     """
     from hetero_tf.export import prediction_files
-    from hetero_tf.export.prediction_files import MapFolder
     from hetero_tf.export.predictions import predict
 
     if not flags.input:
@@ -105,7 +104,7 @@ def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) ->
     tally = _Tally()
     predictions = tally.count(predict(predictor, flags.input, flags.top, notes.say))
     if flags.maps:
-        predictions = MapFolder(Path(flags.maps), predictor.form).write_maps(predictions)
+        predictions = prediction_files.write_maps(Path(flags.maps), predictor.form, predictions)
     rows = (prediction.to_row(flags.copy_columns) for prediction in predictions)
     if flags.out:
         with ProgressDisplay(console) as display:

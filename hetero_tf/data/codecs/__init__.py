@@ -4,18 +4,6 @@ A data set is a tuple of fields, each a name and a codec: one picture, one clip,
 several named arrays. Each module has a dataclass `Codec` whose attributes are plain values, so that a run folder or an
 export stores them without code. The stored examples of several fields are their values side by side, float32 [n,
 values].
-
-Modules:
-
-    category      One of the texts of a column, stored as its index or one feature for each category
-    date          A day of the calendar, stored as features such as the month and the weekday
-    number        A number of a column, stored as a feature
-    picture       Pictures, stored as pixels
-    raw           Numbers without a codec of their own, such as an array of a model with several inputs
-    running_text  Rows of running text, stored as ids of their tokens
-    series        Numbers over time
-    sound         Sound clips, stored as samples of one channel
-    words         Sentences, stored as ids of their tokens
 """
 
 import dataclasses
@@ -98,7 +86,6 @@ class BaseCodec:
         LOCAL: Attributes that a run folder stores, but not an export.
         PIPELINES: Pipeline of the Hub by the task, or by the kind of the input in `export.json`.
         STEPS: Optimizer, learning rate and rounds that suit the data.
-        TEXT: Name of `texts` in messages.
         texts: Texts that files store, such as categories.
         shape: Shape of a stored value.
     """
@@ -118,7 +105,6 @@ class BaseCodec:
     LOCAL: ClassVar[tuple[str, ...]] = ()
     PIPELINES: ClassVar[Mapping[str, str]] = {}
     STEPS: ClassVar[tuple[str, float, int]] = ("adam", 0.002, 30)
-    TEXT: ClassVar[str] = "name and category of a column"
     texts: tuple[str, ...] = ()
     shape: Any
 

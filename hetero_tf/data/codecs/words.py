@@ -33,7 +33,7 @@ class Codec(BaseCodec):
 
     KIND, EXAMPLE, STORED = "sequences", "sequence", "words int32 [n, length]"
     DTYPES, HAS_ONE_SCALE, STEPS = (np.int32,), True, ("adam", 0.002, 20)
-    LOCAL, TEXT = ("vocabulary",), "word"
+    LOCAL = ("vocabulary",)
     PIPELINES = {"classification": "text-classification"}
     ITEMS, PREDICT, ITEM_NEEDS = "serve_text", "serve_text", "a vocabulary"
 

@@ -59,7 +59,7 @@ def build(
 
 
 def crop_flip(pixels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """Randomly crops zero-padded images and flips half of them (CIFAR augmentation of the HeteroFL authors).
+    """Randomly crop zero-padded images and flip half of them (CIFAR augmentation of the HeteroFL authors).
 
     Args:
         pixels: [..., batch, height, width, channels], any type.

@@ -25,7 +25,7 @@ def split(
     held_out: Share = 0.0,
     test: Literal["own", "equal", "contiguous"] = "own",
 ) -> Partition:
-    """Lets clients draw examples in random turns, each with a label drawn from the client's distribution.
+    """Let clients draw examples in random turns, each with a label drawn from the client's distribution.
 
     Every example is used. When a label is exhausted, the others keep their relative probabilities. A client without
     remaining labels draws from all remaining examples.

@@ -51,7 +51,7 @@ def draw_into(figure: "Figure", partition: Partition, sizes: np.ndarray, shares:
     Args:
         figure: Figure with constrained layout.
         partition: The partition.
-        sizes, shares: Results of `table` or `presence`.
+        sizes, shares: Results of `table`.
         meaning: Label of the colour bar; "" for no colour bar.
     """
     clients, classes = partition.label_mask.shape
@@ -75,31 +75,29 @@ def draw_into(figure: "Figure", partition: Partition, sizes: np.ndarray, shares:
         figure.colorbar(image, ax=(above, below), label=meaning, aspect=30)
 
 
-def presence(partition: Partition) -> tuple[np.ndarray, np.ndarray]:
-    """Variant of `table` without the data: the share of a column's clients that have a label."""
-    clients, classes = partition.label_mask.shape
-    columns, rows = min(clients, COLUMNS), min(classes, ROWS)
-    column, row = np.arange(clients) * columns // clients, np.arange(classes) * rows // classes
-    counts = np.zeros((columns, classes))
-    np.add.at(counts, column, partition.label_mask)
-    counts = np.add.reduceat(counts, np.searchsorted(row, np.arange(rows)), axis=1)
-    most = np.bincount(column)[:, None] * np.bincount(row)
-    return _column_means(partition.train.sizes, columns), (counts / most).T
-
-
-def table(partition: Partition, train_labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def table(partition: Partition, train_labels: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return the plotted numbers.
 
     Returns:
         float64 `[columns]`, the mean number of training examples of a column's clients; float64 `[rows, columns]`, the
-        share of each label among them.
+        share of each label among them, or, without the labels, the share of these clients that have a label.
     """
     clients, classes = partition.label_mask.shape
     columns, rows = min(clients, COLUMNS), min(classes, ROWS)
-    client, label, count = label_counts(train_labels, partition.train, classes)
+    if train_labels is None:
+        (client, label), count = np.nonzero(partition.label_mask), None
+    else:
+        client, label, count = label_counts(train_labels, partition.train, classes)
     cell = label * rows // classes * columns + client * columns // clients
     counts = np.bincount(cell, weights=count, minlength=rows * columns).reshape(rows, columns)
-    return _column_means(partition.train.sizes, columns), counts / np.maximum(counts.sum(axis=0), 1)
+    if train_labels is None:
+        sizes = (
+            np.bincount(np.arange(total) * parts // total) for total, parts in ((classes, rows), (clients, columns))
+        )
+        totals = np.multiply.outer(*sizes)
+    else:
+        totals = np.maximum(counts.sum(axis=0), 1)
+    return _column_means(partition.train.sizes, columns), counts / totals
 
 
 def _column_means(sizes, columns):

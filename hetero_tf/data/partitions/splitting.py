@@ -49,7 +49,7 @@ def cut(total: int, count: int, least: int, proportions: np.ndarray | None, rng:
 
 
 def group(ids: np.ndarray, owners: np.ndarray, clients: int) -> ClientExamples:
-    """Group ids int `[total]` by their clients `owners` int `[total]`; keeps the order within a client."""
+    """Group ids int `[total]` by their clients `owners` int `[total]`; keep the order within a client."""
     order = np.argsort(owners, kind="stable")
     return ClientExamples.from_sizes(ids[order].astype(np.int32), np.bincount(owners, minlength=clients))
 

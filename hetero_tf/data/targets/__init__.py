@@ -1,12 +1,6 @@
 """Forms of the targets of examples: each module has all that depends on one form, from its checks to its predictions.
 
-The dtype and shape of `Split.y` determine the form. Each module has a class `Targets`. Modules:
-
-    label      One class for each example, int32 `[n]`
-    label_map  One class for each pixel, int32 `[n, height, width]`
-    label_set  Any number of labels for each example, bool `[n, labels]`
-    numbers    One or more numbers for each example, float32 `[n, targets]`
-    positions  One word at each position of a text, which has no `y`
+The dtype and shape of `Split.y` determine the form. Each module has a class `Targets`.
 """
 
 import importlib
