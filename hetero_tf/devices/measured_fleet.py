@@ -8,7 +8,6 @@ ones use the arithmetic units of a processor less.
 
 import datetime
 import math
-import re
 import resource
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +21,6 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.units import MIB
 from hetero_tf.devices.on_device import LiteRTTrainer
-from hetero_tf.recipe import recipe_files
-from hetero_tf.recipe.nodes import to_plain
-from hetero_tf.recipe.reader import parse
 
 # Untimed steps of each batch size: the first one allocates the memory of its signature.
 WARM_UP = 3
@@ -154,35 +150,31 @@ def describe_steps(speed: DeviceSpeed, threads: int) -> list[str]:
     return [f"{measured} {speed.error:.0%}.", *(f"Level {level}: {', '.join(each)}" for level, each in times.items())]
 
 
-def dump_class(name: str, device: Mapping[str, float | str], notes: Sequence[str], indent: int = 2) -> str:
+def dump_class(name: str, device: Mapping[str, float | str], notes: Sequence[str]) -> str:
     """Return the lines of a device class, indented, after comments."""
-    lines = yaml.safe_dump({name: dict(device)}, sort_keys=False, allow_unicode=True, indent=indent).splitlines()
-    return "".join(f"{' ' * indent}{line}\n" for line in (*(f"# {note}" for note in notes), *lines))
+    lines = yaml.safe_dump({name: dict(device)}, sort_keys=False, allow_unicode=True).splitlines()
+    return "".join(f"  {line}\n" for line in (*(f"# {note}" for note in notes), *lines))
 
 
 def add_class(path: Path, name: str, device: Mapping[str, float | str], notes: Sequence[str]) -> None:
-    """Add a device class to a fleet file, or create the file.
+    """Add a device class to the end of a fleet file, or create the file.
 
     Raises:
-        InputError: The file is no fleet, has a class of this name, or lists its classes before other keys.
+        InputError: The file has a class of this name, or does not end with its classes, indented by two spaces.
     """
-    text = recipe_files.read_file(path, str(path)).text.rstrip("\n") + "\n" if path.exists() else "devices:\n"
-    classes = to_plain(parse(text, str(path))) if path.exists() else {"devices": {}}
-    if not isinstance(classes, dict) or not isinstance(classes.get("devices"), dict):
-        raise InputError(f"--append {path}: is not a fleet file: it has no mapping `devices`")
-    if name in classes["devices"]:
-        raise InputError(f"--append {path}: already has a device class {name!r}; choose another --name")
-    indent = re.search(r"^devices:.*\n(?: *(?:#.*)?\n)*( +)", text, re.MULTILINE)
-    text += dump_class(name, device, notes, len(indent[1]) if indent else 2)
+    text = path.read_text("utf-8").rstrip("\n") + "\n" if path.exists() else "devices:\n"
+    added = text + dump_class(name, device, notes)
     try:
-        is_added = to_plain(parse(text, str(path)))["devices"] == {**classes["devices"], name: dict(device)}
-    except InputError:
+        before, after = (yaml.safe_load(each)["devices"] or {} for each in (text, added))
+        is_added = name not in before and after == {**before, name: dict(device)}
+    except (yaml.YAMLError, KeyError, TypeError):
         is_added = False
     if not is_added:
         raise InputError(
-            f"--append {path}: `devices` must be the last key of the file, with an indented block for each class"
+            f"--append {path}: must be a fleet file without a class {name!r}, whose last key is `devices`, "
+            "with classes indented by two spaces"
         )
-    files.write_atomic(path, text.encode())
+    files.write_atomic(path, added.encode())
 
 
 HEADER = """# Measured by `flower server` until {date}: {devices} devices in {rounds} rounds. Each class has the medians

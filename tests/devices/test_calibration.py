@@ -1,6 +1,7 @@
 """The speed of a device is fitted to times of steps, and a fleet file gets the device class."""
 
 import pytest
+import yaml
 from refusals import refusal
 
 from hetero_tf.devices.measured_fleet import StepTime, add_class, describe_steps, device_of, fit_speed
@@ -36,25 +37,26 @@ def test_files_of_several_levels_have_one_speed_with_a_stated_error():
 
 def test_a_fleet_file_gets_a_class_below_its_others(tmp_path):
     path = tmp_path / "fleet.yaml"
-    path.write_text("# Mine\nspread: 0.5\ndevices:\n    # The first\n    pc:\n        gflops: 20  # fast\n\n")
+    path.write_text("# Mine\nspread: 0.5\ndevices:\n  # The first\n  pc:\n    gflops: 20  # fast\n\n")
     before = path.read_text()
     add_class(path, "phone", {"gflops": 2.5}, ["Measured"])
-    assert path.read_text() == f"{before.rstrip()}\n    # Measured\n    phone:\n        gflops: 2.5\n"
-    assert refusal(add_class, path, "pc", {"gflops": 1}, []) == (
-        f"--append {path}: already has a device class 'pc'; choose another --name"
-    )
+    assert path.read_text() == f"{before.rstrip()}\n  # Measured\n  phone:\n    gflops: 2.5\n"
+    add_class(tmp_path / "new.yaml", "phone", {"gflops": 2.5}, [])
+    assert yaml.safe_load((tmp_path / "new.yaml").read_text()) == {"devices": {"phone": {"gflops": 2.5}}}
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    "text",
     [
-        ("- pc\n", "is not a fleet file: it has no mapping `devices`"),
-        ("devices: {pc: {gflops: 1}}\n", "`devices` must be the last key of the file, with an indented block"),
-        ("devices:\n  pc:\n    gflops: 1\nspread: 1\n", "`devices` must be the last key of the file"),
+        "- pc\n",
+        "devices: {pc: {gflops: 1}}\n",
+        "devices:\n  pc:\n    gflops: 1\nspread: 1\n",
+        "devices:\n  phone: {}\n",
     ],
 )
-def test_other_files_stay_unchanged(text, problem, tmp_path):
+def test_other_files_stay_unchanged(text, tmp_path):
     path = tmp_path / "fleet.yaml"
     path.write_text(text)
-    assert refusal(add_class, path, "phone", {"gflops": 2.5}, []).startswith(f"--append {path}: {problem}")
+    message = refusal(add_class, path, "phone", {"gflops": 2.5}, [])
+    assert message.startswith(f"--append {path}: must be a fleet file without a class 'phone', whose last key is")
     assert path.read_text() == text
