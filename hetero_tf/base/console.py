@@ -33,6 +33,7 @@ class Console:
     Args:
         stream: Output stream; standard error if a program reads the result from standard output.
         clock: Monotonic clock in seconds.
+        start: Its time at the start of the program.
         quiet: Print nothing; the log still gets everything.
         verbose: Print the details of progress.
 
@@ -40,20 +41,20 @@ class Console:
         phase_seconds: Seconds of each phase, by name; see `mark_phase`.
     """
 
-    def __init__(self, stream=None, clock=time.monotonic, quiet=False, verbose=False):
+    def __init__(self, stream=None, clock=time.monotonic, quiet=False, verbose=False, start=IMPORT_TIME):
         self.stream = sys.stdout if stream is None else stream
         self.clock = clock
         self.phase_seconds = {}
         self._quiet, self._verbose, self._log, self._unlogged = quiet, verbose, None, []
-        self._start = self._phase_start = clock() - process_age()
+        self._start = self._phase_start = start
         self._live, self._lock = False, threading.Lock()
 
     def elapsed(self) -> float:
-        """Return the seconds since the start of the process."""
+        """Return the seconds since the start of the program."""
         return self.clock() - self._start
 
     def mark_phase(self, name: str) -> None:
-        """Record the time since the previous call under `name`; the first phase starts with the process."""
+        """Record the time since the previous call under `name`; the first phase starts with the program."""
         now = self.clock()
         self.phase_seconds[name], self._phase_start = now - self._phase_start, now
 
@@ -183,16 +184,6 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def process_age() -> float:
-    """Return seconds since the process started, or since this module was imported if that is unknown."""
-    try:
-        # Skip the name, which may contain blanks and brackets; the twentieth field after it is the start in ticks.
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 0.0)
-    except (OSError, AttributeError, ValueError, IndexError):
-        return time.monotonic() - IMPORT_TIME
-
-
 def format_duration(seconds: float) -> str:
     """Format seconds as 8 s, 3:05 min or 2:10:00 h."""
     seconds = max(int(seconds), 0)
@@ -256,7 +247,6 @@ def format_engine(report: dict) -> str:
 
 
 def _describe_levels(levels):
-    """Return "at level a" or "at levels a, b"."""
     return f"at level{'s' * (len(levels) > 1)} {', '.join(levels)}"
 
 

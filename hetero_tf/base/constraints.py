@@ -378,16 +378,9 @@ def _lookup(name, path):
                 return value, path
             case ast.ImportFrom(module=str(module), names=names, level=0):
                 for imported in names:
-                    if name == (imported.asname or imported.name):
-                        return _lookup(imported.name, _imported_file(module, path))
+                    if name == (imported.asname or imported.name) and (source := find_source(module)):
+                        return _lookup(imported.name, source)
     raise InputError(f"{path.name}: {name!r} is not a type of an option; it must be {ANNOTATION_FORMS}")
-
-
-def _imported_file(module, path):
-    source = find_source(module)
-    if source is None:
-        raise InputError(f"{path.name}: cannot read option types from {module}: it has no source file")
-    return source
 
 
 def find_source(module: str) -> Path | None:

@@ -48,20 +48,6 @@ def run_actions() -> None:
             action()
 
 
-def make_temporary_folder(prefix: str) -> Path:
-    """Create a temporary folder whose name starts with `prefix`.
-
-    Raises:
-        DiskProblem: The folder cannot be created.
-    """
-    try:
-        return Path(tempfile.mkdtemp(prefix=prefix))
-    except OSError as error:
-        raise DiskProblem(
-            f"could not create a temporary folder: {error.strerror or error}; set TMPDIR to a writable folder"
-        ) from error
-
-
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Create a folder; remove it at the end of the block, or before a signal ends the process.
@@ -69,7 +55,12 @@ def temporary_folder() -> Iterator[Path]:
     Raises:
         DiskProblem: The folder cannot be created.
     """
-    folder = make_temporary_folder("hetero_tf-")
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="hetero_tf-"))
+    except OSError as error:
+        raise DiskProblem(
+            f"could not create a temporary folder: {error.strerror or error}; set TMPDIR to a writable folder"
+        ) from error
 
     def remove():
         shutil.rmtree(folder, ignore_errors=True)

@@ -171,9 +171,7 @@ def register_plugin(module_name: str) -> list[tuple[str, str]]:
     """
     requested, module_name = module_name, find_module(module_name) or module_name
     if not all(part.isidentifier() for part in module_name.split(".")) or module_name.endswith(".py"):
-        raise InputError(
-            f"--plugin {requested}: must name a module as `import` does, not a file{_suggest_module(module_name)}"
-        )
+        raise InputError(f"--plugin {requested}: must name a module as `import` does, such as own.layers, not a file")
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
@@ -215,12 +213,6 @@ def registered_plugins() -> tuple[tuple[str, str], ...]:
 def is_registered(kind: str, name: str) -> bool:
     """Return True for a plug-in that `register_plugin` added."""
     return name in _registered[kind]
-
-
-def _suggest_module(path):
-    """Return the end of a sentence that suggests the module name of a path."""
-    parts = Path(path.removesuffix(".py").removeprefix("./")).parts
-    return f"; try --plugin {'.'.join(parts)}" if parts and all(map(str.isidentifier, parts)) else ""
 
 
 def _describe_failure(error):
@@ -303,19 +295,12 @@ def _constant(path, attribute, layer=None):
     for node in (_definition(tree.body, ast.ClassDef, layer) if layer else tree).body:
         match node:
             case ast.Assign(targets=[ast.Name(id=assigned)], value=value) if assigned == attribute:
-                try:
-                    return ast.literal_eval(value)
-                except ValueError:
-                    raise InputError(
-                        f"{path.name}:{node.lineno}: {attribute} must be a plain value, since the module is not "
-                        f"imported: numbers, texts, lists or dictionaries. Received: {ast.unparse(value)}"
-                    ) from None
+                return _literal(value, attribute, path)
     return None
 
 
 @functools.cache
 def _keywords(path, function):
-    """Return options from the keyword-only parameters of a function."""
     node = _definition(parse_source(path).body, ast.FunctionDef, function)
     return _options(node.args.kwonlyargs, node.args.kw_defaults, ast.get_docstring(node), path)
 
@@ -337,17 +322,17 @@ def _options(parameters, defaults, docstring, path, largest=None):
     docs, options = argument_docs(docstring or ""), []
     for parameter, node in zip(parameters, defaults, strict=True):
         if parameter.annotation is not None:
-            default = REQUIRED if node is None else _literal(parameter.arg, node)
+            default = REQUIRED if node is None else _literal(node, parameter.arg, path)
             constraint = parse_annotation(parameter.annotation, path)
             options.append(build_option(parameter.arg, constraint, default, docs.get(parameter.arg, ""), largest))
     return tuple(options)
 
 
-def _literal(name, default):
+def _literal(node, name, path):
     try:
-        return ast.literal_eval(default)
+        return ast.literal_eval(node)
     except ValueError:
         raise InputError(
-            f"option {name!r} of a plug-in has a default that is not a plain value; write a number, text, "
-            f"tuple, true, false or None. Received: {ast.unparse(default)}"
+            f"{path.name}:{node.lineno}: {name} must be a plain value, since the module is not imported: numbers, "
+            f"texts, lists or dictionaries. Received: {ast.unparse(node)}"
         ) from None

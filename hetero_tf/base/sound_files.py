@@ -119,7 +119,6 @@ def read_clip(content: bytes, rate: int, count: int) -> np.ndarray:
 
 
 def _to_floats(data, encoding):
-    """Return samples as floats in -1..1."""
     values, (code, bits) = np.frombuffer(data, ENCODINGS[encoding]), encoding
     if code == FLOAT:
         return values

@@ -55,11 +55,6 @@ FLAGS = {
     ),
     "over_selection": Flag("float", "server: share of additional clients to request, such as 0.3", 0.0, 0, 10),
     "max_examples": Flag("integer", "server: maximum examples of a device; default that of the recipe's data", low=1),
-    "engine": Flag(
-        "enum",
-        "execution of clients, as --set engine=; default that of the recipe",
-        choices=("auto", "sequential", "stacked"),
-    ),
     "state": Flag("enum", "checkpoint to use", "best", choices=("best", "last")),
     "levels": Flag("enum", "models to evaluate; default evaluate.levels of the recipe", choices=("global", "all")),
     "level": Flag("string", "level of the model; default the level of the global model"),

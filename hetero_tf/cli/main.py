@@ -76,7 +76,6 @@ def _run_safely(argv, debug):
 
 
 def _diagnose(error):
-    """Return exit code and advice for an unexpected exception."""
     # Compare TensorFlow's class by name: it may not be imported yet.
     if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
         return MemoryProblem.code, (
@@ -102,7 +101,6 @@ def _report_unexpected(error, debug, code, advice):
 
 
 def _print_error(message, debug):
-    """Print the reason for the exit on standard error; a closed stream is ignored."""
     console = Console(sys.stderr)
     if debug:
         console.say_lines(traceback.format_exc().rstrip())
@@ -140,7 +138,6 @@ def _run(command, flags):
 
 
 def _print(result, flags):
-    """Print the line of --json."""
     if flags.json:
         from hetero_tf.base.typed_json import finite
 
@@ -156,7 +153,7 @@ def _recipe(source, command, flags):
     register_plugins(flags)
     if source == "recipe" and flags.fleet:
         flags["set"].value = [f"fleet={flags.fleet}", *flags["set"].value]
-    overrides = flags["set"].value + ([f"engine={flags.engine}"] if flags.engine else [])
+    overrides = flags["set"].value
     if source == "recipe":
         if not flags.recipe:
             words = [program_name(), *([command] if command != "train" else []), "--recipe digits"]

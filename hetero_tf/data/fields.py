@@ -81,7 +81,7 @@ def type_request(request: Mapping[str, Any], fields: Sequence[Field]) -> dict[st
         fields: The columns.
 
     Raises:
-        InputError: A value is no number, date or category of its column, whose name is in the message.
+        InputError: A value has not the type of its column, whose name is in the message.
     """
     inputs = dict(zip(input_names(fields), fields))
     names = {field.name: name for name, field in inputs.items()}

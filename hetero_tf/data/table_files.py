@@ -303,7 +303,7 @@ def read_tables(
         path: The file, or a folder of Arrow or Parquet files.
         test: File or folder of the test rows; None: the test split of a folder, if it has one.
         selection: The columns to read of Arrow and Parquet files.
-        label: The column of labels; None: there are no labels.
+        label: The column of labels, or None.
         layout: Options of `read_table`.
 
     Returns:
@@ -500,7 +500,7 @@ def _find_rows(value):
         len(value) > len(inner) if has_numbers[0] == has_numbers[1] else has_numbers[0]
     )
     frame = pd.DataFrame.from_dict(value, orient="index" if is_by_row else "columns", dtype=object)
-    # Row numbers are no values.
+    # Row numbers have no meaning.
     return (frame if all(str(name).isdigit() for name in frame.index) else frame.reset_index()).to_dict("records")
 
 

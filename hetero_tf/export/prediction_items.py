@@ -21,7 +21,7 @@ from hetero_tf.data.raw_table import TextColumn
 from hetero_tf.data.table_files import EXCEL, JSON_LINES, TABLE_ENDINGS, read_table, read_text, table_ending
 from hetero_tf.data.targets import LABEL, find
 
-# Endings of tables; a file with another one has a text in each line. A missing file with one of them is no sentence.
+# Endings of tables; a file with another one has a text in each line. A missing file with one of them is an error.
 ROW_FORMATS = (*TABLE_ENDINGS, *JSON_LINES, *EXCEL, *ARROW)
 ROW_FILES = (*ROW_FORMATS, ".txt")
 # Ignored columns in a note.

@@ -1,6 +1,6 @@
 """Keras layers of federated models; each file contains one public class of the same name.
 
-The model builder supplies two arguments, which are no options of a recipe: `scale`, the relative width of the model
+The model builder supplies two arguments, which a recipe cannot set: `scale`, the relative width of the model
 (see `Scaler`), and `clients`, the number of clients that are computed together (see `hetero_tf.layers.stacked`).
 
 A class that computes convolutions or matrix products sets `HAS_PRODUCTS = True`. Only such a class gets a mixed

@@ -12,7 +12,7 @@ from hetero_tf.recipe.changes import apply, label_of, read_tree
 from hetero_tf.recipe.check import build_recipe
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.model import CustomModelKey
-from hetero_tf.recipe.nodes import ErrorList, InvalidValue, Setting, error_at, join_errors, locate, to_plain
+from hetero_tf.recipe.nodes import ErrorList, InvalidValue, error_at, join_errors, locate, to_plain
 from hetero_tf.recipe.recipe_files import Source, read
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import differences, keys_of, mapping_to_yaml, resolved_text
@@ -100,7 +100,7 @@ def _build(source, overrides, custom_model):
     errors = ErrorList()
     with errors:
         recipe = _check_tree(root, custom_model)
-    located = [(_position_of(root, error), error) for error in errors]
+    located = [(locate(root, error.path, error.at_key), error) for error in errors]
     # First the errors of overrides, then those of files in their order.
     located.sort(key=lambda pair: (pair[0].in_file, pair[0].label.partition(":")[0], pair[0].index))
     problems += [_error_with(overrides, position, error.path, error.text) for position, error in located]
@@ -143,7 +143,8 @@ def with_source_location(recipe: Recipe, *key: str) -> Iterator[None]:
         if recipe.tree is None or not (key or isinstance(error, InvalidValue)):
             raise
         if isinstance(error, InvalidValue):
-            position, path, text = _position_of(recipe.tree, error), error.path, error.text
+            path, text = error.path, error.text
+            position = locate(recipe.tree, path, error.at_key)
         else:
             option = re.match(r"`(\w+)` (?=must )", str(error))
             path, text = (*key, option[1]) if option else key, str(error)[option.end() if option else 0 :]
@@ -180,17 +181,3 @@ def changed_keys(old: str, new: str) -> list[str]:
     """
     lines = [line for line in difference(old, new) if line.partition(":")[0] not in CHANGEABLE_KEYS]
     return [line for line in lines if not (line.startswith("evaluate.best:") and "null" in line)]
-
-
-def _position_of(root, error):
-    """Return the position of an error; a value of a `!setting` is located where the setting is defined."""
-    if error.at_key:
-        return locate(root, error.path, at_key=True)
-    value = to_plain(root)
-    for step in error.path:
-        inside = isinstance(value, dict) and step in value
-        value = value[step] if inside or (isinstance(value, list) and step in range(len(value))) else None
-    if not isinstance(value, Setting):
-        return locate(root, error.path)
-    name, _, index = value.name.partition(".")
-    return locate(root, ("model", "settings", name, *([int(index)] if index else [])))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import inline_plugin, walk_keys
-from hetero_tf.base.errors import InputError, did_you_mean
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.nodes import Node, error_at, format_value, to_plain
 from hetero_tf.recipe.reader import DEPTH, parse, parse_file
-from hetero_tf.recipe.recipe_files import Source, read_file, read_fleet, shipped, with_fleet
+from hetero_tf.recipe.recipe_files import Source, read_fleet, read_named, shipped, with_fleet
 from hetero_tf.recipe.schema import Recipe
 
 _STEP = re.compile(r"[A-Za-z_0-9-]+")
@@ -137,7 +137,6 @@ def _name(options, path):
 
 
 MOST_BASES = 4
-_ENDINGS = (".yaml", ".yml")
 
 
 def read_tree(source: Source, parents: tuple[Source, ...] = ()) -> Node:
@@ -166,7 +165,6 @@ def read_tree(source: Source, parents: tuple[Source, ...] = ()) -> Node:
 
 
 def _refuse_paths(root):
-    """Reject keys that are paths, which are allowed only in a recipe with a base."""
     for key, node in root.value.items() if isinstance(root.value, dict) else ():
         if len(steps_of(key)) > 1:
             raise error_at(
@@ -180,29 +178,14 @@ def _base_of(source, node, parents):
     def base_error(text):
         return error_at(node.position, ("base",), text)
 
-    name, chain = to_plain(node), (*parents, source)
-    if not isinstance(name, str):
-        raise base_error(
-            f"must be a shipped recipe such as mnist, or a path such as mine.yaml. Received: {format_value(name)}"
-        )
-    if name.endswith(_ENDINGS):
-        path = source.path.parent / name
-        label = os.path.normpath(os.path.join(os.path.dirname(source.name), name))
-    elif name in shipped():
-        path, label = shipped()[name], f"recipes/{name}.yaml"
-    else:
-        raise base_error(
-            f"no shipped recipe is called {format_value(name)} (a path ends in .yaml){did_you_mean(name, shipped())}"
-        )
-    if not os.path.exists(path):
-        raise base_error(
-            f"the file {format_value(label)} does not exist; paths are relative to the recipe that contains them"
-        )
-    if path.resolve() in [one.path.resolve() for one in chain]:
-        raise base_error(f"leads back to {label}; a recipe cannot be its own base")
+    if not isinstance(node.value, str):
+        received = format_value(to_plain(node))
+        raise base_error(f"must be a shipped recipe such as mnist, or a path such as mine.yaml. Received: {received}")
+    base = read_named(node, "recipe", shipped(), source.path.parent, os.path.dirname(source.name))
+    chain = (*parents, source)
+    if base.path.resolve() in [one.path.resolve() for one in chain]:
+        raise base_error(f"leads back to {base.name}; a recipe cannot be its own base")
     if len(chain) > MOST_BASES:
-        raise base_error(f"more than {MOST_BASES} bases in a row: {' -> '.join(one.name for one in chain)} -> {label}")
-    try:
-        return read_file(path, label)
-    except InputError as problem:
-        raise base_error(str(problem)) from None
+        names = " -> ".join(one.name for one in chain)
+        raise base_error(f"more than {MOST_BASES} bases in a row: {names} -> {base.name}")
+    return base

@@ -56,7 +56,6 @@ def _section(cls, value, path):
 
 
 def _required_keys(option):
-    """Return the end of a sentence with the keys that a section needs."""
     options = keys(option.constraint.section).items() if option.is_section else ()
     required = [key for key, other in options if other.required]
     return f"; it needs {' and '.join(required)}" if required else ""
@@ -129,7 +128,6 @@ def _levels(value, path):
 
 
 def _scenario(name, mix, path):
-    """Return the budgets of a scenario, which apply to the levels of the mix in order."""
     budgets = SCENARIOS[name]
     if len(mix) != len(budgets):
         raise InvalidValue(
@@ -158,7 +156,6 @@ def _mix(value, path):
 
 
 def _fleet(value, path):
-    """Build the `Fleet` with its classes of devices."""
     errors, devices = ErrorList(), {}
     if isinstance(value, dict) and isinstance(value.get("devices"), dict):
         for name, device in value["devices"].items():
@@ -202,7 +199,6 @@ def build_model(value: dict | CustomModelKey, path: tuple) -> Model:
 
 
 def _layers(value, path):
-    """Return the LayerSpecs and the settings of a model."""
     if not isinstance(value.get("layers"), list) or not value["layers"]:
         raise InvalidValue(
             (*path, "layers"), f"must be a list of at least one layer. Received: {format_value(value.get('layers'))}"
@@ -222,7 +218,6 @@ def _key(name, value, path):
 
 
 def _specs(items, path):
-    """Return the LayerSpecs of all items."""
     specs, exits, errors = [], 0, ErrorList()
     for index, item in enumerate(items):
         item_path, exit = (*path, index), None
@@ -243,7 +238,6 @@ def _specs(items, path):
 
 
 def _item_specs(item, index, exit, path):
-    """Yield the LayerSpecs of one item."""
     for kind, args, unit, position, first, layer_path in _units(item, str(index), path):
         name, starts_as = f"{unit}_{position}_{snake_case(kind)}", first and f"{first}_0_{snake_case(kind)}"
         yield LayerSpec(kind=kind, args=args, name=name, unit=unit, exit=exit, starts_as=starts_as, path=layer_path)

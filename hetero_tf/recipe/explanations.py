@@ -86,7 +86,6 @@ def _key_entries() -> Iterator[tuple[list[str], str]]:
 
 
 def _limits(option):
-    """Format the allowed values and the default of an option."""
     return f"({allowed(option.constraint)}; {'' if option.required else 'default '}{format_default(option)})"
 
 

@@ -25,7 +25,7 @@ COPIES = 3
 
 
 @dataclass(frozen=True)
-class Facts:
+class DataFacts:
     """Properties of a data set that the checks need.
 
     Attributes:
@@ -49,7 +49,7 @@ class Facts:
     sorted_names: tuple[str, ...] | None = None
 
 
-def check_fit(recipe: Recipe, facts: Facts, memory: int) -> None:
+def check_fit(recipe: Recipe, facts: DataFacts, memory: int) -> None:
     """Raise `InvalidValue` if the recipe cannot be trained on its data.
 
     Args:
@@ -101,7 +101,6 @@ def check_kind(recipe: Recipe, kind: str, targets: str, source: str) -> None:
 
 
 def _check_classes(recipe, facts):
-    """Check that the task has a supported number of classes."""
     classes = registry.constant("tasks", recipe.task.name, "CLASSES")
     if classes not in (None, facts.classes):
         raise InvalidValue(
@@ -150,7 +149,6 @@ def _check_map(recipe, facts):
 
 
 def _check_words(recipe, facts):
-    """Check that every embedding has a row for each word of the vocabulary."""
     for spec in recipe.model.layers:
         rows = spec.args.get("words", facts.words)
         if rows < facts.words:
@@ -167,38 +165,30 @@ def _check_memory(recipe, facts, memory):
     widths = dict.fromkeys(levels.widths[level] for level in (levels.global_level, *levels.names))
     outputs = recipe.num_outputs(facts.classes)
     walks = [list(check_steps(recipe, walk(recipe.model, facts.example, width, outputs))) for width in widths]
-    copies, training, tests = COPIES * (levels.ensemble or 1), [], []
+    training, tests, copies = 0, 0, COPIES * (levels.ensemble or 1)
     train_batch, test_batch = min(recipe.client.batch_size, facts.train), min(recipe.evaluate.batch_size, facts.test)
     for step, *narrow in zip(*walks):
         if {None, ...} & {step.weights, step.hidden, *step.inputs, *step.outputs}:
             continue
         outputs = math.prod(step.outputs)
+        if max(train_batch, test_batch) * outputs > MOST_VALUES:
+            raise InvalidValue(
+                step.spec.path,
+                f"outputs {outputs:,} values per example, so a batch has more than {MOST_VALUES:,}; use smaller sizes "
+                f"or a smaller client.batch_size and evaluate.batch_size. Received: {format_value(step.spec.args)}",
+            )
         # There is one model per width; a model with exits needs more.
         stored = (copies + 1) * step.weights + sum(each.weights for each in narrow)
-        training.append((stored + train_batch * (step.hidden + outputs), outputs, step))
+        training += stored + train_batch * (step.hidden + outputs)
         # A test keeps only the values of the current layer.
-        tests.append((step.weights + test_batch * (math.prod(step.inputs) + outputs), outputs, step))
-    for key, batch, layers, total in (
-        ("client.batch_size", train_batch, training, sum),
-        ("evaluate.batch_size", test_batch, tests, max),
-    ):
-        needed = value_bytes * total([0, *(values for values, *_ in layers)])
-        for _, outputs, step in layers:
-            if batch * outputs > MOST_VALUES:
-                reason = f"a tensor of {batch * outputs:,} values, but at most {MOST_VALUES:,} are possible"
-                raise _too_large(step, key, batch, reason)
-        if needed > memory:
-            reason = f"about {_gib(needed)}, most of it in this layer, and this machine has {_gib(memory)}"
-            raise _too_large(max(layers, key=lambda layer: layer[0])[-1], key, batch, reason)
-
-
-def _too_large(step, key, batch, reason):
-    return InvalidValue(
-        step.spec.path,
-        f"the model is too large: with {key} {batch} it needs {reason}; this layer has {step.weights:,} weights "
-        f"and outputs {math.prod(step.outputs):,} values per example. Use smaller sizes or a smaller {key}. "
-        f"Received: {format_value(step.spec.args)}",
-    )
+        tests = max(tests, step.weights + test_batch * (math.prod(step.inputs) + outputs))
+    for key, batch, values in (("client", train_batch, training), ("evaluate", test_batch, tests)):
+        if value_bytes * values > memory:
+            raise InvalidValue(
+                ("model",),
+                f"needs at least {_gib(value_bytes * values)} of memory with batches of {batch}, but this machine has "
+                f"{_gib(memory)}; use smaller layers or a smaller {key}.batch_size",
+            )
 
 
 def _gib(size):

@@ -337,7 +337,6 @@ def _check_flatten(step):
 
 
 def _check_groups(step, levels):
-    """Check that group normalisation can divide the channels of every level of the mix."""
     for level in levels.names:
         for size in (*step.inputs[-1:] * step.geometry.groups_inputs, step.outputs[-1]):
             count = size_at(size, levels.widths[level])

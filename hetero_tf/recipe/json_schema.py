@@ -72,7 +72,6 @@ def _plugin(kind: Any, common: dict) -> Iterator[dict]:
 
 
 def _value(constraint: Constraint) -> dict:
-    """Schema of one value."""
     if constraint.type == "section":
         section = _section(constraint.section)
         # The only optional section, `fleet`, may be a name.

@@ -73,7 +73,7 @@ UNUSED: Rules = {
     "spread and jitter are 0": {"fleet.spread": 0, "fleet.jitter": 0, "fleet.distribution": True},
     "a trace has the device of every client": {"fleet.trace": True, "fleet.assign": True},
     "fine-tuning is off": {"evaluate.fine_tune.epochs": False, "evaluate.fine_tune.units": True},
-    "there is no fine-tuning": {"evaluate.fine_tune.epochs": False, "evaluate.fine_tune.learning_rate": True},
+    "fine-tuning has no epochs": {"evaluate.fine_tune.epochs": False, "evaluate.fine_tune.learning_rate": True},
     "early_stopping.patience is null": {"early_stopping.patience": False, "early_stopping.metric": True},
     "the run never ends early": {"early_stopping.patience": False, "early_stopping.min_delta": True},
     "all layers draw their initial values": {"model.initial_weights": False, "model.reinitialize": True},
@@ -180,7 +180,6 @@ def _larger_levels(recipe):
 
 
 def _members(recipe):
-    """The networks of an ensemble have one width."""
     levels = recipe.levels
     if levels.members and len({levels.widths[name] for name in levels.names}) > 1:
         text = (
@@ -190,7 +189,6 @@ def _members(recipe):
 
 
 def _idle(recipe):
-    """Enough clients train."""
     levels, clients = recipe.levels, recipe.partition.options.get("clients")
     if set(levels.names) <= set(levels.idle):
         yield ("levels", "idle"), "all levels of the mix are idle; leave at least one out", levels.idle
@@ -208,7 +206,6 @@ def _idle(recipe):
 
 
 def _limits(recipe):
-    """The global model has all entries."""
     levels = recipe.levels
     if levels.entries_of(levels.global_level) != 1:
         text = "must be 1 for the first level of the mix, which is that of the global model"
@@ -273,17 +270,7 @@ def _clients(recipe):
 
 
 def _options(recipe):
-    """Lists have one number for each channel or increase strictly; the input does not ignore scales of columns."""
-    longest: dict[str, int] = {}
-    for name in registry.constant("inputs", recipe.input.name, "PER_CHANNEL") or ():
-        values = recipe.input.options[name]
-        if not values:
-            yield ("input", name), "must have one number for each channel", []
-        for other, length in longest.items():
-            if len(values) not in (1, length):
-                yield ("input", name), f"must have as many numbers as {other} ({length})", values
-        if len(values) > 1:
-            longest[name] = len(values)
+    """Lists increase strictly; the input does not ignore scales of columns."""
     scale = recipe.data.loader.options.get("scale")
     if scale and recipe.input.options.get("normalise") == "none":
         text = "has no effect because input.normalise is none; set it to standard or remove this key"
@@ -326,7 +313,6 @@ def _metric(recipe):
 
 
 def _task(recipe):
-    """The loss and the input fit the task."""
     if recipe.targets == "positions":
         if recipe.task.name != "classification":
             text = f"the input {recipe.input.name} has one word at each position; use classification"
@@ -343,6 +329,5 @@ def _task(recipe):
 
 
 def _with_targets(kind, targets):
-    """Return the names of the plug-ins that support a form of targets."""
     names = registry.names(kind)
     return [name for name in names if targets in (registry.constant(kind, name, "TARGETS") or ("label",))]

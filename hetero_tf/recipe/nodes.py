@@ -127,16 +127,22 @@ def join_errors(name: str, errors: Sequence[InputError]) -> InputError:
 
 
 def locate(root: Node, path: tuple, at_key: bool = False) -> Position:
-    """Return the position of the value at `path`, or of its nearest existing parent."""
-    position = root.position
+    """Return the position of the value at `path`, or of its nearest existing parent.
+
+    A value of a `!setting` is located where the setting is defined.
+    """
+    node, position = root, root.position
     for index, step in enumerate(path):
-        inside = isinstance(root.value, dict) and step in root.value
-        inside = inside or (isinstance(root.value, list) and isinstance(step, int) and step < len(root.value))
+        inside = isinstance(node.value, dict) and step in node.value
+        inside = inside or (isinstance(node.value, list) and isinstance(step, int) and step < len(node.value))
         if not inside:
-            break
-        root = root.value[step]
+            return position
+        node = node.value[step]
         last = index == len(path) - 1
-        position = root.key_position if last and at_key and root.key_position else root.position
+        position = node.key_position if last and at_key and node.key_position else node.position
+    if isinstance(node.value, Setting) and not at_key:
+        name, _, part = node.value.name.partition(".")
+        return locate(root, ("model", "settings", name, *([int(part)] if part else [])))
     return position
 
 

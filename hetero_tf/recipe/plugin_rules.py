@@ -205,7 +205,6 @@ def check_unused(recipe: Recipe, reason: str, values: Mapping[str, Any], plugin:
 
 
 def _combinations(recipe, values):
-    """Return combinations of one `KeyValue` for each key that all match the values of a rule."""
     matching = ([each for each in read_key(recipe, key) if each.matches(value)] for key, value in values.items())
     return itertools.product(*matching)
 

@@ -76,6 +76,35 @@ def read_file(file: Path, shown: str) -> Source:
     return Source(decode(read_bytes(file, LARGEST_FILE, follow=True), shown), shown, file)
 
 
+def read_named(node: Node, noun: str, known: dict[str, Path], folder: Path, label: str) -> Source:
+    """Return the file that the key `base` or `fleet` names: a shipped one, or a path.
+
+    Args:
+        node: The name, a text.
+        noun: "recipe" or "fleet".
+        known: The shipped files by name.
+        folder: Folder that a path is relative to.
+        label: The folder in messages.
+
+    Raises:
+        InputError: The file is missing or cannot be read.
+    """
+    name, key = node.value, ("base" if noun == "recipe" else noun,)
+    if name.endswith((".yaml", ".yml")):
+        file, shown = folder / name, os.path.normpath(os.path.join(label, name))
+    elif name in known:
+        file, shown = known[name], f"{noun}s/{name}.yaml"
+    else:
+        text = f"no shipped {noun} is called {format_value(name)} (a path ends in .yaml){did_you_mean(name, known)}"
+        raise error_at(node.position, key, text)
+    if not os.path.exists(file):
+        raise error_at(node.position, key, f"the file {format_value(shown)} does not exist")
+    try:
+        return read_file(file, shown)
+    except InputError as problem:
+        raise error_at(node.position, key, str(problem)) from None
+
+
 def with_fleet(root: Node, folder: Path) -> Node:
     """Return the tree of a recipe in which `fleet` is a mapping; see `read_fleet`."""
     if not isinstance(root.value, dict) or "fleet" not in root.value:
@@ -98,17 +127,6 @@ def read_fleet(node: Node, folder: Path) -> Node:
     """
     if not isinstance(node.value, str):
         return node
-    known, name = fleets(), node.value
-    is_path = name.endswith((".yaml", ".yml"))
-    if not is_path and name not in known:
-        text = f"no shipped fleet is called {format_value(name)} (a path ends in .yaml){did_you_mean(name, known)}"
-        raise error_at(node.position, ("fleet",), text)
-    file, label = (folder / name, os.path.normpath(folder / name)) if is_path else (known[name], f"fleets/{name}.yaml")
-    if not os.path.exists(file):
-        raise error_at(node.position, ("fleet",), f"the file {format_value(label)} does not exist")
-    try:
-        source = read_file(file, label)
-    except InputError as problem:
-        raise error_at(node.position, ("fleet",), str(problem)) from None
+    source = read_named(node, "fleet", fleets(), folder, str(folder))
     root = parse_file(source.text, source.name)
     return Node(root.value, root.position, node.key_position)

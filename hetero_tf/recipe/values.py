@@ -136,8 +136,7 @@ def _mapping(value, constraint, path):
         names = f", or one of {', '.join(constraint.choices)}" if constraint.choices else ""
         raise InvalidValue(
             path,
-            f"must be a mapping of level to {item.noun()}, such as {_example(item)}{names}. "
-            f"Received: {format_value(value)}",
+            f"must be a mapping of level to {item.noun()}, such as {{a: 1}}{names}. Received: {format_value(value)}",
         )
     errors, entries = ErrorList(), {}
     for name, entry in value.items():
@@ -150,11 +149,3 @@ def _mapping(value, constraint, path):
             entries[name] = convert(entry, item, (*path, name))
     errors.raise_all()
     return entries
-
-
-def _example(item):
-    if item.memory:
-        return "{a: 1, b: 1/6, c: 20 MiB}"
-    if item.fractions:
-        return "{a: 1, e: 1/16}"
-    return "{a: 4, d: 1}" if item.type == "int" else "{a: 0.1, e: 0.02}"

@@ -127,7 +127,6 @@ def _plain_section(section, cls):
 
 
 def _plain_value(value):
-    """Return a value of the schema as dicts, lists and single values."""
     if isinstance(value, Plugin):
         return {"name": value.name, **_plain_value(value.options)}
     if dataclasses.is_dataclass(value):

@@ -18,7 +18,7 @@ from hetero_tf.planning.plan import Division, assign_levels, expected_work
 from hetero_tf.planning.selection import able_clients, count_clients, pool_of
 from hetero_tf.planning.timing import TOLERANCE, RoundClock, round_policy
 from hetero_tf.recipe import with_source_location
-from hetero_tf.recipe.fit import Facts, check_fit, check_kind
+from hetero_tf.recipe.fit import DataFacts, check_fit, check_kind
 from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Recipe
 
@@ -102,7 +102,7 @@ def check_cohort(recipe: Recipe, clients: int) -> None:
 def _facts(dataset, source):
     x, labels, codec = dataset.train.x, dataset.train.labels, dataset.codec
     pixels = (codec.low, codec.high) if isinstance(codec, picture.Codec) and codec.dtype != "uint8" else (0.0, 1.0)
-    return Facts(
+    return DataFacts(
         source=dataset.source,
         example=example_shape(source, x),
         classes=dataset.classes,

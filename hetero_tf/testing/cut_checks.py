@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, full_route
-from hetero_tf.testing.subject import SOME_CLIENTS, Subject
+from hetero_tf.testing.subject import Subject
 
 AXES = ((1, 1), (5, 1), (5, 3), (5, 5), (16, 1), (16, 11))
 SHAPE = (3, 41)
@@ -39,26 +39,21 @@ def check_coordinates(subject: Subject) -> None:
 
 
 def check_pure_coordinates(subject: Subject) -> None:
-    """Equal arguments give equal coordinates, also in a graph with one trace."""
-    graph = tf.function(
-        lambda *numbers: subject.call("keep", 16, 11, *numbers),
-        input_signature=[tf.TensorSpec([], tf.int32)] * 3,
-        autograph=False,
-    )
+    """Equal arguments give equal coordinates, also in a stateless graph."""
     for numbers in ((0, 0, 0), (4, 2, 9), (5, 2, 9)):
-        eager = _coordinates(subject, 16, 11, *numbers)
-        subject.require_close(eager, _coordinates(subject, 16, 11, *numbers), "equal arguments need equal coordinates")
-        subject.require_close(graph(*map(tf.constant, numbers)), eager, "a graph must return the eager coordinates")
+        eager, again = (_coordinates(subject, 16, 11, *numbers) for _ in range(2))
+        subject.require_close(eager, again, "equal arguments need equal coordinates")
+        subject.require_graph(lambda *numbers: subject.call("keep", 16, 11, *numbers), *map(tf.constant, numbers))
 
 
 def _drawn(dtype="float64", seed=0):
     return tf.constant(np.random.default_rng(seed).normal(size=SHAPE), dtype)
 
 
-def _masked(subject, start, share, weights=None, clients=slice(None)):
+def _masked(subject, start, share, weights=None, keys=KEYS):
     """The mask of weights after `prepare` with the start, and its state."""
     number = int(share * MASKABLE.sum())
-    state = tf.stop_gradient(subject.call("prepare", start, KEYS[clients], tf.constant(MASKABLE), number))
+    state = tf.stop_gradient(subject.call("prepare", start, keys, tf.constant(MASKABLE), number))
     return subject.call("mask", start if weights is None else weights, state), state
 
 
@@ -76,19 +71,12 @@ def check_masks_of_clients(subject: Subject) -> None:
     """Batched clients get the masks of single clients, in the type of the weights."""
     for dtype in ("float32", "float64"):
         start, weights = _drawn(dtype), _drawn(dtype, 1)
-        batched, state = _masked(subject, start, 0.25, weights)
-        subject.require(
-            batched.shape == SHAPE and batched.dtype == dtype, "a mask must have the weights' form and type"
+        mask = subject.require_rows(
+            lambda start, weights, keys: _masked(subject, start, 0.25, weights, keys)[0], start, weights, KEYS
         )
-        counts = subject.call("counts", weights, start, state)
-        subject.require(
-            counts.shape == SHAPE and counts.dtype == tf.bool, "`counts` must return bool [clients, entries]"
-        )
-        for client in range(SHAPE[0]):
-            row = slice(client, client + 1)
-            single = _masked(subject, start[row], 0.25, weights[row], row)[0]
-            rule = f"batched clients must get the masks of single ones{SOME_CLIENTS}"
-            subject.require_close(batched[row], single, rule)
+        subject.require_form(mask, SHAPE, dtype, "a mask must have the weights' form and type")
+        counts = subject.call("counts", weights, start, _masked(subject, start, 0.25, weights)[1])
+        subject.require_form(counts, SHAPE, "bool", "`counts` must return bool [clients, entries]")
 
 
 def check_mask_gradients(subject: Subject) -> None:
@@ -135,7 +123,6 @@ def check_trained_units(subject: Subject) -> None:
 
 
 def _units_of(route: Route) -> set[str]:
-    """The units that a route runs, its branches among them."""
     return {*route.units, *(EXITS[number][1] for number in route.exits if number in EXITS)}
 
 

@@ -1,7 +1,6 @@
 """Contracts of plug-ins of the data: loaders, partitions and inputs."""
 
 import inspect
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -119,7 +118,6 @@ def _rejection(subject, **options):
 
 
 def _stored():
-    """Stored examples and number of labels, by the kind of data."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, 6).astype(np.int32)
     rows, words = rng.normal(5, 3, (6, 7)).astype(np.float32), rng.integers(0, 9, (6, 5)).astype(np.int32)
@@ -147,12 +145,12 @@ def read_batch(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the inputs and targets of stored examples."""
     x, y = stored
-    x, rows, start, key = map(tf.constant, (x, rows, 0, key))
+    x, rows, start, key = map(tf.convert_to_tensor, (x, rows, 0, key))
     return source.batch(x, None if y is None else tf.constant(y), rows, start, key, labels, training=training)
 
 
-def _graph_batch(*arguments):
-    return tf.function(lambda: read_batch(*arguments), autograph=False)()
+def _batch_of(source, stored, labels, training):
+    return lambda rows, keys: read_batch(source, stored, labels, rows, keys, training)
 
 
 def check_batches(subject: Subject) -> None:
@@ -184,20 +182,15 @@ def check_batches(subject: Subject) -> None:
 
 def check_pure_batches(subject: Subject) -> None:
     """Batches are a pure function of the key, equal in a graph; clients on a leading axis get their own batches."""
-    (stored, classes), rows = stored_examples(subject), [[0, 3, 3], [5, 1, 2]]
-    keys = np.asarray([[1, 2, 3], [1, 2, 4]], np.int32)
+    stored, classes = stored_examples(subject)
+    rows, keys = tf.constant([[0, 3, 3], [5, 1, 2]]), tf.constant([[1, 2, 3], [1, 2, 4]])
     choices = {option.name: option.constraint.choices for option in registry.options("inputs", subject.name).values()}
     for options in ({}, *({name: value} for name, values in choices.items() for value in values or ())):
         source = subject.module.build("float32", **{**subject.options, **options})
         for training in (False, True):
-            arguments: Any = source, stored, all_labels(classes), rows, keys, training
-            batched = read_batch(*arguments)
-            for one, other in zip(_graph_batch(*arguments), batched, strict=True):
-                subject.require_close(one, other, "a graph must return the eager batch")
-            for client in range(2):
-                single = read_batch(source, stored, all_labels(classes), rows[client], keys[client], training)
-                for one, other in zip(batched, single, strict=True):
-                    subject.require_close(one[client], other, "batched clients must get the batches of single ones")
+            batches = _batch_of(source, stored, all_labels(classes), training)
+            subject.require_rows(batches, rows, keys)
+            subject.require_graph(batches, rows, keys, rtol=0)
 
 
 CHECKS = {

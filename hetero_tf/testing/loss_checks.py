@@ -13,7 +13,7 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.targets import form_of
 from hetero_tf.methods.losses import cross_entropy
 from hetero_tf.run.checks import build_task
-from hetero_tf.testing.subject import SOME_CLIENTS, Subject
+from hetero_tf.testing.subject import Subject
 
 CLASSES = 6
 PRESENT = np.asarray([True, False, True, True, False, False])
@@ -49,8 +49,7 @@ def check_loss_values(subject: Subject) -> None:
         for dtype in ("float32", "float64"):
             for scale in (1.0, LARGE):
                 value = subject.call("loss", tf.cast(outputs * scale, dtype), targets, PRESENT, 0)
-                is_valid = value.shape == shape and value.dtype == dtype
-                subject.require(is_valid, "a loss must have the outputs' leading axes and type", value)
+                subject.require_form(value, shape, dtype, "a loss must have the outputs' leading axes and type")
                 subject.require(np.isfinite(value).all(), f"a loss must be finite for outputs around {scale:g}", value)
 
 
@@ -75,15 +74,11 @@ def check_losses_of_clients(subject: Subject) -> None:
     """Batched clients get the loss and gradient of single clients."""
     outputs, targets = draw_examples(subject, (3, 4), seed=2)
     present = np.stack([PRESENT, np.ones(CLASSES, bool), np.arange(CLASSES) < 4])
-    batched, slope = _gradient(lambda value: subject.call("loss", value, targets, present[:, None], 0), outputs)
-    for client in range(3):
-        single, single_slope = _gradient(
-            lambda value, client=client: subject.call("loss", value, targets[client], present[client], 0),
-            outputs[client],
-        )
-        rule = f"batched clients must get single clients' losses{SOME_CLIENTS}"
-        subject.require_close(batched[client], single, rule, rtol=1e-14)
-        subject.require_close(slope[client], single_slope, "batched clients need single clients' gradients", atol=1e-16)
+
+    def gradients(outputs, targets, present):
+        return _gradient(lambda value: subject.call("loss", value, targets, present, 0), outputs)
+
+    subject.require_rows(gradients, outputs, targets, present[:, None], rtol=1e-12, atol=1e-16)
 
 
 def check_masking(subject: Subject) -> None:
@@ -128,8 +123,7 @@ def check_coupling_values(subject: Subject) -> None:
             for scale in (2.0, LARGE):
                 logits, targets = _draw_logits(outputs, shape, scale, dtype)
                 value, slopes = _gradient(lambda logits, targets=targets: _couple(subject, logits, targets), logits)
-                is_valid = value.shape == shape and value.dtype == dtype
-                subject.require(is_valid, "a coupled loss must have the losses' form and type", value)
+                subject.require_form(value, shape, dtype, "a coupled loss must have the losses' form and type")
                 is_finite = all(np.isfinite(each).all() for each in (value, *slopes))
                 subject.require(is_finite, f"losses and gradients must be finite for logits around {scale:g}")
     logits, targets = _draw_logits(1)
@@ -141,15 +135,10 @@ def check_coupling_values(subject: Subject) -> None:
 def check_coupling_of_clients(subject: Subject) -> None:
     """Batched clients get single clients' losses; `SEPARABLE` states whether outputs are summed; NaN stays inside."""
     logits, targets = _draw_logits(3)
-    whole = _couple(subject, logits, targets)
+    whole = subject.require_rows(lambda logits, targets: _couple(subject, logits, targets), logits, targets, rtol=1e-14)
     is_sum = np.allclose(whole, sum(_couple(subject, [one], targets) for one in logits), rtol=1e-12)
     is_separable = getattr(subject.module, "SEPARABLE", False)
     subject.require(is_separable == is_sum, "SEPARABLE must say whether the outputs' losses are summed", is_separable)
-    for client in range(2):
-        row = slice(client, client + 1)
-        single = _couple(subject, [one[row] for one in logits], targets[row])
-        rule = f"batched clients must get single clients' losses{SOME_CLIENTS}"
-        subject.require_close(whole[row], single, rule, rtol=1e-14)
     for value in (np.nan, np.inf):
         damaged = [*logits[:2], logits[2].numpy()]
         damaged[2][0, 1, 2] = value
@@ -174,7 +163,7 @@ def check_coupling_graph(subject: Subject) -> None:
         subject.require_close(value, expected, "a graph must return the eager loss", rtol=1e-12)
         for one, other in zip(gradients, slopes, strict=True):
             subject.require_close(one, other, "a graph must return the eager gradients", atol=1e-14)
-    subject.require_stateless(coupled, logits, targets, tf.constant(4))
+    subject.require_graph(coupled, logits, targets, tf.constant(4), rtol=1e-12, atol=1e-14)
 
 
 def draw_scores() -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -9,18 +9,13 @@ import tensorflow as tf
 from hetero_tf.base import registry
 from hetero_tf.methods.policies import AsynchronousPolicy, SynchronousPolicy
 from hetero_tf.methods.selections import Choice, ClientPool
-from hetero_tf.testing.subject import SOME_CLIENTS, Subject
+from hetero_tf.testing.subject import Subject
 
 # Clients and values of each; steps of each client before; keys of each client; the learning rate.
-SHAPE, STEPS, RATE = (3, 7), (2, 1, 5), 0.1
-KEYS = ((0, 1, 2), (0, 1, 5), (0, 1, 7))
+SHAPE, STEPS, RATE = (3, 7), np.array([2, 1, 5], np.int32), 0.1
+KEYS = np.array([[0, 1, 2], [0, 1, 5], [0, 1, 7]], np.int32)
 REGISTERED, SERVER_SHAPE = 20, (4, 5)
 DTYPES = ("float32", "float64")
-
-
-def _rows(values, client):
-    """The row of one client in a structure of arrays; None stays."""
-    return tf.nest.map_structure(lambda value: None if value is None else value[client : client + 1], values)
 
 
 def _draw(count, dtype="float64", seed=0):
@@ -34,12 +29,16 @@ def _correction_values(subject, dtype="float64"):
     return weights, start, memory if module.REMEMBERS else None, tuple(slots)
 
 
-def _terms(subject, weights, start, memory, slots, steps=STEPS):
-    """The term of a correction and, if it has one, its new memory."""
-    terms = [subject.call("correct", weights, start, memory, slots)]
-    if subject.module.REMEMBERS:
-        rate = tf.constant(RATE, weights.dtype)
-        terms.append(subject.call("remember", memory, weights, start, slots, tf.constant(steps), rate))
+def _terms(subject):
+    """The function of the term of a correction and, if it has one, of its new memory."""
+
+    def terms(weights, start, memory, slots, steps=STEPS):
+        values = [subject.call("correct", weights, start, memory, slots)]
+        if subject.module.REMEMBERS:
+            rate = tf.constant(RATE, weights.dtype)
+            values.append(subject.call("remember", memory, weights, start, slots, tf.constant(steps), rate))
+        return values
+
     return terms
 
 
@@ -55,28 +54,17 @@ def check_correction_constants(subject: Subject) -> None:
 def check_corrections_of_clients(subject: Subject) -> None:
     """Batched clients get the terms of single clients, in the form and type of the weights."""
     for dtype in DTYPES:
-        values = _correction_values(subject, dtype)
-        batched = _terms(subject, *values)
-        for term in batched:
-            subject.require(term.shape == SHAPE and term.dtype == dtype, "terms must have the weights' form and type")
-        for client in range(len(STEPS)):
-            weights, start, memory, slots = _rows(values, client)
-            single = _terms(subject, weights, start, memory, slots, STEPS[client : client + 1])
-            for one, other in zip(batched, single, strict=True):
-                rule = f"batched clients must get single clients' terms{SOME_CLIENTS}"
-                subject.require_close(one[client : client + 1], other, rule)
+        for term in subject.require_rows(_terms(subject), *_correction_values(subject, dtype), STEPS):
+            subject.require_form(term, SHAPE, dtype, "terms must have the weights' form and type")
 
 
 def check_correction_at_the_start(subject: Subject) -> None:
     """Terms are zero at the start with an empty memory; a graph is stateless and equals the eager terms."""
     weights, start, *others = _correction_values(subject)
     zeros = tf.nest.map_structure(lambda value: None if value is None else tf.zeros_like(value), others)
-    for term in _terms(subject, start, start, *zeros):
+    for term in _terms(subject)(start, start, *zeros):
         subject.require(not term.numpy().any(), "terms must be zero at the start with an empty memory")
-    graph = tf.function(lambda weights, start: _terms(subject, weights, start, *others), autograph=False)
-    for one, other in zip(graph(weights, start), _terms(subject, weights, start, *others), strict=True):
-        subject.require_close(one, other, "a graph must return the eager terms", rtol=1e-14)
-    subject.require_stateless(lambda weights, start: _terms(subject, weights, start, *others), weights, start)
+    subject.require_graph(lambda weights, start: _terms(subject)(weights, start, *others), weights, start)
 
 
 def _optimizer_values(subject, dtype="float64"):
@@ -94,54 +82,35 @@ def check_optimizer_defaults(subject: Subject) -> None:
 
 def check_optimizer_of_clients(subject: Subject) -> None:
     """Batched clients move like single ones; the first step follows the negative gradient; the graph is stateless."""
-    counts = tf.constant([4, 0, 9])
+    counts = np.array([4, 0, 9], np.int32)
     for dtype in DTYPES:
         (gradients,), (weights, slots) = _draw(1, dtype, seed=1), _optimizer_values(subject, dtype)
-        rate = tf.constant(RATE, dtype)
-        moved, after = subject.call("step", weights, gradients, slots, rate, counts)
+
+        def step(weights, gradients, slots=slots, counts=counts):
+            rate = tf.constant(RATE, weights.dtype)
+            return subject.call("step", weights, gradients, slots, rate, tf.constant(counts))
+
+        moved, after = subject.require_rows(step, weights, gradients, slots, counts)
         subject.require(moved.dtype == dtype and len(after) == len(slots), "a step must return weights and all slots")
-        for client in range(SHAPE[0]):
-            row = slice(client, client + 1)
-            single = subject.call("step", weights[row], gradients[row], _rows(slots, client), rate, counts[row])
-            for one, other in zip((moved, *after), (single[0], *single[1]), strict=True):
-                subject.require_close(one[row], other, f"batched clients must move like single ones{SOME_CLIENTS}")
     zeros = tf.zeros(SHAPE, tf.float64)
-    first, _ = subject.call("step", zeros, gradients, (zeros,) * len(slots), rate, tf.constant([0, 0, 0]))
+    first, _ = step(zeros, gradients, (zeros,) * len(slots), np.zeros(3, np.int32))
     subject.require((first * gradients < 0).numpy().all(), "the first step must follow the negative gradient")
-    graph = tf.function(
-        lambda weights, gradients: subject.call("step", weights, gradients, slots, rate, counts), autograph=False
-    )
-    subject.require_close(graph(weights, gradients)[0], moved, "a graph must return the eager weights", rtol=1e-14)
-    subject.require_stateless(graph, weights, gradients)
-
-
-def _updated(subject, dtype="float64", clients=slice(None)):
-    start, change = np.random.default_rng(0).normal(size=(2, *SHAPE))
-    # The first client moves less than the others.
-    weights, start = tf.constant(start + change * [[0.1], [1.0], [3.0]], dtype), tf.constant(start, dtype)
-    keys, steps = (tf.constant(values)[clients] for values in (KEYS, STEPS))
-    return weights[clients], start[clients], steps, keys
+    subject.require_graph(lambda weights, gradients: step(weights, gradients), weights, gradients)
 
 
 def check_updates_of_clients(subject: Subject) -> None:
     """Batched clients get the updates of single ones; equal keys give equal updates in a stateless graph."""
     for dtype in DTYPES:
-        values = _updated(subject, dtype)
-        batched = subject.call("update", *values)
-        is_valid = batched.shape == SHAPE and batched.dtype == dtype
-        subject.require(is_valid, "an update must have the weights' form and type", (batched.shape, batched.dtype))
-        for client in range(len(STEPS)):
-            row = slice(client, client + 1)
-            single = subject.call("update", *_updated(subject, dtype, row))
-            rule = f"batched clients must get the updates of single ones{SOME_CLIENTS}"
-            subject.require_close(batched[row], single, rule)
-    graph = tf.function(lambda *values: subject.call("update", *values), autograph=False)
-    subject.require_close(graph(*values), batched, "equal keys must give equal updates, also in a graph", rtol=1e-14)
-    subject.require_stateless(graph, *values)
+        start, change = np.random.default_rng(0).normal(size=(2, *SHAPE))
+        # The first client moves less than the others.
+        weights, start = tf.constant(start + change * [[0.1], [1.0], [3.0]], dtype), tf.constant(start, dtype)
+        values = weights, start, tf.constant(STEPS), tf.constant(KEYS)
+        batched = subject.require_rows(lambda *values: subject.call("update", *values), *values)
+        subject.require_form(batched, SHAPE, dtype, "an update must have the weights' form and type")
+    subject.require_graph(lambda *values: subject.call("update", *values), *values)
 
 
 def _apply(subject, old, mean, coverage, slots):
-    """The new values and slots of a server in NumPy."""
     tensors = [tf.constant(value) for value in (old, mean, coverage)]
     new, after = subject.call("apply", *tensors, tuple(map(tf.constant, slots)), **_injected(subject, mean))
     return [new.numpy(), *(slot.numpy() for slot in after)]
@@ -185,13 +154,9 @@ def check_coverage_and_graph(subject: Subject) -> None:
         for one, other in zip(_apply(subject, old, mean, coverage, slots), expected, strict=True):
             subject.require_close(one, other, "coverage may have axes of size 1")
     values = [tf.constant(value) for value in (old, mean, np.ones(SERVER_SHAPE), *slots)]
-    graph = tf.function(
-        lambda *values: subject.call("apply", *values[:3], values[3:], **_injected(subject, mean)), autograph=False
+    subject.require_graph(
+        lambda *values: subject.call("apply", *values[:3], values[3:], **_injected(subject, mean)), *values
     )
-    new, after = graph(*values)
-    for one, other in zip((new, *after), _apply(subject, old, mean, np.ones(SERVER_SHAPE), slots), strict=True):
-        subject.require_close(one, other, "a graph must return the eager values", rtol=1e-14)
-    subject.require_stateless(graph, *values)
 
 
 def check_schedule(subject: Subject) -> None:

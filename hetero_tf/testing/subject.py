@@ -11,9 +11,6 @@ import tensorflow as tf
 
 from hetero_tf.base import registry
 
-# The reason why a function of rows must not reduce over them.
-SOME_CLIENTS = "; its rows are some of the clients of a round, and padding"
-
 
 @dataclass(frozen=True)
 class Subject:
@@ -65,8 +62,37 @@ class Subject:
             self.require(actual.tobytes() == expected.tobytes(), rule, (actual, expected))
         np.testing.assert_allclose(actual, expected, rtol or 1e-7, atol, err_msg=f"{self}: {rule}")
 
-    def require_stateless(self, function: Callable, *values: Any) -> None:
-        """Raise `AssertionError` if the graph of a function has a stateful operation, which would serialise clients."""
-        graph = tf.function(function, autograph=False).get_concrete_function(*values).graph
-        stateful = [operation.type for operation in graph.get_operations() if operation.op_def.is_stateful]
+    def require_form(self, value: Any, shape: tuple[int, ...], dtype: str, rule: str) -> None:
+        """Raise `AssertionError` unless a tensor has a shape and a type."""
+        self.require(value.shape == shape and value.dtype == dtype, rule, (value.shape, value.dtype))
+
+    def require_rows(self, function: Callable, *values: Any, rtol: float = 0.0, atol: float = 0.0) -> Any:
+        """Return a function of batched clients; raise `AssertionError` unless a client alone gets the same rows.
+
+        Args:
+            function: Returns a nest of arrays `[clients, ...]`.
+            values: Nests of its arguments, arrays `[clients, ...]` or None.
+        """
+        rule = "batched clients must get the values of single ones; rows are some of a round's clients, and padding"
+
+        def row_of(client):
+            return tf.nest.map_structure(lambda value: None if value is None else value[client : client + 1], values)
+
+        batched = function(*values)
+        for client in range(len(tf.nest.flatten(values)[0])):
+            single = function(*row_of(client))
+            for one, other in zip(tf.nest.flatten(batched), tf.nest.flatten(single), strict=True):
+                self.require_close(one[client : client + 1], other, rule, rtol, atol)
+        return batched
+
+    def require_graph(self, function: Callable, *values: Any, rtol: float = 1e-14, atol: float = 0.0) -> None:
+        """Raise `AssertionError` unless the graph of a function is stateless and returns the eager values.
+
+        A stateful operation would serialise the clients.
+        """
+        graph = tf.function(function, autograph=False).get_concrete_function(*values)
+        eager = tf.nest.flatten(function(*values))
+        for one, other in zip(tf.nest.flatten(graph(*values)), eager, strict=True):
+            self.require_close(one, other, "a graph must return the eager values", rtol, atol)
+        stateful = [operation.type for operation in graph.graph.get_operations() if operation.op_def.is_stateful]
         self.require(not stateful, "the graph must have no stateful operation", stateful)

@@ -1,6 +1,5 @@
 """Annotations become constraints, and sections list their keys."""
 
-import ast
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -16,7 +15,6 @@ from hetero_tf.base.constraints import (
     Text,
     inline_plugin,
     keys,
-    parse_annotation,
     read_annotation,
     walk_keys,
 )
@@ -44,13 +42,6 @@ def test_annotations_become_constraints(annotation, constraint):
 def test_other_annotations_are_rejected(annotation):
     with pytest.raises(TypeError):
         read_annotation(annotation)
-
-
-def test_a_pair_is_also_read_from_source(tmp_path):
-    path = tmp_path / "pair.py"
-    path.write_text("from hetero_tf.base.constraints import Range\n")
-    node = ast.parse("Annotated[int | tuple[int, int], Range(low=-1)]", mode="eval").body
-    assert parse_annotation(node, path) == Constraint("pair", low=-1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,12 +149,6 @@ def test_kernel_files_are_read_as_empty():
         assert file.read() == b"" and os.fstat(file.fileno()).st_size == 0
 
 
-def test_unknown_errors_have_a_message():
-    assert (
-        files.describe_os_error("p", "write", OSError("odd")) == "p: could not write: odd; check the path and the disk"
-    )
-
-
 @pytest.mark.parametrize(
     "text, message",
     [

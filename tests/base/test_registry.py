@@ -226,6 +226,7 @@ Few = Annotated[int, Range(low=2, high=MOST)]
 def multiplier(
     round, *, plain: int, low: int = -2, maybe: float | None = None, kind: Literal["a", "b"] = "a",
     one: typing.Literal[1, 3] = 1, few: Few = 2, part: Part = 0.5, parts: tuple[Part, ...] = (), norm: NormKind = "sbn",
+    pair: Annotated[int | tuple[int, int], Range(low=-1)] = 0,
 ):
     return 1
 """
@@ -242,6 +243,7 @@ def test_user_modules_use_the_same_annotations(plugged):
         "few": Constraint("int", low=2, high=7),
         "part": Constraint("float", low=0.0, below=1.0),
         "parts": Constraint("tuple", item=Constraint("float", low=0.0, below=1.0)),
+        "pair": Constraint("pair", low=-1),
         "norm": Constraint("str", choices=("sbn", "bn", "wbn", "in", "gn", "ln", "none")),
     }
 
@@ -255,7 +257,7 @@ def test_user_modules_use_the_same_annotations(plugged):
         ("Annotated[int, Range(lowest=1)]", r"typed.py: .* Received: Annotated\[int, Range\(lowest=1\)\]"),
         ("tuple[int, int]", r"typed.py: .* Received: tuple\[int, int\]"),
         ("int | float", r"typed.py: .* Received: int \| float"),
-        ("int = len('abc')", "option 'rate' of a plug-in has a default that is not a plain value"),
+        ("int = len('abc')", "typed.py:2: rate must be a plain value, since the module is not imported"),
     ],
 )
 def test_unreadable_types_and_defaults_are_reported(plugged, annotation, message):

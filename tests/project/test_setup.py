@@ -325,17 +325,6 @@ def test_a_file_instead_of_the_environment_folder_is_reported(tmp_path, capsys):
     assert capsys.readouterr().err == f"hetero_tf: {message}\n"
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
-def test_setup_runs_with_closed_streams(checkout, closed):
-    """The stub writes its output to a file, and the streams that are open."""
-    stubs = checkout.parent / "stubs"
-    stub(stubs, "python3", "#!/bin/sh\n[ $1 = -c ] || { : <&0 && : >&1 && : >&2 && echo open >told; }\n")
-    line = f'exec "$0" {closed}'
-    env = {"PATH": f"{stubs}:{checkout.parent / 'tools'}"}
-    done = subprocess.run(["/bin/sh", "-c", line, checkout / "bin" / "hetero_tf"], env=env, cwd=checkout, timeout=600)
-    assert done.returncode == 0 and (checkout / "told").read_text() == "open\n"
-
-
 HOSTILE = ("yaml", "absl", "numpy", "json", "typing", "random", "contextlib")
 HOSTILE += ("hetero_tf", "sitecustomize", "tensorflow")
 

@@ -34,7 +34,7 @@ TAGS = r"!(w \S+?|setting [\w.]+|classes)(?=[\s,}\]])"
 # Processor seconds for reading a recipe.
 SECONDS = 2
 OPTIONS = (
-    "describe", "evaluate", "export", "--recipe", "--run_dir", "--threads", "--engine", "--level", "--set", "--data_dir",
+    "describe", "evaluate", "export", "--recipe", "--run_dir", "--threads", "--fleet", "--level", "--set", "--data_dir",
     "--plugin", "--state", "--out", "--json", "--overwrite", "--draw", "--", "-h", "--x",
 )  # fmt: skip
 EXTREMES = (

@@ -129,7 +129,7 @@ def test_bases_that_cannot_be(tmp_path, monkeypatch):
     for base, message in {
         "3": "must be a shipped recipe such as mnist, or a path such as mine.yaml. Received: 3",
         "mnits": "no shipped recipe is called 'mnits' (a path ends in .yaml); did you mean 'mnist'?",
-        "gone.yaml": "the file 'gone.yaml' does not exist; paths are relative to the recipe that contains them",
+        "gone.yaml": "the file 'gone.yaml' does not exist",
     }.items():
         assert first_line(f"base: {base}") == f"r.yaml:1:7: base: {message}"
     for odd in ("x" * 5000, "a\\0b", "gone/" * 100):

@@ -12,7 +12,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.models.build_model import build_model, layer_class
 from hetero_tf.recipe import layer_table, load, with_source_location
-from hetero_tf.recipe.fit import Facts, check_fit
+from hetero_tf.recipe.fit import DataFacts, check_fit
 from hetero_tf.recipe.geometry import UNKNOWN, size_at, step, walk
 from hetero_tf.recipe.model import Classes, LayerSpec, Width
 
@@ -123,7 +123,7 @@ class Undeclared(keras.layers.Layer):
         return tf.reduce_max(inputs, [1, 2])
 """
 HEAD = ("GlobalAveragePooling2D", "{Dense: {units: !classes}}")
-FACTS = Facts(source="digits", example=(8, 8, 1), classes=10, several=True, pixels=(0.0, 1.0), train=200, test=100)
+FACTS = DataFacts(source="digits", example=(8, 8, 1), classes=10, several=True, pixels=(0.0, 1.0), train=200, test=100)
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_a_layer_of_a_plug_in_is_checked_by_its_declaration(plugged):
     assert "1000000000000 weights in one layer" in error_of(
         "{PaddedConv2D: {filters: 500000}}", "{Tiles: {units: 500000}}", *HEAD
     )
-    assert "Tiles: the model is too large" in error_of(*tiles, *HEAD, memory=1000)
+    assert "model: needs at least 0.0 GiB of memory" in error_of(*tiles, *HEAD, memory=1000)
 
 
 def test_a_layer_without_a_declaration_has_an_unknown_output(plugged):

@@ -5,13 +5,11 @@ import re
 from fractions import Fraction
 
 import pytest
-from bad_recipes import BASE, LAYERS, TEXT, with_layers
+from bad_recipes import BASE, LAYERS, with_layers
 from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
-from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.geometry import geometry_of
 from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.nodes import InvalidValue, dotted
 
@@ -67,12 +65,6 @@ def test_first_may_set_required_arguments_of_a_single_copy():
         layers("Repeat: {times: 2, first: {filters: !w 8}, layer: PaddedConv2D}")
 
 
-def test_copies_do_not_share_arguments():
-    first, second = layers("Repeat: {times: 2, layer: {PaddedConv2D: {filters: 3}}}")[:2]
-    first.args["filters"] = 9
-    assert second.args["filters"] == 3
-
-
 @pytest.mark.parametrize("size", [1, 3, 4, 10, 20, 64, 100, 512])
 @pytest.mark.parametrize("width", [1.0, 0.5, 0.25, 0.125, 0.0625, 0.07, 0.3])
 def test_width_is_the_ceiling_of_the_share_and_not_raised_by_rounding_noise(size, width):
@@ -85,26 +77,6 @@ def test_pairs_become_tuples():
     assert spec.args == {"pool_size": (2, 1)}
     with pytest.raises(InputError, match=r"pool_size\[1\]: too small; must be a whole number from 1 to 1000"):
         layers("MaxPooling2D: {pool_size: [2, 0]}")
-
-
-@pytest.mark.parametrize("kind", layer_table.known_layers())
-def test_every_layer_loads_with_its_required_arguments(kind):
-    arguments = layer_table.options(kind)
-    form = geometry_of(kind).inputs
-    values = {"activation": "relu", "rate": 0.5, "dropout": 0.5}
-    args = ", ".join(f"{name}: {values.get(name, 8)}" for name, option in arguments.items() if option.required)
-    if form == "words":
-        text = TEXT.replace("masked_text", "next_word") if kind == "Embedding" else TEXT
-        layer = f"{kind}: {{{'words' if kind == 'Embedding' else 'positions: 16, classes'}: !classes, width: !w 16}}"
-        assert recipe.loads(with_layers(layer, CLASSES, base=text)).model.layers[0].kind == kind
-    elif form == "tokens" or kind == "PatchEmbedding":
-        before = ["PatchEmbedding: {patch: 8, width: 8}"] if form == "tokens" else []
-        ends = kind == "ClassTokenReadout" or kind.startswith("Global") or "return_sequences" in arguments
-        behind = [] if ends else ["ClassTokenReadout"]
-        specs = recipe.loads(with_layers(*before, f"{kind}: {{{args}}}", *behind, CLASSES)).model.layers
-        assert kind in [spec.kind for spec in specs]
-    elif kind not in ("Flatten", "GlobalAveragePooling2D", "GlobalMaxPooling2D"):
-        assert layers("PaddedConv2D: {filters: 32}", f"{kind}: {{{args}}}")[1].kind == kind
 
 
 CODE = ("os.system", "builtins:eval", "__import__", "subprocess.Popen", "Lambda", "TFSMLayer", "1", "", "dense")

@@ -36,7 +36,7 @@ CASES = [
     ("schedules", "def multiplier(round):\n    return 1.0 + round\n", "never increase"),
     ("servers", 'SLOTS = ()\ndef apply(old, mean, coverage, slots, *, registered):\n    """Mean."""\n    return old * 0.5, slots\n', "without coverage must stay bit-equal"),
     ("optimizers", f"{STEP}weights + rate * gradients, slots\n", "follow the negative gradient"),
-    ("updates", 'import tensorflow as tf\ndef update(weights, start, steps, key):\n    """Mean."""\n    return weights - tf.reduce_mean(weights)\n', "the updates of single ones; its rows are some of the clients of a round, and padding"),
+    ("updates", 'import tensorflow as tf\ndef update(weights, start, steps, key):\n    """Mean."""\n    return weights - tf.reduce_mean(weights)\n', "the values of single ones; rows are some of a round's clients, and padding"),
     ("losses", f"{LOSS}tf.reduce_mean(outputs ** 2)\n", "leading axes"),
     ("losses", f"{LOSS}tf.reduce_mean(tf.stop_gradient(outputs) * outputs, -1)\n", "the gradient is that of the loss"),
     ("metrics", 'import tensorflow as tf\nTARGETS = ("label",)\nBETTER = "higher"\nUNIT = None\ndef metric(scores, targets):\n    """Zero."""\n    return tf.zeros([], tf.float64)\n', "perfect scores must be higher"),
@@ -105,8 +105,8 @@ def test_plugins_of_a_recipe_are_checked_once_for_each_version(module, tmp_path,
             == sentences[1]
             == problems
             * [
-                f"a plug-in violates the contract of its kind: {name} (updates): batched clients must get the updates of "
-                "single ones; its rows are some of the clients of a round, and padding"
+                f"a plug-in violates the contract of its kind: {name} (updates): batched clients must get the values of "
+                "single ones; rows are some of a round's clients, and padding"
             ]
         )
         checked.clear()
@@ -157,7 +157,11 @@ def build(dtype, *, mean: tuple[float, ...] = (0.0,), std: tuple[float, ...] = (
     ("source", "override", "rule"),
     [
         (UNSEEDED, "partition={{name: {}, clients: 30}}", "equal generators must give equal splits"),
-        (NOISE, "input={{name: {}, mean: [0.5], std: [2.0]}}", "a graph must return the eager batch"),
+        (
+            NOISE,
+            "input={{name: {}, mean: [0.5], std: [2.0]}}",
+            "batched clients must get the values of single ones; rows are some of a round's clients, and padding",
+        ),
     ],
     ids=["partition", "input"],
 )

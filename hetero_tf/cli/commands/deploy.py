@@ -125,7 +125,6 @@ def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) ->
 
 
 def _print(predictions, form, notes, quiet):
-    """Print a line for each prediction, and report the items that cannot be read."""
     from hetero_tf.data.targets import find
 
     for prediction in predictions:
@@ -138,7 +137,6 @@ def _print(predictions, form, notes, quiet):
 
 
 def _open_run(recipe, flags, console) -> "tuple[Predictor, dict]":
-    """Return the predictor of a level of a run folder, and the facts on it for --json."""
     from hetero_tf.export.predictions import predictor_of_process
 
     check_level(recipe, flags)
@@ -153,7 +151,6 @@ def _open_run(recipe, flags, console) -> "tuple[Predictor, dict]":
 
 
 def _open_export(flags) -> "tuple[Predictor, dict]":
-    """Return the predictor of an exported level, and the facts on it for --json."""
     from hetero_tf.export.predictions import predictor_of_export
     from hetero_tf.runs.versions import newest_version
 

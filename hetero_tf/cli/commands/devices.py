@@ -46,7 +46,6 @@ def run_role(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
 
 
 def _serve(recipe, flags, console, host, port):
-    """Train the recipe with the devices that connect."""
     from hetero_tf.devices import certificates, fleet_api
 
     folder = Path(flags.certificates)
@@ -77,7 +76,6 @@ def _serve(recipe, flags, console, host, port):
 
 
 def _connect(recipe, flags, console):
-    """Run a device until it is stopped."""
     from hetero_tf.devices import certificates, machine
 
     credentials = certificates.read_device_files(Path(flags.key))
@@ -86,7 +84,6 @@ def _connect(recipe, flags, console):
 
 
 def _make_keys(recipe, flags, console, host):
-    """Write the certificate of the server and the keys of all clients of the recipe."""
     from hetero_tf.devices import certificates
 
     if host in ("0.0.0.0", "::"):

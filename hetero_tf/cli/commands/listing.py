@@ -48,7 +48,6 @@ def list_runs(flags: FlagValues, console: Console) -> dict:
 
 
 def _list_plugins(console):
-    """Print the plug-in modules of installed packages, without importing them."""
     from hetero_tf.base.registry import installed_plugins, package_of
 
     plugins = [
@@ -71,7 +70,6 @@ def _headers(known):
 
 
 def _format_overview(entry: "Overview") -> str:
-    """Return one line about a run."""
     if entry.problem:
         return f"{entry.state}: {entry.problem}"
     is_early = entry.state == "finished" and entry.round < entry.rounds

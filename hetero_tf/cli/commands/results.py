@@ -90,7 +90,6 @@ def named_folders(flags: FlagValues, command: str) -> list[str]:
 
 
 def _goals(words):
-    """Parse the values of --reach."""
     try:
         goals = dict.fromkeys(map(float, words))
     except ValueError:

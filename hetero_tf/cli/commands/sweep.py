@@ -99,7 +99,6 @@ def _print_costs(runs, folder, flags, console):
 
 
 def _in_order_of_paper(runs):
-    """Return the runs in the order of the table that prints them, and `{name: published values}`."""
     from hetero_tf.runs.history import keys_of_recipe
     from hetero_tf.runs.published import in_order_of_table, read_published
 
@@ -123,7 +122,6 @@ def _print_commands(runs, folder, program, console):
 
 
 def _submission(folder, program, flags):
-    """Return the executor of the jobs, and their program."""
     from hetero_tf.sweeps import slurm
 
     options = slurm.read_options(flags.slurm)
@@ -134,7 +132,6 @@ def _submission(folder, program, flags):
 
 
 def _submit(runs, folder, submission, console):
-    """Submit the unfinished runs."""
     from hetero_tf.sweeps import slurm
 
     executor, program = submission
@@ -196,7 +193,6 @@ def _build_program(flags: FlagValues, jobs: int) -> "Program":
 
 
 def _describe_failures(outcomes) -> str:
-    """Describe the failed runs and their errors."""
     failed = [outcome for outcome in outcomes if outcome.problem]
     reasons = "; ".join(f"{outcome.run.name}: {outcome.problem}" for outcome in failed[:3])
     more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""

@@ -186,7 +186,7 @@ class BaseCodec:
         raise NotImplementedError
 
     def size_of(self, content: bytes) -> tuple[int, int] | None:
-        """Return the width and the height of a file, upright; None if it is no picture."""
+        """Return the width and the height of a file, upright; None for other files."""
         return None
 
     def example(self) -> Any:

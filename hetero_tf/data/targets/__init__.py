@@ -100,7 +100,7 @@ def find(form: str) -> BaseTargets:
     """Return the targets of a form.
 
     Raises:
-        InputError: There is no such form.
+        InputError: The form is unknown.
     """
     if form not in names():
         raise InputError(f"targets must be one of {', '.join(names())}. Received: {form!r:.80}")

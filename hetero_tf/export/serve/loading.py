@@ -123,7 +123,7 @@ class Serving:
         try:
             names = _level_names(self.folder)
             if self._loaded and not names:
-                # TensorFlow Serving keeps versions whose folder is missing. A file system that is no longer mounted
+                # TensorFlow Serving keeps versions whose folder is missing. A file system that was unmounted
                 # leaves an empty folder.
                 raise DiskProblem(f"{self.folder}: is missing, or has no folder of a level")
             names |= self._loaded.keys()
