@@ -21,7 +21,7 @@ TENSORFLOW = "tensorflow>=2.20,<3"  # reads private modules for gradients in loo
 NUMPY = "numpy>=1.26,<3"  # a major version changes the type of results, and with it bits
 YAML = "pyyaml>=6.0,<7"  # the recipe reader extends the classes of the parser
 ABSL = "absl-py>=2.1"
-PANDAS = "pandas>=2.2,<4"  # reads tables and aligns curves; 2.2 has wheels for Python 3.10
+PANDAS = "pandas>=2.2,<4"  # reads Excel and JSON, aligns curves; 2.2 has wheels for Python 3.10
 PYARROW = "pyarrow>=16.0"  # tensorflow-datasets needs it too
 TABULATE = "tabulate>=0.9,<1"  # lays out all tables; pure Python without requirements
 REQUIRED = [

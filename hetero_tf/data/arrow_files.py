@@ -1,8 +1,10 @@
 """Reads Parquet, Arrow and Feather files, and folders of Hugging Face's `datasets`, with pyarrow."""
 
+import contextlib
 import itertools
 import json
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hetero_tf.base.errors import InputError, did_you_mean, shorten_repr
+from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.columns import normalize
@@ -43,34 +45,22 @@ class ColumnSelection:
 
     def select(self, path: Path, schema: "pa.Schema") -> list[str]:
         """Return the names of the columns to read, after a check of their types."""
-        names = schema.names
-        if len(set(names)) < len(names):
-            repeated = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"{path}: column names must be unique. Received: {repeated!r} twice")
-        for option, listed in (("ignore", self.ignore), ("label, text, image and owner", self.requested or ())):
-            for name in listed:
-                if name not in names:
-                    raise InputError(
-                        f"{path}: {option} must name columns. Received: {name!r}{did_you_mean(name, names)}"
-                    )
-        requested = names if self.requested is None else [name for name in names if name in self.requested]
-        selected = [name for name in requested if name not in self.ignore]
-        for name in selected:
-            self._check_type(path, name, schema.field(name).type)
-        return selected
-
-    def _check_type(self, path, name, type_):
-        """Raise `InputError` unless a column has numbers or texts, or bytes if it is the picture column."""
-        content = content_of(type_)
-        if name == self.image and content not in ("bytes", "nothing"):
-            raise InputError(f"{path}: column {name!r} must contain the bytes of picture files. Received: {type_}")
-        allowed = ("numbers", "texts", "dates", *["lists"] * (name in self.lists))
-        if name != self.image and content not in allowed:
-            advice = "add it to `ignore`" + ", or set it as `image`" * (content == "bytes")
-            raise InputError(
-                f"{path}: column {name!r} must contain numbers, texts or dates; {advice}. "
-                f"Received: {shorten_repr(str(type_), 80)}"
-            )
+        if len(set(schema.names)) < len(schema.names):
+            name, _ = Counter(schema.names).most_common(1)[0]
+            raise InputError(f"{path}: column names must be unique. Received: {name!r} twice")
+        requested = schema.names if self.requested is None else self.requested
+        names = [name for name in schema.names if name in requested and name not in self.ignore]
+        for name in names:
+            content, is_image = content_of(schema.field(name).type), name == self.image
+            allowed = ("bytes", "nothing") if is_image else ("numbers", "texts", "dates")
+            if content not in allowed and (content != "lists" or name not in self.lists):
+                needs = "the bytes of picture files"
+                if not is_image:
+                    advice = "add it to `ignore`" + ", or set it as `image`" * (content == "bytes")
+                    needs = f"numbers, texts or dates; {advice}"
+                received = shorten_repr(str(schema.field(name).type), 80)
+                raise InputError(f"{path}: column {name!r} must contain {needs}. Received: {received}")
+        return names
 
 
 def content_of(type_: "pa.DataType") -> str:
@@ -129,31 +119,29 @@ def read_arrow(source: str, files: Sequence[Path], selection: ColumnSelection) -
         normalize(name): _convert_column(name, combined.column(name), locate, name == selection.image)
         for name in combined.column_names
     }
-    return RawTable(
-        source, columns, locate, unread=frozenset(map(normalize, selection.ignore))
-    ), combined.schema.metadata or {}
+    unread = frozenset(normalize(name) for name in column_contents(files[0]) if name in selection.ignore)
+    return RawTable(source, columns, locate, unread=unread), combined.schema.metadata or {}
 
 
 def column_contents(path: Path) -> dict[str, str]:
     """Return the content of each column of a file, see `content_of`."""
-    return {field.name: content_of(field.type) for field in _open(path, lambda schema, read: schema)}
+    with _open(path) as (schema, _):
+        return {field.name: content_of(field.type) for field in schema}
 
 
 def _read_file(path, selection):
     """Read the selected columns of a file."""
-
-    def read_selected(schema, read):
+    with _open(path) as (schema, read):
         names = selection.select(path, schema)
         table = read(names).select(names)
         # Otherwise pyarrow trusts the offsets and texts of damaged files.
         table.validate(full=True)
         return table
 
-    return _open(path, read_selected)
 
-
-def _open(path, use):
-    """Return `use(schema, read)` of a file, where `read` reads columns; damaged files raise `InputError`."""
+@contextlib.contextmanager
+def _open(path):
+    """Yield the schema of a file, and the function that reads columns; damaged files raise `InputError`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -163,16 +151,17 @@ def _open(path, use):
             file.seek(0)
             if start.startswith(b"PAR1"):
                 parquet = pq.ParquetFile(file)
-                return use(parquet.schema_arrow, lambda names: parquet.read(names, use_threads=False))
-            new = pa.ipc.open_file if start == b"ARROW1" else pa.ipc.open_stream
-            reader = new(file)
-            return use(reader.schema, lambda names: reader.read_all())
+                yield parquet.schema_arrow, lambda names: parquet.read(names, use_threads=False)
+            else:
+                reader = (pa.ipc.open_file if start == b"ARROW1" else pa.ipc.open_stream)(file)
+                yield reader.schema, lambda names: reader.read_all()
+        except InputError:
+            raise
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-            if isinstance(error, InputError):
-                raise
+            problem = shorten_repr(str(error).partition("\n")[0] or type(error).__name__)
             raise InputError(
-                f"{path}: cannot be read as a Parquet or Arrow file; it is damaged or has another format: "
-                f"{shorten_repr(str(error).splitlines()[0] if str(error) else type(error).__name__)}; {LOADERS}"
+                f"{path}: cannot be read as a Parquet or Arrow file; it is damaged or has another format: {problem}; "
+                f"{LOADERS}"
             ) from error
 
 
@@ -208,33 +197,30 @@ def read_splits(
     source: Path, test: Path | None, selection: ColumnSelection, label: str | None
 ) -> tuple[list[RawTable], tuple[str, ...] | None]:
     """Read the tables of the training rows and, if present, of the test rows, see `table_files.read_tables`."""
-    train_files, test_files = find_splits(source)
-    splits = [(str(source), train_files), (str(source), test_files)]
+    files, test_files = find_splits(source)
+    contents = [read_arrow(str(source), files, selection)]
     if test is not None:
-        splits[1] = str(test), find_splits(test)[0]
-    contents = [read_arrow(name, files, selection) for name, files in splits if files is not None]
-    if label is None:
-        return [table for table, _ in contents], None
-    names = _read_class_names(contents[0][1], train_files[0].parent, label)
-    return [_name_labels(table, label, names) for table, _ in contents], names
+        contents.append(read_arrow(str(test), find_splits(test)[0], selection))
+    elif test_files is not None:
+        contents.append(read_arrow(str(source), test_files, selection))
+    names = None if label is None else _read_class_names(contents[0][1], files[0].parent, label)
+    return [table if names is None else _name_labels(table, label, names) for table, _ in contents], names
 
 
 def find_splits(path: Path) -> tuple[list[Path], list[Path] | None]:
     """Return the files of the training and the test split of a file or folder; the latter may be None."""
     if not path.is_dir():
         return [path], None
-    if not _list_files(path) and (path / "data").is_dir():
-        path = path / "data"
-    if (path / "train").is_dir():
-        test_folders = [path / name for name in TEST_NAMES if (path / name).is_dir()]
-        return _split_files(path / "train"), _split_files(test_folders[0]) if test_folders else None
-    by_name = {
-        name: [file for file in _list_files(path) if file.name.partition("-")[0].partition(".")[0] == name]
-        for name in ("train", *TEST_NAMES)
-    }
-    if by_name["train"]:
-        return by_name["train"], next((by_name[name] for name in TEST_NAMES if by_name[name]), None)
-    return _split_files(path), None
+    folder = path if _list_files(path) or not (path / "data").is_dir() else path / "data"
+
+    def find_split(name):
+        if (folder / name).is_dir():
+            return _split_files(folder / name)
+        return [file for file in _list_files(folder) if file.name.partition("-")[0].partition(".")[0] == name]
+
+    if not (train := find_split("train")):
+        return _split_files(folder), None
+    return train, next(filter(None, map(find_split, TEST_NAMES)), None)
 
 
 def _list_files(folder):
@@ -277,9 +263,9 @@ def _read_class_names(metadata, folder, label):
 
 
 def _name_labels(table, label, names):
-    """Replace numeric labels by class names, if names are known."""
+    """Replace numeric labels by class names."""
     values = table.columns.get(label)
-    if names is None or not isinstance(values, np.ndarray):
+    if not isinstance(values, np.ndarray):
         return table
     invalid = np.flatnonzero(~np.isin(values, np.arange(len(names))))
     if len(invalid):

@@ -44,75 +44,76 @@ def read_targets(
         InputError: A column or value is missing, or a label is not a class.
     """
     for table in tables:
+        for option, names in (("label", label), ("owner", () if owner is None else (owner,))):
+            for name in names:
+                table.check_column(option, name)
         if not table.rows:
             raise InputError(f"{table.source}: expected at least one row. Received: none")
-        for name in label:
-            table.check_column("label", name)
         if len(set(label)) < len(label):
             raise InputError(f"{table.source}: `label` must name each column once. Received: {', '.join(label)}")
-        if owner is not None:
-            table.check_column("owner", owner)
+        if targets == LABEL and len(label) > 1:
+            raise InputError(
+                f"{table.source}: `label` must name one column of classes; several columns are targets of the tasks "
+                f"regression and multi_label. Received: {', '.join(label)}"
+            )
     if targets == NUMBERS:
-        names, values = label, [_stack(table, label, read_numbers).astype(np.float32) for table in tables]
+        names = label
+        values = [np.stack([read_numbers(table, name) for name in label], 1).astype(np.float32) for table in tables]
+    elif targets == LABEL_SET and len(label) > 1:
+        names, values = label, [np.stack([_read_flags(table, name) for name in label], 1) for table in tables]
     elif targets == LABEL_SET:
-        names, values = _read_label_sets(tables, label, class_names)
+        names, values = _read_label_sets(tables, label[0], class_names)
     else:
-        names, values = _read_labels(tables, label, class_names, numbers_are_classes)
+        names = class_names or _find_classes(tables[0], label[0], numbers_are_classes)
+        values = [look_up(table, label[0], names, "not a class of the training rows") for table in tables]
     if owner is None:
         return names, [(each, None) for each in values]
     owners = sort_categories({text for table in tables for text in table.read_texts(owner).texts})
     return names, [(each, look_up(table, owner, owners, "not an owner")) for table, each in zip(tables, values)]
 
 
-def _read_labels(tables, columns, class_names, numbers_are_classes):
-    """Return the class names and the labels int32 [n] of each table."""
-    if len(columns) != 1:
-        raise InputError(
-            f"{tables[0].source}: `label` must name one column of classes; several columns are targets of the tasks "
-            f"regression and multi_label. Received: {', '.join(columns)}"
-        )
-    names = class_names or _find_classes(tables[0], columns[0], numbers_are_classes)
-    return names, [look_up(table, columns[0], names, "not a class of the training rows") for table in tables]
-
-
 def _find_classes(table, label, numbers_are_classes):
     """Return the class names: the distinct values of the label column."""
     column = table.read_texts(label)
-    summary = inspect_column(label, column)
-    if summary.is_continuous and not numbers_are_classes:
+    names, is_continuous = sort_categories(set(column.texts)), inspect_column(label, column).is_continuous
+    if (is_continuous and not numbers_are_classes) or len(names) > min(MAX_CLASSES, max(2, table.rows // 2)):
         raise InputError(
-            f"{table.source}: label {label!r} has {summary.distinct:,} distinct numbers in {table.rows:,} rows, from "
-            f"{summary.low} to {summary.high}: a continuous target; set `task: regression`, or `columns: "
-            f"{{{label!r}: category}}` if the numbers are names of classes"
-        )
-    names = sort_categories(set(column.texts))
-    if len(names) > min(MAX_CLASSES, max(2, table.rows // 2)):
-        raise InputError(
-            f"{table.source}: `label` must name a column of classes; to predict its numbers, set `task: regression`. "
-            f"Received: label={label!r} with {len(names)} distinct values in {table.rows} rows"
+            f"{table.source}: `label` must name a column of classes; to predict its numbers, set `task: regression`, "
+            f"or `columns: {{{label!r}: category}}` if they are names of classes. Received: label={label!r} with "
+            f"{len(names)} distinct values in {table.rows} rows, such as {names[0]!r}"
         )
     return names
 
 
-def _read_label_sets(tables, columns, class_names):
-    """Return the labels and the sets bool [n, labels] of each table: of columns with 0 and 1, or of one with lists."""
-    if len(columns) > 1:
-        return columns, [_stack(table, columns, _read_flags) for table in tables]
-    (name,) = columns
-    texts = _texts_of(tables[0], name).texts
-    signs = find_separators(texts)
+def _read_label_sets(tables, name, class_names):
+    """Return the labels and the sets bool [n, labels] of each table, of a column with lists."""
+    # An empty list is a set without labels.
+    columns = [
+        TextColumn.of(table.columns[name]).map(lambda text: "" if is_missing(text) and text != "none" else text)
+        for table in tables
+    ]
+    signs = find_separators(columns[0].texts)
     if signs is None:
         raise InputError(
             f"{tables[0].source}: column {name!r} separates labels by different signs; use `;` in all of its lists. "
-            f"Received: {shorten_repr(next(text for text in texts if ',' in text))}"
+            f"Received: {shorten_repr(next(text for text in columns[0].texts if ',' in text))}"
         )
-    names = class_names or sort_categories({label for text in texts for label in split_labels(text, signs)})
+    names = class_names or sort_categories({each for text in columns[0].texts for each in split_labels(text, signs)})
     if len(names) < 2:
         raise InputError(
             f"{tables[0].source}: `label` must name one column with lists such as `red;large`, or several columns with "
             f"0 and 1. Received: label={name!r} with {len(names)} distinct labels"
         )
-    return names, [_look_up_sets(table, name, names, signs) for table in tables]
+    sets = []
+    for table, column in zip(tables, columns):
+        labels = [split_labels(text, signs) for text in column.texts]
+        for text, each in zip(column.texts, labels):
+            for label in each:
+                if label not in names:
+                    problem = f"has the label {label!r}, which no training row has"
+                    raise table.value_error(column.row_of(text), name, problem)
+        sets.append(np.array([[label in each for label in names] for each in labels], bool)[column.codes])
+    return names, sets
 
 
 def find_separators(texts: Sequence[str]) -> str | None:
@@ -145,29 +146,6 @@ def split_labels(text: str, signs: str) -> list[str]:
     else:
         parts = re.split(f"[{re.escape(signs)}]", text) if signs else [text]
     return [normalize(part) for part in parts if part.strip()]
-
-
-def _stack(table, columns, read):
-    return np.stack([read(table, name) for name in columns], 1)
-
-
-def _texts_of(table, name):
-    """Return a column as texts; an empty one is a set without labels."""
-    column = table.columns[name]
-    texts = TextColumn.from_numbers(column) if isinstance(column, np.ndarray) else column
-    return texts.map(lambda text: "" if is_missing(text) and text not in ("", "none") else text)
-
-
-def _look_up_sets(table, name, names, signs):
-    index, column = {label: number for number, label in enumerate(names)}, _texts_of(table, name)
-    sets = np.zeros((len(column.texts), len(names)), bool)
-    for code, text in enumerate(column.texts):
-        for label in split_labels(text, signs):
-            if label not in index:
-                row = int(np.flatnonzero(column.codes == code)[0])
-                raise table.value_error(row, name, f"has the label {label!r}, which no training row has")
-            sets[code, index[label]] = True
-    return sets[column.codes]
 
 
 def _read_flags(table, name):

@@ -111,6 +111,11 @@ def to_plain_number(text: str, notation: Literal["point", "comma"]) -> str:
     return repr(float(number) / 100) if percent else number
 
 
+def find_currencies(texts: Iterable[str]) -> dict[str, str]:
+    """Return an amount in each currency."""
+    return {sign: text for text in texts for sign in CURRENCIES if sign in text and any(map(str.isdigit, text))}
+
+
 def normalize(text: str) -> str:
     """Return a text without spaces around it in the Unicode form NFC, in which equal letters have equal codes."""
     text = text.strip()

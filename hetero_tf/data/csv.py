@@ -1,22 +1,28 @@
 """Loads a table of the user: text with any delimiter, JSON, Excel, Parquet, Arrow or a folder of Hugging Face."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from hetero_tf.base.constraints import CountOrZero, Names, Pixels, TestShare
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.arrow_files import ColumnSelection
-from hetero_tf.data.codecs import picture
-from hetero_tf.data.column_targets import read_targets
-from hetero_tf.data.column_types import ColumnRoles, ColumnScales, ColumnTypes
+from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.codecs import date, number, picture
+from hetero_tf.data.column_targets import look_up, read_numbers, read_targets
+from hetero_tf.data.column_types import ColumnRoles, ColumnScales, ColumnTypes, build_column
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.held_out import hold_out
-from hetero_tf.data.inspection import MAX_PICTURES, inspect_pictures, sample
+from hetero_tf.data.dates import DATE_EXAMPLES, date_features, parse_date
+from hetero_tf.data.held_out import held_out, hold_out
+from hetero_tf.data.inspection import MAX_PICTURES, TableSummary, inspect_pictures, inspect_table, sample
 from hetero_tf.data.picture_files import decode_pictures
 from hetero_tf.data.raw_table import to_names
-from hetero_tf.data.table_dataset import table_dataset
 from hetero_tf.data.table_files import read_tables
-from hetero_tf.data.targets import LABEL, LABEL_SET
+from hetero_tf.data.targets import LABEL, strata
+
+# Copies of the features in memory at peak: the table, its splits, and one during the checks.
+COPIES = 3
 
 
 def load(
@@ -49,9 +55,10 @@ def load(
     """Loads a file with a row for each example, or a folder of Parquet or Arrow files.
 
     The file is text with a delimiter, JSON (a list of objects, or an object in each line), Excel (.xlsx, with the extra
-    `excel`), Parquet, Arrow or Feather; all but these three may be compressed (.gz, .bz2, .xz, .zst, .zip). The splits
-    of a folder, such as one that `save_to_disk` of Hugging Face wrote, are its subfolders train and test (or val,
-    validation, valid), or the files whose names begin so. Class names are taken from Hugging Face metadata if present.
+    `excel`), Parquet, Arrow or Feather. Text and JSON may be compressed (.gz, .bz2, .xz, .zst, .zip). A title of one
+    value above the names of the columns is left out with a warning. The splits of a folder, such as one that
+    `save_to_disk` of Hugging Face wrote, are its subfolders train and test (or val, validation, valid), or the files
+    whose names begin so. Class names are taken from Hugging Face metadata if present.
 
     A numeric column is one feature; a column of other texts is categorical, unless they differ in most rows, like
     names, which are rejected. The distinct values of the label column are the class names. For the task regression the
@@ -86,23 +93,22 @@ def load(
             (0 to 1) or none; null: standard for all
         header: whether the first row contains the column names
         delimiter: separator of values; null: detected from the first rows
-        skip: lines above the first row, such as a title
+        skip: lines above the first row
         encoding: encoding of text, such as cp1252; null: UTF-8, or UTF-16 with a byte order mark
         validation: Training rows of which no fill values and categories are taken, see `data.load`.
     """
     if (image is None) != (size is None):
         raise InputError(f"`image` and `size` must be set together, or neither. Received: image={image!r}, size={size}")
     roles = ColumnRoles(
-        *(to_names(label), owner, ignore, categorical, columns or {}, categories == "one_hot", numbers, missing),
-        *(scale or {}, targets, missing_values, group),
+        *(to_names(label), owner, group, ignore, categorical, columns or {}, categories == "one_hot", numbers),
+        *(missing, missing_values, scale or {}, targets),
     )
-    requested = None if image is None else [name for name in (*roles.label, owner, image) if name is not None]
-    selection = ColumnSelection(requested, roles.ignored, image, roles.label if targets == LABEL_SET else ())
     layout = {"header": header, "delimiter": delimiter, "skip": skip, "encoding": encoding}
-    tables, names = read_tables(data_dir, path, test, selection, roles.class_label, **layout)
+    named = roles.label[0] if targets == LABEL and len(roles.label) == 1 else None
+    tables, names = read_tables(data_dir, path, test, roles.selection(image), named, **layout)
     if image is not None:
         return _picture_dataset(tables, roles, (image, size, channels), test_share, names)
-    return table_dataset(tables, roles, test_share, names, validation)
+    return _table_dataset(tables, roles, test_share, names, validation)
 
 
 def _picture_dataset(tables, roles, options, test_share, names):
@@ -119,3 +125,77 @@ def _picture_dataset(tables, roles, options, test_share, names):
     source = f"pictures ({tables[0].source})"
     fields = (picture.field(train.x),)
     return Dataset(train, test, fields, len(names), source, class_names=names, summary=pictures)
+
+
+def _table_dataset(tables, roles, test_share, class_names, validation):
+    """Build the data set of the training rows and, if they are separate, of the test rows."""
+    names = roles.find_feature_columns(tables[0])
+    tables = [roles.prepare(table) for table in tables]
+    _check_same_columns(tables)
+    summaries = inspect_table(tables[0])
+    if roles.missing == "drop":
+        tables = [table.drop_missing([*names, *roles.label, roles.owner]) for table in tables]
+    train = tables[0]
+    is_class = roles.type_of(roles.label[0]) == "category"
+    classes, targets = read_targets(tables, roles.label, roles.owner, class_names, is_class, roles.targets)
+    (groups_of_classes,) = strata(targets[0][0])
+    groups = None if roles.group is None else train.read_texts(roles.group).codes
+    is_test = np.zeros(train.rows, bool)
+    if len(tables) == 1:
+        is_test = held_out(groups_of_classes, test_share, train.source, groups)
+    rows = np.arange(train.rows)
+    if validation is not None:
+        rows = np.delete(rows, np.flatnonzero(~is_test)[validation])
+    fitted = train if validation is None else train.select(rows)
+    fields = tuple(build_column(fitted, name, roles, ~is_test[rows], summaries[name]) for name in names)
+    splits = [Split(_encode_features(table, fields), *target) for table, target in zip(tables, targets)]
+    training, tests = splits if len(splits) == 2 else (splits[0].select(~is_test), splits[0].select(is_test))
+    types = {field.name: field.describe()["codec"] for field in fields}
+    columns = (replace(s, type=types.get(s.name, s.type), role=roles.role_of(s.name)) for s in summaries.values())
+    summary = TableSummary(tuple(columns))
+    source = f"table ({train.source})"
+    return Dataset(training, tests, fields, len(classes), source, class_names=classes, summary=summary)
+
+
+def _check_same_columns(tables):
+    for table in tables[1:]:
+        if list(tables[0].columns) != list(table.columns):
+            odd = sorted(tables[0].columns.keys() ^ table.columns.keys()) or "another order"
+            raise InputError(
+                f"{table.source}: must have the columns of {tables[0].source}. Received: {odd} in only one of them"
+            )
+
+
+def _encode_features(table, fields):
+    """Return the features of a table, float32 [n, features]."""
+    features = sum(field.codec.size for field in fields)
+    check_memory(table.source, COPIES * 4 * table.rows * features)
+    x, first = np.zeros((table.rows, features), np.float32), 0
+    for field in fields:
+        _encode(table, field.name, field.codec, x[:, first : first + field.codec.size])
+        first += field.codec.size
+    return x
+
+
+def _encode(table, name, codec, x):
+    """Write the features of a column into an array of zeros [n, features]."""
+    filled = table if codec.fill is None else table.fill(name, codec.fill)
+    if isinstance(codec, number.Codec):
+        x[:, 0] = read_numbers(filled, name)
+        if codec.marks_missing:
+            x[:, 1] = table.missing_rows(name)
+    elif isinstance(codec, date.Codec):
+        texts = filled.read_texts(name)
+        features = []
+        for text in texts.texts:
+            if (day := parse_date(text, codec.order)) is None:
+                problem = f"must be a date such as {DATE_EXAMPLES[codec.order]}. Received: {text!r}"
+                raise table.value_error(texts.row_of(text), name, problem)
+            features.append(date_features(day))
+        x[:] = np.array(features)[texts.codes]
+    else:
+        indices = look_up(filled, name, codec.categories, "not a category of the training rows")
+        if codec.one_hot:
+            x[np.arange(len(indices)), indices] = 1
+        else:
+            x[:, 0] = indices

@@ -5,6 +5,7 @@ All functions are pure and read no options, so they describe data before a recip
 
 import datetime
 import operator
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ import numpy as np
 from hetero_tf.data.columns import (
     NOTATIONS,
     Notation,
+    find_currencies,
     has_leading_zero,
     is_missing,
     is_number,
@@ -33,6 +35,8 @@ FEW_TEXTS, FEW_NUMBERS = 10, 20
 SAMPLED_TEXTS = 200
 # Numbers that often denote a missing value, and the largest whole number that float64 represents with all before it.
 SENTINELS, LARGEST_WHOLE = (99, 999, 9999, 99999, 999999), 2**53
+DATE_FEATURES = "they become year, month, day and weekday"
+CURRENCIES = "amounts in several currencies"
 # Most frequent values in a summary.
 MOST_FREQUENT = 5
 # Share of the distinct texts that are dates in a column of dates.
@@ -47,6 +51,31 @@ MIN_SPREAD = 1e-4
 SPREAD_ROWS = 10_000
 ColumnType = Literal["number", "category", "date", "text", "id"]
 ColumnUse = Literal["feature", "label", "owner", "time", "ignored"]
+# Names that pandas gives to an index and to columns without a name.
+INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+# Texts among numbers are missing values up to this share of the rows and this number of distinct texts.
+MOST_ODD_ROWS, MOST_ODD_TEXTS = 0.2, 10
+_AMOUNT = re.compile(r"[+-]?[\d.,]*\d\s*([^\W\d_]+|°\w?)")
+_TIME_OF_DAY = re.compile(r"\d\d?:\d\d(:\d\d(\.\d+)?)?( ?[AaPp]\.?[Mm]\.?)?")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The option that states how to read a column whose values leave it open.
+
+    Attributes:
+        option: Name of the option of `data: csv`: "columns" for a type, "missing_values" or "numbers".
+        value: Its value, of "columns" that of the column.
+        reason: What the column has.
+        text: A text of the column that shows it, or "".
+        is_required: Whether the loader refuses the column without the option.
+    """
+
+    option: str
+    value: str
+    reason: str
+    text: str = ""
+    is_required: bool = True
 
 
 @dataclass(frozen=True)
@@ -60,19 +89,19 @@ class ColumnSummary:
         rows: Number of rows.
         missing: Number of rows without a value.
         distinct: Number of distinct values.
-        low, high: Smallest and largest number or date, in plain notation; "" for other types.
         frequent: `(value, rows)` of the most frequent values, the most frequent first.
+        low, high: Smallest and largest number or date, in plain notation; "" for other types.
         is_whole: Whether all values are whole numbers.
         notation: Notation of the numbers, see `columns.to_plain_number`.
         date_orders: Possible orders of year, month and day of dates.
         numbers_rows: Whether the numbers are consecutive and differ in all rows.
         has_times: Whether dates have a time of day.
-        role: Use of the column by a recipe; "feature" before one exists.
         odd: `(text, rows)` of the texts among numbers or dates that are none, such as "two" and "inf".
-        leading_zeros: Whether numbers have leading zeros, as ids have.
+        leading_zeros: A number with leading zeros, as ids have them, or "".
         sentinel: `(number, rows)` of a number such as -999 far from all others, which may denote a missing value;
             None if there is none.
-        are_coarse: Whether float32 has equal values for different ones of the numbers.
+        defect: Why the values are neither numbers nor categories for a model, or "".
+        role: Use of the column by a recipe; "feature" before one exists.
     """
 
     name: str
@@ -80,19 +109,49 @@ class ColumnSummary:
     rows: int
     missing: int
     distinct: int
-    low: str
-    high: str
     frequent: tuple[tuple[str, int], ...]
-    is_whole: bool
-    notation: Notation
-    date_orders: tuple[DateOrder, ...]
+    low: str = ""
+    high: str = ""
+    is_whole: bool = False
+    notation: Notation = "plain"
+    date_orders: tuple[DateOrder, ...] = ()
     numbers_rows: bool = False
     has_times: bool = False
-    role: ColumnUse = "feature"
     odd: tuple[tuple[str, int], ...] = ()
-    leading_zeros: bool = False
+    leading_zeros: str = ""
     sentinel: tuple[str, int] | None = None
-    are_coarse: bool = False
+    defect: str = ""
+    role: ColumnUse = "feature"
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The options that a feature of these values needs, the first one first."""
+        text, zeros = self.frequent[0][0] if self.frequent else "", self.leading_zeros
+        odd, odd_rows = self.odd[0][0] if self.odd else "", sum(rows for _, rows in self.odd)
+        has_many = odd_rows > MOST_ODD_ROWS * self.rows or len(self.odd) > MOST_ODD_TEXTS
+        unusable = {
+            "an index written by pandas without `index=False`": (INDEX.fullmatch(self.name), True),
+            "no values": (not self.distinct, False),
+            f"the single value {text}": (self.distinct == 1 and not self.missing, False),
+            self.defect: (self.defect, self.defect == CURRENCIES),
+            "row numbers or ids": (self.type == "id", not self.numbers_rows),
+            f"names or free text, {self.distinct:,} distinct in {self.rows:,} rows": (self.type == "text", True),
+            "ambiguous dates: day or month first": (len(self.date_orders) > 1, True),
+            f"numbers and {odd_rows:,} texts such as {odd}": (has_many, True),
+        }
+        usable = {
+            Decision("columns", "date", f"dates such as {text!r}; {DATE_FEATURES}", text): self.type == "date",
+            Decision("missing_values", f"[{odd!r}]", f"{self.type}s, but here {odd!r}", odd): self.notation == "plain",
+            Decision("columns", "category", f"numbers with leading zeros such as {zeros!r}", zeros): True,
+            Decision("numbers", self.notation, f"numbers such as {text!r}", text): self.notation != "plain",
+        }
+        ignored = [Decision("columns", "ignore", why, "", must) for why, (is_so, must) in unusable.items() if is_so]
+        return [*ignored, *(decision for decision, is_so in usable.items() if is_so and decision.text)]
+
+    @property
+    def is_unusable(self) -> bool:
+        """True if the column can only be left out."""
+        return bool(self.decisions) and self.decisions[0].value == "ignore"
 
     @property
     def is_continuous(self) -> bool:
@@ -259,13 +318,13 @@ def sample(items: Sequence, most: int) -> list:
     return [items[index] for index in np.unique(np.linspace(0, len(items) - 1, min(len(items), most)).astype(int))]
 
 
-def inspect_table(table: RawTable) -> tuple[ColumnSummary, ...]:
-    """Summarize the columns of numbers and texts of a table."""
-    return tuple(
-        inspect_column(name, values, name in table.literal)
+def inspect_table(table: RawTable) -> dict[str, ColumnSummary]:
+    """Return the summaries of the columns of numbers and texts of a table by name."""
+    return {
+        name: inspect_column(name, values, name in table.literal)
         for name, values in table.columns.items()
         if isinstance(values, np.ndarray | TextColumn)
-    )
+    }
 
 
 def inspect_column(name: str, values: np.ndarray | TextColumn, is_literal: bool = False) -> ColumnSummary:
@@ -276,32 +335,35 @@ def inspect_column(name: str, values: np.ndarray | TextColumn, is_literal: bool 
         values: Numbers `[n]`, or texts; see `columns.MISSING` for those that denote a missing value.
         is_literal: Whether only an empty text denotes a missing value.
     """
+    notation: Notation = "plain"
     if isinstance(values, np.ndarray):
         present = values[~np.isnan(values)] if values.dtype.kind == "f" else values
         numbers, counts = np.unique(present, return_counts=True)
-        finite = np.isfinite(numbers) if numbers.dtype.kind == "f" else np.ones(len(numbers), bool)
-        odd = [(str(number), int(count)) for number, count in zip(numbers[~finite], counts[~finite])]
-        numbers, counts = numbers[finite], counts[finite]
-        order = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
-        frequent = [(_format(numbers[index]), int(counts[index])) for index in order]
-        are_codes = values.dtype.kind in "iu"
-        return _number_summary(name, len(values), numbers, counts, frequent, "plain", odd, are_codes)
-    every = np.bincount(values.codes, minlength=len(values.texts))
-    is_empty = operator.not_ if is_literal else is_missing
-    codes = [code for code, text in enumerate(values.texts) if every[code] and not is_empty(text)]
-    texts, counts = [values.texts[code] for code in codes], every[codes]
-    frequent = [(texts[index], int(counts[index])) for index in np.argsort(-counts, kind="stable")[:MOST_FREQUENT]]
-    if texts and (parsed := _find_numbers(texts, counts)):
-        notation, numbers = parsed
-        are_numbers = np.isfinite(numbers)
-        odd = [(texts[index], int(counts[index])) for index in np.flatnonzero(~are_numbers)]
-        present, rows = numbers[are_numbers], counts[are_numbers]
+        texts, are_codes = [], values.dtype.kind in "iu"
+    else:
+        every = np.bincount(values.codes, minlength=len(values.texts))
+        is_empty = operator.not_ if is_literal else is_missing
+        codes = [code for code, text in enumerate(values.texts) if every[code] and not is_empty(text)]
+        texts, counts = [values.texts[code] for code in codes], every[codes]
+        notation, numbers = _find_numbers(texts, counts)
         are_codes = all(text.lstrip("+-").isdigit() for text in texts)
-        summary = _number_summary(name, len(values), present, rows, frequent, notation, odd, are_codes)
-        zeros = notation != "comma" and any(map(has_leading_zero, texts))
-        has_ids = zeros and 2 * summary.distinct > len(values) > FEW_NUMBERS
-        return replace(summary, leading_zeros=zeros, type="id" if has_ids else summary.type)
-    return _text_summary(name, len(values), texts, counts, frequent)
+
+    def count(indices):
+        return tuple((texts[i] if texts else _format(numbers[i]), int(counts[i])) for i in indices)
+
+    order = np.argsort(-counts, kind="stable")
+    missing, frequent = len(values) - int(counts.sum()), count(order[:MOST_FREQUENT])
+    summary = ColumnSummary(name, "category", len(values), missing, len(counts), frequent, notation=notation)
+    if not len(counts) or numbers is None:
+        return replace(summary, **_describe_texts(texts, counts))
+    finite = np.isfinite(numbers)
+    facts = _describe_numbers(numbers[finite], counts[finite], len(values) - missing, are_codes)
+    zeros = next(filter(has_leading_zero, texts), "") if notation != "comma" else ""
+    if zeros and 2 * facts["distinct"] > len(values) > FEW_NUMBERS:
+        facts["type"] = "id"
+    if len(find_currencies(texts)) > 1:
+        facts["defect"] = CURRENCIES
+    return replace(summary, odd=count(order[~finite[order]]), leading_zeros=zeros, **facts)
 
 
 def _find_numbers(texts, counts):
@@ -316,40 +378,35 @@ def _find_numbers(texts, counts):
         numbers = np.array([float(text) if is_number(text) else np.nan for text in _plain(texts, notation)])
         candidates.append((int(counts[np.isfinite(numbers)].sum()), notation, numbers))
     rows, *best = max(candidates, key=lambda each: each[0], default=(0,))
-    return best if 2 * rows > counts.sum() else None
+    return best if 2 * rows > counts.sum() else ("plain", None)
 
 
 def _plain(texts, notation):
     return texts if notation == "plain" else [to_plain_number(text, notation) for text in texts]
 
 
-def _number_summary(name, rows, numbers, counts, frequent, notation, odd, are_codes):
-    """Summarize numbers with their rows; `are_codes`: whether all of them are written as whole numbers."""
-    present = int(counts.sum() + sum(count for _, count in odd))
+def _describe_numbers(numbers, counts, rows, are_codes):
+    """Return the facts about finite numbers and their rows; `are_codes`: whether all are written as whole numbers."""
     distinct = len(numbers) if are_codes else len(np.unique(numbers))
-    is_whole = bool(distinct) and bool((numbers == np.floor(numbers)).all())
-    low, high = (numbers.min(), numbers.max()) if distinct else (np.nan, np.nan)
-    numbers_rows = is_whole and distinct == rows > FEW_NUMBERS and high - low + 1 == rows
-    is_id = numbers_rows or (
-        are_codes and distinct > FEW_NUMBERS and max(abs(int(low)), abs(int(high))) > LARGEST_WHOLE
-    )
-    return ColumnSummary(
-        name,
-        "id" if is_id else "number" if distinct else "text",
-        rows,
-        rows - present,
-        distinct,
-        _format(low),
-        _format(high),
-        tuple(frequent),
-        is_whole,
-        notation,
-        (),
-        numbers_rows,
-        odd=tuple(sorted(odd, key=lambda each: -each[1])),
-        sentinel=_find_sentinel(numbers, counts),
-        are_coarse=are_coarse(numbers),
-    )
+    if not distinct:
+        return {"type": "text", "distinct": 0}
+    low, high = numbers.min(), numbers.max()
+    is_whole, largest = bool((numbers == np.floor(numbers)).all()), max(abs(float(low)), abs(float(high)))
+    numbers_rows = bool(is_whole and distinct == rows > FEW_NUMBERS and high - low + 1 == rows)
+    is_id = numbers_rows or (are_codes and distinct > FEW_NUMBERS and largest > LARGEST_WHOLE)
+    defect = "numbers whose differences are too small for float32" if are_coarse(numbers) else ""
+    if largest > float(np.finfo(np.float32).max):
+        defect = "numbers beyond the range of float32"
+    return {
+        "type": "id" if is_id else "number",
+        "distinct": distinct,
+        "low": _format(low),
+        "high": _format(high),
+        "is_whole": is_whole,
+        "numbers_rows": numbers_rows,
+        "sentinel": _find_sentinel(numbers, counts),
+        "defect": "" if is_id else defect,
+    }
 
 
 def are_coarse(numbers: np.ndarray) -> bool:
@@ -376,27 +433,26 @@ def _find_sentinel(numbers, counts):
 
 
 def _format(number):
-    """Return a number in plain notation; "" for NaN."""
-    if np.isnan(number):
-        return ""
+    """Return a number in plain notation."""
     return np.format_float_positional(number, trim="-") if isinstance(number, np.floating) else str(int(number))
 
 
-def _text_summary(name, rows, texts, counts, frequent):
-    present = int(counts.sum())
-    orders, dates = _find_dates(texts)
-    kind: ColumnType
-    low, high, has_times, odd = "", "", False, []
+def _describe_texts(texts, counts):
+    """Return the type and the facts about texts that are no numbers."""
+    present, (orders, dates) = int(counts.sum()), _find_dates(texts)
     if dates:
-        kind, low, high = "date", str(min(dates.values()).date()), str(max(dates.values()).date())
+        odd = tuple((text, int(count)) for text, count in zip(texts, counts) if text not in dates)
+        low, high = str(min(dates.values()).date()), str(max(dates.values()).date())
         has_times = any(time.time() != datetime.time() for time in dates.values())
-        odd = [(text, int(count)) for text, count in zip(texts, counts) if text not in dates]
-    elif len(texts) <= FEW_TEXTS or len(texts) <= MAX_DISTINCT_SHARE * present:
-        kind = "category"
-    else:
-        kind = "text" if len(texts) < present or any(" " in text for text in texts) else "id"
-    values = name, kind, rows, rows - present, len(texts), low, high, tuple(frequent)
-    return ColumnSummary(*values, False, "plain", orders, has_times=has_times, odd=tuple(odd))
+        return {"type": "date", "low": low, "high": high, "date_orders": orders, "has_times": has_times, "odd": odd}
+    are_ids = len(texts) == present and not any(" " in text for text in texts)
+    is_category, defect = len(texts) <= max(FEW_TEXTS, MAX_DISTINCT_SHARE * present), ""
+    amounts = [_AMOUNT.fullmatch(text) for text in texts]
+    if len(texts) > FEW_TEXTS and all(map(_TIME_OF_DAY.fullmatch, texts)):
+        defect = "times of day, which are neither dates nor numbers; a column of hours is a number"
+    elif len(texts) > FEW_TEXTS and all(amounts) and len({match[1] for match in amounts if match}) == 1:
+        defect = f"numbers with a unit such as {texts[0]}; remove the unit"
+    return {"type": "category" if is_category else "id" if are_ids else "text", "defect": defect}
 
 
 def _find_dates(texts):

@@ -68,7 +68,10 @@ def load(
     """
     tables, names = _read_tables(data_dir, path, test, (text, label, owner), header)
     if missing == "drop":
-        tables = [_drop_rows(table, (text, label)) for table in tables]
+        for table in tables:
+            table.check_column("text", text)
+            table.check_column("label", label)
+        tables = [table.drop_missing((text, label)) for table in tables]
     texts = [_split_texts(table, text, tokenizer) for table in tables]
     names, targets = read_targets(tables, (label,), owner, names)
     is_test = held_out(targets[0][0], test_share, tables[0].source) if len(tables) == 1 else None
@@ -89,22 +92,14 @@ def load(
 
 def _read_tables(data_dir, path, test, columns, header):
     """Return the tables of the training rows and, if present, of the test rows, and the class names or None."""
-    source, (text, label, _) = find(data_dir, path, "path"), columns
-    if source.is_dir() and has_text_folders(source):
-        tables = read_text_folders(source, text, label)
-        if test is not None:
-            tables[1:] = read_text_folders(find_folder(data_dir, test, "test"), text, label)[:1]
-        return tables, None
-    names = [name for name in columns if name is not None]
-    return read_tables(data_dir, path, test, ColumnSelection(names, (), None), label, header=header)
-
-
-def _drop_rows(table, names):
-    """Return the rows that have values in some columns."""
-    for name in names:
-        table.check_column("text and label", name)
-    is_dropped = np.any([table.missing_rows(name) for name in names], 0)
-    return table.select(np.flatnonzero(~is_dropped)) if is_dropped.any() else table
+    source, (text, label, owner) = find(data_dir, path, "path"), columns
+    if not source.is_dir() or not has_text_folders(source):
+        names = [text, label, *([] if owner is None else [owner])]
+        return read_tables(data_dir, path, test, ColumnSelection(names, (), None), label, header=header)
+    tables = read_text_folders(source, text, label)
+    if test is not None:
+        tables[1:] = read_text_folders(find_folder(data_dir, test, "test"), text, label)[:1]
+    return tables, None
 
 
 def _split_texts(table: RawTable, name: str, tokenizer: str) -> list[list[str]]:

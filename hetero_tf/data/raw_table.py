@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hetero_tf.base.errors import InputError, did_you_mean
-from hetero_tf.data.columns import is_listed, is_missing, is_number, normalize, to_float
+from hetero_tf.data.columns import is_listed, is_missing, normalize, to_float
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,19 @@ class TextColumn:
         """Encode the text of each row in the Unicode form NFC, without spaces around it."""
         index: dict[str, int] = {}
         codes = np.array([index.setdefault(text, len(index)) for text in values], np.int64)
-        texts = [normalize(text) for text in index]
-        if len(set(texts)) == len(texts):
-            return cls(texts, codes)
         merged: dict[str, int] = {}
-        positions = np.array([merged.setdefault(text, len(merged)) for text in texts], np.int64)
+        positions = np.array([merged.setdefault(normalize(text), len(merged)) for text in index], np.int64)
         return cls(list(merged), positions[codes])
 
     @classmethod
-    def from_numbers(cls, values: np.ndarray) -> "TextColumn":
-        """Encode numbers as texts; integers have no decimal point."""
-        is_float = values.dtype.kind == "f"
+    def of(cls, column: "np.ndarray | TextColumn") -> "TextColumn":
+        """Return a column as texts; integers have no decimal point."""
+        if isinstance(column, TextColumn):
+            return column
+        is_float = column.dtype.kind == "f"
         # Adding 0 turns -0 into 0.
-        distinct, codes = np.unique(values + 0.0 if is_float else values, return_inverse=True)
-        texts = [np.format_float_positional(each, trim="-") if is_float else str(int(each)) for each in distinct]
-        return cls(texts, codes)
+        distinct, codes = np.unique(column + 0.0 if is_float else column, return_inverse=True)
+        return cls([np.format_float_positional(n, trim="-") if is_float else str(int(n)) for n in distinct], codes)
 
     def __len__(self):
         return len(self.codes)
@@ -62,6 +60,10 @@ class TextColumn:
         codes = [code for code, text in enumerate(self.texts) if matches(text)]
         rows = np.flatnonzero(np.isin(self.codes, codes))
         return (int(rows[0]), self.texts[self.codes[rows[0]]]) if len(rows) else None
+
+    def row_of(self, text: str) -> int:
+        """Return the first row of a text."""
+        return int((self.codes == self.texts.index(text)).argmax())
 
 
 def to_names(value: str | Sequence[str]) -> tuple[str, ...]:
@@ -113,30 +115,42 @@ class RawTable:
     def read_texts(self, name: str) -> TextColumn:
         """Return a column as texts; raise `InputError` for a missing value."""
         self.check_complete(name)
-        column = self.columns[name]
-        return TextColumn.from_numbers(column) if isinstance(column, np.ndarray) else column
+        return TextColumn.of(self.columns[name])
 
     def check_complete(self, name: str) -> None:
         """Raise `InputError` for a missing value of a column."""
-        is_empty = self.missing_rows(name)
-        if is_empty.any():
-            row, column = int(is_empty.argmax()), self.columns[name]
-            text = str(column[row]) if isinstance(column, np.ndarray) else column.texts[column.codes[row]]
-            advice = (
-                "fill it in or remove the row; the options of a table also allow `missing: drop`, and for features "
-                "`missing: mean` or `ignore`"
-            )
-            if text and not is_number(text) and text.lower() != "nan":
-                advice += f"; `columns: {{{name!r}: category}}` keeps {text!r} as a category"
-            raise self.value_error(row, name, f"has no value here ({text!r}); {advice}")
+        if not (is_empty := self.missing_rows(name)).any():
+            return
+        row, column = int(is_empty.argmax()), TextColumn.of(self.columns[name])
+        text = column.texts[column.codes[row]]
+        advice = (
+            "fill it in or remove the row; the options of a table also allow `missing: drop`, and for features "
+            "`missing: mean` or `ignore`"
+        )
+        if text.strip(".-?") and text != "nan":
+            advice += f"; `columns: {{{name!r}: category}}` keeps {text!r} as a category"
+        raise self.value_error(row, name, f"has no value here ({text!r}); {advice}")
 
     def missing_rows(self, name: str) -> np.ndarray:
         """Return the rows without a value in a column, bool `[n]`."""
         column = self.columns[name]
         if isinstance(column, np.ndarray):
             return np.isnan(column) if column.dtype.kind == "f" else np.zeros(len(column), bool)
-        is_empty = operator.not_ if name in self.literal else is_missing
-        return np.array([is_empty(text) for text in column.texts], bool)[column.codes]
+        return np.array(list(map(self.test_missing(name), column.texts)), bool)[column.codes]
+
+    def test_missing(self, name: str) -> Callable[[str], bool]:
+        """Return the function that is True for the texts of a column that denote a missing value."""
+        return operator.not_ if name in self.literal else is_missing
+
+    def fill(self, name: str, value: float | str) -> "RawTable":
+        """Return the table with a value for the missing ones of a column."""
+        column = self.columns[name]
+        if isinstance(column, np.ndarray) and not isinstance(value, str):
+            filled: Any = np.where(np.isnan(column), value, column)
+        else:
+            is_empty = self.test_missing(name)
+            filled = TextColumn.of(column).map(lambda text: str(value) if is_empty(text) else text)
+        return replace(self, columns={**self.columns, name: filled})
 
     def mark_missing(self, texts: Sequence[str]) -> "RawTable":
         """Return the table with further texts or numbers as missing values, except in the `literal` columns."""
@@ -158,6 +172,13 @@ class RawTable:
             for name, column in self.columns.items()
         }
         return replace(self, columns=columns, locate=lambda row: self.locate(int(rows[row])))
+
+    def drop_missing(self, names: Iterable[str | None]) -> "RawTable":
+        """Return the rows that have values in some columns; `InputError` if there are none."""
+        is_dropped = np.any([self.missing_rows(name) for name in names if name is not None], 0)
+        if is_dropped.all():
+            raise InputError(f"{self.source}: `missing: drop` leaves no row, since every row has a missing value")
+        return self.select(np.flatnonzero(~is_dropped)) if is_dropped.any() else self
 
     def value_error(self, row: int, name: str, problem: str) -> InputError:
         """Return the error about the value of a column in a row."""

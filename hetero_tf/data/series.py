@@ -1,6 +1,5 @@
 """Loads windows of time series from a text file with a row for each time."""
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.codecs import Field
 from hetero_tf.data.codecs.series import Codec
 from hetero_tf.data.column_targets import look_up, read_numbers, read_targets
-from hetero_tf.data.column_types import find_date_order, parse_numbers
+from hetero_tf.data.column_types import convert_numbers, find_date_order, parse_numbers
 from hetero_tf.data.columns import sort_categories
 from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset, Split
@@ -22,7 +21,6 @@ from hetero_tf.data.dates import date_orders, to_seconds
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.inspection import ColumnUse, TableSummary, inspect_table
 from hetero_tf.data.raw_table import RawTable, TextColumn, to_names
-from hetero_tf.data.table_dataset import convert_numbers
 from hetero_tf.data.table_files import read_table
 from hetero_tf.data.targets import LABEL, NUMBERS
 
@@ -112,70 +110,57 @@ def load(
         skip: lines above the names of the columns
         encoding: encoding of text, such as cp1252; null: UTF-8, or UTF-16 with a byte order mark
     """
-    table = read_table(find_file(data_dir, path, "path"), True, delimiter, skip, encoding).mark_missing(missing_values)
-    is_forecast, columns = targets == NUMBERS, to_names(label)
-    _check_forecast_options({"horizon": horizon, "relative": relative}, is_forecast)
-    sizes = (window, horizon or 1, stride or 1) if is_forecast else (window, 0, stride or window)
-    names = _channel_names(table, columns, time, series, channels, is_forecast)
-    base = _base_channels(names, columns, sizes[1], table.source) if relative else None
-    table = convert_numbers(table, {*names, *(columns if is_forecast else ())}, numbers)
-    parts = divide_series(table, time, series)
-    notes = _note_gaps(table, time, parts, gaps)
-    parts = [replace(part, gaps=part.gaps & (gaps == "split")) for part in parts]
-    _check_windows(table, parts, sizes, len(names))
-    values = _read_channels(table, names, parts, missing)
-    find_targets = functools.partial(_forecasts, missing=missing) if is_forecast else _classes
-    y_names, starts, y = find_targets(table, parts, columns, sizes, test_share)
-    training, test = _build_splits(parts, values, starts, y, window, series is not None, base)
-    fields = (Field("series", Codec((window, len(names)), tuple(names), base)),)
-    about: dict[str, Any] = {"summary": _inspect(table, names, time, series, columns), "notes": notes}
-    return Dataset(training, test, fields, len(y_names), f"series ({table.source})", class_names=y_names, **about)
-
-
-def _check_forecast_options(options, is_forecast):
-    """Raise `InputError` for options that have no effect on classification."""
-    for key, value in options.items():
+    label, is_forecast = to_names(label), targets == NUMBERS
+    for key, value in {"horizon": horizon, "relative": relative}.items():
         if value and not is_forecast:
             raise InputError(f"`{key}` needs `task: regression`, which forecasts numbers. Received: {key}={value}")
+    sizes = (window, horizon or 1, stride or 1) if is_forecast else (window, 0, stride or window)
+    table = read_table(find_file(data_dir, path, "path"), True, delimiter, skip, encoding).mark_missing(missing_values)
+    names = _channel_names(table, label, time, series, to_names(channels or ()), is_forecast)
+    table = convert_numbers(table, {*names, *(label if is_forecast else ())}, numbers)
+    parts, notes = _apply_gaps(table, time, divide_series(table, time, series), gaps)
+    base = _base_channels(table, names, label) * sizes[1] if relative else None
+    (x, y, owners), y_names, splits = _read_windows(table, parts, (names, label), sizes, missing, test_share)
+    if base is not None:
+        x, y = x - x[:, -1:], y - x[:, -1, base]
+    windows, fields = Split(x, y, owners if series else None), (Field("series", Codec(x.shape[1:], names, base)),)
+    about: dict[str, Any] = {"summary": _summarize(table, names, time, series, label), "notes": notes}
+    train, test = map(windows.select, splits)
+    return Dataset(train, test, fields, len(y_names), f"series ({table.source})", class_names=y_names, **about)
 
 
-def _base_channels(channels, label, horizon, source):
+def _read_windows(table, parts, columns, sizes, missing, test_share):
+    """Return inputs, targets and series of all windows, the names of the targets, and the windows of both splits."""
+    channels, label = columns
+    values, (rows, owners) = _read_channels(table, channels, parts, missing), _find_windows(table, parts, sizes)
+    check_memory(table.source, COPIES * rows[:, : sizes[0]].size * len(channels) * np.dtype(np.float32).itemsize)
+    if sizes[1]:
+        names, y, splits = _read_forecasts(table, parts, label, rows, sizes[0], test_share, missing)
+    else:
+        names, y, splits = _read_classes(table, parts, label, owners, test_share)
+    return (values[rows[:, : sizes[0]]].astype(np.float32), y, owners), names, splits
+
+
+def _base_channels(table, channels, label):
     """Return the channel whose last value each target is relative to."""
-    if missing := [name for name in label if name not in channels]:
+    if unknown := [name for name in label if name not in channels]:
         raise InputError(
-            f"{source}: `relative` needs the columns to forecast among `channels`. Received: label={missing[0]!r}, "
-            f"channels={', '.join(channels)}"
+            f"{table.source}: `relative` needs the columns to forecast among `channels`. "
+            f"Received: label={unknown[0]!r}, channels={', '.join(channels)}"
         )
-    return tuple(channels.index(name) for name in label) * horizon
+    return tuple(map(channels.index, label))
 
 
-def _build_splits(parts, values, starts, y, window, has_owners, base):
-    """Build the training and the test split; with base channels, minus the last values of the windows."""
-    splits = []
-    for of_split, targets in zip(starts, y):
-        x, owners = _gather(parts, values, of_split, 0, window), _owners(of_split) if has_owners else None
-        last = x[:, -1]
-        splits.append(
-            Split(x, targets, owners) if base is None else Split(x - last[:, None], targets - last[:, base], owners)
-        )
-    return splits
-
-
-def _inspect(table, channels, time, series, label):
+def _summarize(table, channels, time, series, label):
     """Return the summary of all columns with their use."""
-    roles: dict[str, ColumnUse] = {
-        **dict.fromkeys(label, "label"),
-        **dict.fromkeys(channels, "feature"),
-        series: "owner",
-        time: "time",
-    }
-    columns = (replace(summary, role=roles.get(summary.name, "ignored")) for summary in inspect_table(table))
-    return TableSummary(tuple(columns))
+    uses: dict[str, ColumnUse] = dict.fromkeys(label, "label") | dict.fromkeys(channels, "feature")
+    uses |= {series: "owner", time: "time"}
+    columns = inspect_table(table).values()
+    return TableSummary(tuple(replace(each, role=uses.get(each.name, "ignored")) for each in columns))
 
 
-def _channel_names(table, label, time, series, channels, is_forecast):
+def _channel_names(table, label, time, series, names, is_forecast):
     """Return the names of the columns of the inputs; `InputError` for a column that does not exist."""
-    names = to_names(channels or ())
     roles = {"label": label, "time": (time,), "series": () if series is None else (series,), "channels": names}
     for option, columns in roles.items():
         for name in columns:
@@ -224,13 +209,15 @@ def _find_gaps(groups):
     return [np.concatenate([[False], step > LARGEST_STEP * usual]) for step in steps]
 
 
-def _note_gaps(table, time, parts, gaps):
-    """Return a sentence about the missing times, if there are some."""
+def _apply_gaps(table, time, parts, gaps):
+    """Return the series with the gaps that no window contains, and a sentence about all gaps, if there are some."""
     rows = [int(part.rows[index]) for part in parts for index in np.flatnonzero(part.gaps)]
-    if not rows:
-        return ()
     use = "no window contains one" if gaps == "split" else "windows join the rows before and after them"
-    return (f"{len(rows):,} gaps where times of {time} are missing, such as before {table.locate(min(rows))}; {use}",)
+    if gaps == "join":
+        parts = [replace(part, gaps=np.zeros_like(part.gaps)) for part in parts]
+    first = table.locate(min(rows)) if rows else ""
+    note = f"{len(rows):,} gaps where times of {time} are missing, such as before {first}; {use}"
+    return parts, (note,) if rows else ()
 
 
 def _read_times(table, name):
@@ -252,8 +239,12 @@ def _read_times(table, name):
     return seconds[column.codes]
 
 
-def _check_windows(table, parts, sizes, channels):
-    """Raise `InputError` for a series without a complete window, `MemoryProblem` for too many windows."""
+def _find_windows(table, parts, sizes):
+    """Return the rows of each window and its horizon, int `[windows, rows]`, and the number of its series.
+
+    Raises:
+        InputError: A series has no complete window.
+    """
     window, horizon, stride = sizes
     required = window + horizon
     shortest = min(parts, key=lambda part: len(part.rows))
@@ -267,8 +258,9 @@ def _check_windows(table, parts, sizes, channels):
             f"{table.source}: times are missing so often that no window of {required} rows is without a gap; choose a "
             "smaller `window`, or set `gaps: join`"
         )
-    windows = sum(len(part.rows) // stride for part in parts)
-    check_memory(table.source, COPIES * windows * window * channels * np.dtype(np.float32).itemsize)
+    starts = [part.starts(sizes) for part in parts]
+    rows = np.concatenate([part.rows[first[:, None] + np.arange(required)] for part, first in zip(parts, starts)])
+    return rows, np.repeat(np.arange(len(parts), dtype=np.int32), list(map(len, starts)))
 
 
 def _read_channels(table: RawTable, names: Sequence[str], parts: Sequence[Series], missing: str) -> np.ndarray:
@@ -288,39 +280,30 @@ def _read_channels(table: RawTable, names: Sequence[str], parts: Sequence[Series
     return values
 
 
-def _forecasts(table, parts, columns, sizes, test_share, missing):
-    """Return the names of the targets, and the starts of the windows of each series and the values after them.
+def _read_forecasts(table, parts, columns, rows, window, test_share, missing):
+    """Return the names of the targets, those of each window, and the windows of both splits.
 
     Test windows forecast the last times; training windows and their forecasts are before all of these.
     """
-    window, horizon, _ = sizes
-    times = np.sort(np.concatenate([part.times for part in parts]))
-    first_test_time = times[len(times) - max(round(test_share * len(times)), 1)]
-    training: list[np.ndarray] = []
-    test: list[np.ndarray] = []
+    times, horizon = np.empty(table.rows), rows.shape[1] - window
     for part in parts:
-        starts, first_test = part.starts(sizes), np.searchsorted(part.times, first_test_time)
-        training.append(starts[starts + window + horizon <= first_test])
-        test.append(starts[starts + window >= first_test])
-    for name, of_split in (("training", training), ("test", test)):
-        if not sum(map(len, of_split)):
+        times[part.rows] = part.times
+    first_test_time = np.sort(times)[len(times) - max(round(test_share * len(times)), 1)]
+    splits = times[rows[:, -1]] < first_test_time, times[rows[:, window]] >= first_test_time
+    for name, is_in_split in zip(("training", "test"), splits):
+        if not is_in_split.any():
             raise InputError(
                 f"{table.source}: no {name} window fits before or after the first time of the test split; choose a "
                 f"smaller `window` or `horizon`, or another `test_share`. Received: window={window}, "
                 f"horizon={horizon}, test_share={test_share}"
             )
-    values = _read_channels(table, columns, parts, missing)
-    after = [_gather(parts, values, starts, window, horizon) for starts in (training, test)]
+    y = _read_channels(table, columns, parts, missing)[rows[:, window:]]
     names = tuple(f"{name} +{step + 1}" for step in range(horizon) for name in columns)
-    return names, (training, test), [forecast.reshape(len(forecast), -1) for forecast in after]
+    return names, y.astype(np.float32).reshape(len(y), -1), splits
 
 
-def _classes(table, parts, columns, sizes, test_share):
-    """Return the class names, and the starts of the windows of each series and their classes of both splits.
-
-    Raises:
-        InputError: A series has two classes, or no series is left for the test split.
-    """
+def _read_classes(table, parts, columns, owners, test_share):
+    """Return the class names, the class of each window, and the windows of both splits, which share no series."""
     names, [(labels, _)] = read_targets([table], columns, None)
     for part in parts:
         other = np.flatnonzero(labels[part.rows] != labels[part.rows[0]])
@@ -331,20 +314,6 @@ def _classes(table, parts, columns, sizes, test_share):
                 "has another class than the first row of its series; set `series` to the column of the names of the "
                 "series, or `task: regression` to forecast a number",
             )
-    classes = np.array([labels[part.rows[0]] for part in parts], np.int32)
-    is_test = held_out(classes, test_share, table.source)
-    every = [part.starts(sizes) for part in parts]
-    # A series has no windows in the other split.
-    splits = [[starts[: len(starts) * (out == each)] for starts, out in zip(every, is_test)] for each in (False, True)]
-    return names, splits, [classes[_owners(starts)] for starts in splits]
-
-
-def _gather(parts, values, starts, first, length):
-    """Return the rows `first` to `first + length` of windows, float32 `[windows, length, columns]`."""
-    rows = [part.rows[each[:, None] + first + np.arange(length)] for part, each in zip(parts, starts)]
-    return values[np.concatenate(rows)].astype(np.float32)
-
-
-def _owners(starts):
-    """Return the number of the series of each window, int32 `[windows]`."""
-    return np.repeat(np.arange(len(starts), dtype=np.int32), list(map(len, starts)))
+    classes = labels[[part.rows[0] for part in parts]]
+    is_test = held_out(classes, test_share, table.source)[owners]
+    return names, classes[owners], (~is_test, is_test)

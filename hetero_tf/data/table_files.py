@@ -1,8 +1,7 @@
-"""Reads files with a table: text with any delimiter, JSON, Excel, Parquet and Arrow, compressed or not, with pandas."""
+"""Reads files with a table: text with any delimiter, JSON, Excel, Parquet and Arrow, compressed or not."""
 
 import bz2
 import csv
-import functools
 import gzip
 import io
 import itertools
@@ -11,11 +10,12 @@ import lzma
 import re
 import warnings
 import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import open_file
@@ -26,9 +26,6 @@ from hetero_tf.data.columns import is_number, normalize
 from hetero_tf.data.data_files import find, find_file
 from hetero_tf.data.raw_table import RawTable, TextColumn
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 # Characters of the longest cell; csv allows fewer.
 LONGEST_CELL = 2**30
 # Memory of a table's texts, in multiples of the size of its text.
@@ -36,16 +33,13 @@ MEMORY = 20
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}
 # Signs that separate the values of files that other programs write; they are refused by name.
 OTHER_DELIMITERS = "^~\x01¦"
-# Endings of files with tabs, of all tables as text, of JSON, of Excel, and of compressed files.
+# Endings of files with tabs, of all tables as text, of JSON, and of Excel.
 TAB_ENDINGS = (".tsv", ".tab")
 TABLE_ENDINGS = (".csv", *TAB_ENDINGS)
 JSON_LINES = (".jsonl", ".json", ".ndjson")
 EXCEL = (".xlsx", ".xlsm", ".xls")
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
-# First bytes of compressed files.
-SIGNS = {".gz": b"\x1f\x8b", ".bz2": b"BZh91A", ".xz": b"\xfd7zXZ", ".zst": b"\x28\xb5\x2f\xfd"}
-# Characters and rows from which the delimiter and the header are detected, and the share of rows that must agree.
-SAMPLE_CHARACTERS, SAMPLE_ROWS, AGREEING = 2**17, 100, 0.9
+# Characters, lines and rows from which the delimiter and the header are detected, and the rows that must agree.
+SAMPLE_CHARACTERS, SAMPLE_LINES, SAMPLE_ROWS, AGREEING = 2**17, 1000, 100, 0.9
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 # Start of the names that pandas gives to columns without one.
 NAMELESS = "Unnamed: "
@@ -54,135 +48,96 @@ _BLANK = re.compile(r"\s*(:?-{2,}:?)?\s*")
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Layout of a table as text or in Excel.
-
-    Attributes:
-        delimiter: Name of the delimiter, see `DELIMITERS`.
-        skip: Lines above the names of the columns.
-        header: Whether the first row has the names of the columns.
-        is_regular: Whether all of the first rows have the same number of values, at least two.
-        encoding: Encoding of the text; None: UTF-8, or UTF-16 with a byte order mark.
-    """
-
-    delimiter: str = "comma"
-    skip: int = 0
-    header: bool = True
-    is_regular: bool = False
-    encoding: str | None = None
-
-
-@dataclass(frozen=True)
-class _Text:
-    """The text of a file with delimiters.
+class Rows:
+    """The rows of a file as texts.
 
     Attributes:
         path: The file.
-        text: Its text; names in a comment have lost the sign of the comment.
-        first: Comments and the line `sep=;` above the first row.
-        declared: The delimiter of that line, or None.
+        sign: Text between the path and the number of a row in messages.
+        numbers: Line or number of each row.
+        cells: The texts of each row; the first row may have the names of the columns.
     """
 
     path: Path
-    text: str
-    first: int
-    declared: str | None
-
-    @classmethod
-    def read(cls, path: Path, encoding: str | None) -> "_Text":
-        text, first, declared, comment = read_text(path, encoding), 0, None, None
-        for line in io.StringIO(text):
-            if match := re.fullmatch(r'"?sep=(.)"?[\r\n]*', line, re.IGNORECASE):
-                return cls(path, text, first + 1, match[1])
-            if not line.startswith("#"):
-                break
-            first, comment = first + 1, line
-        source = cls(path, text, first, declared)
-        if comment is None:
-            return source
-        # The names of the columns may be the last comment.
-        lines = text.split("\n")
-        named = cls(
-            path, "\n".join([*lines[: first - 1], lines[first - 1].lstrip("#"), *lines[first:]]), first - 1, None
-        )
-        sign = source.find_delimiter()
-        rows: list[tuple[int, list[str]]]
-        (_, names), *rows = *itertools.islice(named.rows(sign, is_strict=False), 3), (0, [])
-        is_header = (
-            len(rows) > 1 and len(names) == len(rows[0][1]) > 1 and not _has_header([row for _, row in rows[:-1]])
-        )
-        return named if is_header and not any(map(is_number, names)) else source
+    sign: str
+    numbers: list[int]
+    cells: list[list[str]]
 
     @property
-    def quote(self) -> str:
-        """The sign around texts."""
-        line = next(iter(_behind(self.text[:SAMPLE_CHARACTERS], self.first).split("\n")), "")
-        return "'" if re.fullmatch(r"'[^']*'(\s*[,;\t|]\s*'[^']*')+\s*", line) else '"'
+    def have_names(self) -> bool:
+        """False if the first row has numbers in the same columns as the second row, or a text of a later row."""
+        rows = [[cell.strip() for cell in row] for row in self.cells[:SAMPLE_ROWS]]
+        if len(rows) < 2:
+            return True
+        first, second = ([is_number(cell) for cell in row] for row in rows[:2])
+        repeats = any(len(text) > 1 and text in later for text, *later in zip(*rows))
+        return not repeats and (not any(first) or first != second)
 
-    def sample(self) -> str:
-        """Return the first lines below the comments; an incomplete last line is dropped."""
-        sample = self.text[:SAMPLE_CHARACTERS]
-        if len(sample) < len(self.text):
-            sample = sample[: sample.rfind("\n") + 1] or sample
-        return _behind(sample, self.first)
+    def without_title(self) -> "Rows":
+        """Return the rows without those with one value above rows with several, which are named in a warning."""
+        widths = [sum(map(bool, map(str.strip, row))) for row in self.cells[:SAMPLE_ROWS]]
+        count = next((index for index, width in enumerate(widths) if width > 1), 0)
+        if not count or max(widths) < 3 or min(widths[count : count + 3]) < 2:
+            return self
+        title = shorten_repr(" ".join(filter(None, self.cells[0])), 80)
+        warnings.warn(f"{self.path}: the title above the names of the columns is left out: {title}", stacklevel=2)
+        return Rows(self.path, self.sign, self.numbers[count:], self.cells[count:])
 
-    def rows(self, sign: str, is_strict: bool = True, skip: int = 0) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number of the last line and the values of each row that is not blank."""
-        limit, first = csv.field_size_limit(LONGEST_CELL), max(self.first, skip)
-        content = io.StringIO(_behind(self.text, first), newline="")
-        reader = csv.reader(content, delimiter=sign, quotechar=self.quote, skipinitialspace=True, strict=is_strict)
-        try:
-            for row in reader:
-                if not all(map(_BLANK.fullmatch, row)):
-                    yield first + reader.line_num, row
-        except csv.Error as error:
-            raise InputError(f"{self.path}:{first + reader.line_num}: cannot be parsed as CSV: {error}") from None
-        finally:
-            csv.field_size_limit(limit)
+    def build_table(self, header: bool) -> RawTable:
+        """Return the table of the rows.
 
-    def find_delimiter(self) -> str:
-        """Return the delimiter with which the first rows have the most values, the same number in most rows."""
-        if self.declared:
-            return self.declared
-        sample, scores = self.sample(), {}
-        for sign in (*DELIMITERS.values(), *OTHER_DELIMITERS):
-            rows = csv.reader(io.StringIO(sample, newline=""), delimiter=sign, skipinitialspace=True)
-            widths = Counter(len(row) for row in itertools.islice(filter(any, rows), SAMPLE_ROWS))
-            width, count = max(widths.items(), key=lambda each: each[1], default=(1, 0))
-            share = count / max(widths.total(), 1)
-            scores[sign] = (share, width) if width > 1 and share >= AGREEING else (0.0, 1)
-        # Commas are also part of numbers, and spaces of names and sentences.
-        order = "\t;|,"
-        if table_ending(self.path) in TAB_ENDINGS and scores["\t"][1] > 1:
-            return "\t"
-        full = [sign for sign in order if scores[sign][0] == 1]
-        best = full[0] if full else max(reversed(order), key=scores.__getitem__)
-        if scores[best][1] > 1:
-            return best
-        for sign in OTHER_DELIMITERS:
-            if scores[sign][0] == 1:
-                raise InputError(
-                    f"{self.path}: separates values by {sign!r}; save it with commas, semicolons, tabs or bars"
-                )
-        cells = sample[: 2**14].split()
-        has_numbers = 2 * sum(map(is_number, cells)) >= len(cells)
-        return " " if scores[" "] > (0.99, 1) and has_numbers else best
+        Args:
+            header: Whether the first row has the names of the columns; otherwise they are column_0, column_1 and so on.
+
+        Raises:
+            InputError: There is no row of data, or a name occurs twice.
+        """
+        if len(self.cells) <= header or not self.cells[0]:
+            raise InputError(f"{self.path}: expected at least one row of data. Received: none")
+        names = self._read_names() if header else [f"column_{index}" for index in range(len(self.cells[0]))]
+        rows, numbers = self.cells[int(header) :], self.numbers[int(header) :]
+        columns = {name: TextColumn.from_values(row[index] for row in rows) for index, name in enumerate(names)}
+        # A column without name and values is that of a delimiter at the end of each row.
+        for name in [name for name, each in columns.items() if name.startswith(NAMELESS) and set(each.texts) <= {""}]:
+            del columns[name]
+        return RawTable(str(self.path), columns, lambda row: f"{self.path}{self.sign}{numbers[row]}")
+
+    def _read_names(self):
+        names = [normalize(name) or f"{NAMELESS}{index}" for index, name in enumerate(self.cells[0])]
+        name, count = Counter(names).most_common(1)[0]
+        if count > 1:
+            where = f"{self.path}:{self.numbers[0]}"
+            raise InputError(f"{where}: column names must be unique. Received: {name!r} twice; rename one of them")
+        return names
+
+
+def _unzip(content):
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        names = [each for each in archive.namelist() if not each.endswith("/") and not each.startswith("__MACOSX")]
+        if len(names) != 1:
+            raise ValueError(f"it must contain a single file, and has {len(names)}")
+        return archive.read(names[0])
+
+
+def _unpack_zstd(content):
+    import pyarrow as pa
+
+    return pa.CompressedInputStream(pa.BufferReader(content), "zstd").read()
+
+
+# Endings of compressed files, whose first bytes are also those of files without the ending.
+COMPRESSIONS: dict[str, tuple[tuple[bytes, ...], Callable[[bytes], bytes]]] = {
+    ".gz": ((b"\x1f\x8b",), gzip.decompress),
+    ".bz2": ((b"BZh91A",), bz2.decompress),
+    ".xz": ((b"\xfd7zXZ",), lzma.decompress),
+    ".zst": ((b"\x28\xb5\x2f\xfd",), _unpack_zstd),
+    ".zip": ((), _unzip),
+}
 
 
 def table_ending(path: Path) -> str:
     """Return the lower-case ending of a file without the ending of its compression, such as .csv for a.csv.gz."""
-    ending = path.suffix.lower()
-    if ending == ".zip" and zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            return Path(_member(path, archive)).suffix.lower()
-    return Path(path.stem).suffix.lower() if ending in COMPRESSED else ending
-
-
-def _member(path, archive):
-    names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
-    if len(names) != 1:
-        raise InputError(f"{path}: must contain a single file; unpack it. Received: {len(names)} files")
-    return names[0]
+    return Path(path.stem if path.suffix.lower() in COMPRESSIONS else path.name).suffix.lower()
 
 
 def read_content(path: Path) -> bytes:
@@ -192,28 +147,14 @@ def read_content(path: Path) -> bytes:
         InputError: The file is damaged.
     """
     with open_file(path) as file:
-        try:
-            return _unpack(path, file)
-        except (OSError, EOFError, lzma.LZMAError, zipfile.BadZipFile, ValueError) as error:
-            raise InputError(f"{path}: cannot be unpacked, it is damaged: {error}") from error
-
-
-def _unpack(path, file):
-    # Some files have lost the ending of their compression.
-    start, ending = file.read(6), path.suffix.lower()
-    ending = (
-        ending if ending in COMPRESSED else next((end for end, sign in SIGNS.items() if start.startswith(sign)), "")
-    )
-    file.seek(0)
-    if ending == ".zip":
-        with zipfile.ZipFile(file) as archive:
-            return archive.read(_member(path, archive))
-    if ending == ".zst":
-        import pyarrow as pa
-
-        return pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd").read()
-    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-    return openers[ending](file).read() if ending in openers else file.read()
+        content = file.read()
+    for ending, (signs, unpack) in COMPRESSIONS.items():
+        if path.suffix.lower() == ending or content.startswith(signs):
+            try:
+                return unpack(content)
+            except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error, zipfile.BadZipFile) as error:
+                raise InputError(f"{path}: cannot be unpacked, it is damaged: {error}") from error
+    return content
 
 
 def read_text(path: Path, encoding: str | None = None) -> str:
@@ -241,51 +182,6 @@ def read_text(path: Path, encoding: str | None = None) -> str:
     line = content.count(b"\n", 0, end) + 1
     kind = "UTF-8" if name == "utf-8" else name
     raise InputError(f"{path}:{line}: is not {kind} text; save it as UTF-8, or set `encoding`, such as cp1252")
-
-
-def find_layout(path: Path, encoding: str | None = None) -> Layout:
-    """Detect the layout of a table as text or in Excel from its first rows.
-
-    Raises:
-        InputError: The text has another encoding, see `read_text`.
-    """
-    name = "comma"
-    if table_ending(path) in EXCEL:
-        sheet = _read_excel(path, 0)[0].head(SAMPLE_ROWS)
-        rows = [(number + 1, row) for number, row in zip(sheet.index, sheet.values.tolist())]
-    else:
-        source = _Text.read(path, encoding)
-        sign = source.find_delimiter()
-        name = next((name for name, each in DELIMITERS.items() if each == sign), "comma")
-        rows = list(itertools.islice(source.rows(sign, is_strict=False), SAMPLE_ROWS))
-    skip = _title_lines(rows)
-    rows = rows[skip:]
-    cells = [[cell.strip() for cell in row] for _, row in rows]
-    is_regular = len(cells) > 1 and len({len(row) for row in cells}) == 1 < len(cells[0])
-    return Layout(name, rows[0][0] - 1 if rows and skip else 0, _has_header(cells), is_regular, encoding)
-
-
-def _behind(text, lines):
-    """Return a text without its first lines."""
-    return text if lines == 0 else "\n".join(text.split("\n")[lines:])
-
-
-def _title_lines(rows):
-    """Return the number of rows above the names of the columns: rows with one value above rows with several."""
-    widths = [sum(bool(cell.strip()) for cell in row) for _, row in rows]
-    usual = max(widths, default=0)
-    count = next((index for index, width in enumerate(widths) if width > 1), 0)
-    return count if usual > 2 and all(width > 1 for width in widths[count : count + 3]) else 0
-
-
-def _has_header(rows):
-    """Return False if the first row has numbers in the same columns as the second row, or a text of a later row."""
-    if len(rows) < 2:
-        return True
-    first, second = ([is_number(value) for value in row] for row in rows[:2])
-    columns = zip(*rows)
-    repeats = any(len(first) > 1 and first in later for first, *later in columns)
-    return not repeats and (not any(first) or first != second)
 
 
 def is_typed(path: Path) -> bool:
@@ -322,8 +218,8 @@ def read_table(
     """Read the table of a file.
 
     Args:
-        path: A table as text, JSON lines, a JSON list of objects, Excel, Parquet or Arrow; perhaps compressed.
-        header: Whether the first row has the names of the columns.
+        path: A table as text, JSON lines, JSON, or Excel; all but Excel may be compressed. Or Parquet or Arrow.
+        header: Whether the first row below a title has the names of the columns; JSON always has names.
         delimiter: Name of the separator of values, see `DELIMITERS`; None: it is detected.
         skip: Lines above the first row.
         encoding: See `read_text`.
@@ -335,102 +231,154 @@ def read_table(
     ending = table_ending(path)
     if ending in ARROW:
         return read_arrow(str(path), [path], ColumnSelection(None, (), None))[0]
+    rows = read_rows(path, header, delimiter, skip, encoding)
     if ending in JSON_LINES:
-        frame, locate = _read_json(path, read_text(path, encoding))
-        return _build_table(path, frame, locate, list(map(normalize, frame.columns)))
-    frame, locate = _read_excel(path, skip) if ending in EXCEL else _read_delimited(path, delimiter, skip, encoding)
-    if len(frame) <= header:
-        raise InputError(f"{path}: expected at least one row of data. Received: none")
-    names = column_names(path, frame.iloc[0].tolist(), header)
-    return _build_table(path, frame.iloc[int(header) :], lambda row: locate(row + header), names)
+        return rows.build_table(True)
+    if header and rows.cells and all(map(is_number, rows.cells[0])):
+        raise InputError(f"{path}:1: expected column names; if the file has no header, set `header: false`")
+    return rows.build_table(header)
 
 
-def _build_table(path, frame, locate, names):
-    """Build a table of texts; a column without name and values is that of a delimiter at the end of each row."""
-    columns = {name: TextColumn.from_values(frame[column]) for name, column in zip(names, frame.columns)}
-    nameless = [name for name, column in columns.items() if name.startswith(NAMELESS) and set(column.texts) <= {""}]
-    return RawTable(str(path), {name: columns[name] for name in columns if name not in nameless}, locate)
-
-
-def _read_delimited(path, delimiter, skip, encoding) -> tuple["pd.DataFrame", Callable[[int], str]]:
-    """Return the texts of a table, and the position of each row."""
-    import pandas as pd
-
-    source = _Text.read(path, encoding)
-    sign = DELIMITERS[delimiter] if delimiter else source.find_delimiter()
-    if source.declared not in (None, sign):
-        raise InputError(
-            f"{path}:{source.first}: the first line sep={source.declared} declares another delimiter; leave "
-            "`delimiter` out"
-        )
-    rows = [row for _, row in itertools.islice(source.rows(sign, False, skip), SAMPLE_ROWS)]
-    options: dict[str, Any] = {"header": None, "dtype": str, "na_filter": False, "skiprows": max(source.first, skip)}
-    options |= {"names": range(max(map(len, rows), default=1)), "index_col": False, "quotechar": source.quote}
-    separator = r"\s+" if sign == " " else sign
-    try:
-        frame = pd.read_csv(io.StringIO(source.text), sep=separator, skipinitialspace=True, low_memory=False, **options)
-    except pd.errors.EmptyDataError:
-        raise InputError(f"{path}: expected at least one row of data. Received: none") from None
-    except pd.errors.ParserError as error:
-        _check_widths(path, source.rows(sign, skip=skip), sign)
-        raise InputError(f"{path}: cannot be parsed as CSV: {error}") from None
-    frame = frame.apply(lambda column: column.str.strip())
-    # pandas fills short rows with empty texts; a delimiter at the end of each row makes an empty column.
-    width, last = len(rows[0]) if rows else 1, frame.columns[-1]
-    if (frame[range(width, len(frame.columns))] != "").any(axis=None) or (frame[min(width - 1, last)] == "").any():
-        _check_widths(path, source.rows(sign, skip=skip), sign)
-    # The line below the names in a table of Markdown, and rows of empty values.
-    likely = frame[frame[last].str.fullmatch(_BLANK.pattern)]
-    if len(likely):
-        is_blank = likely.apply(lambda column: column.str.fullmatch(_BLANK.pattern)).all(axis=1)
-        frame = frame.drop(likely.index[is_blank])
-    lines = functools.cache(lambda: [number for number, _ in source.rows(sign, skip=skip)])
-    return frame, lambda row: f"{path}:{lines()[row]}"
-
-
-def _check_widths(path, rows, sign):
-    """Raise `InputError` for the first row with another number of values than the first row."""
-    rows = list(rows)
-    if titles := _title_lines(rows[:SAMPLE_ROWS]):
-        line = rows[titles][0] - 1
-        raise InputError(
-            f"{path}:{rows[0][0]}: a title above the names of the columns; set `skip: {line}`. "
-            f"Received: {shorten_repr(rows[0][1], 80)}"
-        )
-    width = len(rows[0][1])
-    for number, row in rows:
-        if len(row) < width or any(cell.strip() for cell in row[width:]):
+def read_rows(
+    path: Path, header: bool = True, delimiter: str | None = None, skip: int = 0, encoding: str | None = None
+) -> Rows:
+    """Read the rows of a file that has no types, see `read_table`."""
+    ending = table_ending(path)
+    if ending in EXCEL:
+        rows = _read_excel(path, skip)
+        return rows.without_title() if header else rows
+    text = read_text(path, encoding)
+    if ending in JSON_LINES:
+        return _read_json(path, text)
+    source = _Delimited.find(path, text, delimiter, skip)
+    rows = source.add_names(source.parse()) if header else source.parse()
+    rows = rows.without_title() if header else rows
+    width = len(rows.cells[0]) if rows.cells else 0
+    for number, row in zip(rows.numbers, rows.cells):
+        if len(row) != width and (len(row) < width or any(map(str.strip, row[width:]))):
             raise InputError(
-                f"{path}:{number}: must have {width} values separated by {sign!r}, like the first line. "
+                f"{path}:{number}: must have {width} values separated by {source.delimiter!r}, like the first line. "
                 f"Received: {len(row)}, {shorten_repr(row, 80)}"
             )
+    return rows
+
+
+def is_table(path: Path) -> bool:
+    """Return whether the first rows of a text have the same number of values, at least two."""
+    source = _Delimited.find(path, read_text(path), None, 0)
+    cells = source.parse(is_strict=False, count=SAMPLE_ROWS).without_title().cells
+    return len(cells) > 1 and len(set(map(len, cells))) == 1 < len(cells[0])
+
+
+@dataclass(frozen=True)
+class _Delimited:
+    """The lines of a text, of which the first row is behind comments, with its delimiter and the sign around texts."""
+
+    path: Path
+    lines: list[str]
+    first: int
+    delimiter: str
+    quote: str
+
+    @classmethod
+    def find(cls, path, text, delimiter, skip):
+        lines, first, declared = list(io.StringIO(text, newline="")), 0, None
+        while first < len(lines) and declared is None:
+            declared = re.fullmatch(r'"?sep=(.)"?\s*', lines[first], re.IGNORECASE)
+            if declared is None and not lines[first].startswith("#"):
+                break
+            first += 1
+        sign = DELIMITERS[delimiter] if delimiter else None
+        if declared and sign not in (None, declared[1]):
+            raise InputError(
+                f"{path}:{first}: the line sep={declared[1]} declares another delimiter; leave `delimiter` out"
+            )
+        first = max(first, skip)
+        csv.field_size_limit(LONGEST_CELL)
+        sign = sign or (declared[1] if declared else _find_delimiter(path, lines[first : first + SAMPLE_LINES]))
+        names = lines[first] if first < len(lines) else ""
+        has_apostrophes = re.fullmatch(r"'[^']*'(\s*[,;\t|]\s*'[^']*')+\s*", names)
+        return cls(path, lines, first, sign, "'" if has_apostrophes else '"')
+
+    def parse(self, is_strict=True, count=None):
+        """Return the rows that are not blank."""
+        rows = csv.reader(
+            itertools.islice(self.lines, self.first, None),
+            delimiter=self.delimiter,
+            quotechar=self.quote,
+            skipinitialspace=True,
+            strict=is_strict,
+        )
+        parsed = Rows(self.path, ":", [], [])
+        try:
+            for row in rows:
+                if not all(map(_BLANK.fullmatch, row)):
+                    parsed.numbers.append(self.first + rows.line_num)
+                    parsed.cells.append(row)
+                    if len(parsed.cells) == count:
+                        break
+        except csv.Error as error:
+            where = f"{self.path}:{self.first + rows.line_num}"
+            raise InputError(f"{where}: cannot be parsed as CSV: {error}") from None
+        return parsed
+
+    def add_names(self, rows):
+        """Return the rows, below the names of the columns if these are in the last comment."""
+        comment = self.lines[self.first - 1] if self.first else ""
+        if not comment.startswith("#") or rows.have_names:
+            return rows
+        (names,) = csv.reader([comment.lstrip("# ")], delimiter=self.delimiter, skipinitialspace=True)
+        if len(names) != len(rows.cells[0]) or len(names) < 2 or any(map(is_number, names)):
+            return rows
+        return Rows(self.path, ":", [self.first, *rows.numbers], [names, *rows.cells])
+
+
+def _find_delimiter(path, lines):
+    """Return the delimiter with which the first rows have the most values, the same number in most rows."""
+    text, scores = "".join(lines), {}
+    if len(text) > SAMPLE_CHARACTERS:
+        text = text[: text.rfind("\n", 0, SAMPLE_CHARACTERS) + 1] or text[:SAMPLE_CHARACTERS]
+    for sign in (*DELIMITERS.values(), *OTHER_DELIMITERS):
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=sign, skipinitialspace=True)
+        widths = Counter(len(row) for row in itertools.islice(filter(any, rows), SAMPLE_ROWS))
+        width, count = max(widths.items(), key=lambda each: each[1], default=(1, 0))
+        share = count / max(widths.total(), 1)
+        scores[sign] = (share, width) if width > 1 and share >= AGREEING else (0.0, 1)
+    if table_ending(path) in TAB_ENDINGS and scores["\t"][1] > 1:
+        return "\t"
+    # Commas are also part of numbers, and spaces of names and sentences.
+    order = "\t;|,"
+    best = next((sign for sign in order if scores[sign][0] == 1), max(reversed(order), key=scores.__getitem__))
+    if scores[best][1] > 1:
+        return best
+    for sign in OTHER_DELIMITERS:
+        if scores[sign][0] == 1:
+            raise InputError(f"{path}: separates values by {sign!r}; save it with commas, semicolons, tabs or bars")
+    cells = "".join(lines[:SAMPLE_ROWS]).split()
+    has_numbers = 2 * sum(map(is_number, cells)) >= len(cells)
+    return " " if scores[" "] > (0.99, 1) and has_numbers else best
 
 
 def _read_excel(path, skip):
-    """Return the texts of the first sheet with a table, and the position of each row."""
+    """Return the rows of the first sheet with a table."""
     import pandas as pd
 
     try:
-        with pd.ExcelFile(io.BytesIO(read_content(path))) as file:
-            names = file.sheet_names
-            sheets = (pd.read_excel(file, sheet_name=name, header=None, dtype=object, skiprows=skip) for name in names)
-            name, frame = next(
-                ((name, sheet) for name, sheet in zip(names, sheets) if sheet.shape > (1, 1)), (None, None)
-            )
+        sheets = pd.read_excel(path, sheet_name=None, header=None, dtype=object, skiprows=skip)
     except ImportError:
         raise InputError(
             f"{path}: Excel files need the extra `excel`; pip install 'hetero_tf[excel]' for .xlsx, or save it as CSV"
         ) from None
     except Exception as error:
         raise InputError(f"{path}: cannot be read as an Excel file: {shorten_repr(error)}; save it as CSV") from error
-    if frame is None:
+    name, sheet = next(((name, sheet) for name, sheet in sheets.items() if sheet.shape > (1, 1)), (None, None))
+    if sheet is None:
         raise InputError(f"{path}: expected at least one row of data. Received: none")
-    if len(names) > 1:
-        warnings.warn(f"{path}: has {len(names)} sheets; {name!r} is read", stacklevel=2)
-    frame = frame.map(_to_text)
-    frame = frame[(frame != "").any(axis=1)]
-    numbers = list(frame.index)
-    return frame, lambda row: f"{path}, row {skip + numbers[row] + 1}"
+    if len(sheets) > 1:
+        warnings.warn(f"{path}: has {len(sheets)} sheets; {name!r} is read", stacklevel=2)
+    rows = {skip + number: list(map(_to_text, row)) for number, row in enumerate(sheet.values.tolist(), 1)}
+    rows = {number: row for number, row in rows.items() if any(row)}
+    return Rows(path, ", row ", list(rows), list(rows.values()))
 
 
 def _to_text(value: Any) -> str:
@@ -445,40 +393,36 @@ def _to_text(value: Any) -> str:
 
 
 def _read_json(path, text):
-    """Return the texts of objects, one for each row, and the position of each row; inner objects become columns."""
-    import pandas as pd
-
+    """Return the rows of objects, below the names of their values; inner objects become columns."""
     try:
-        is_whole, objects = _find_objects(path, text)
+        sign, objects = _find_objects(path, text)
         rows = [dict(_flatten(row)) for row in objects.values()]
     except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"{path}: is not valid JSON: {error}; it must be a list of objects, or one in each line"
-        ) from None
-    if not rows:
-        raise InputError(f"{path}: expected at least one row. Received: none")
-    numbers, where = list(objects), ", row " if is_whole else ":"
-    frame = pd.DataFrame(rows, columns=list(dict.fromkeys(itertools.chain.from_iterable(rows))), dtype=object)
-    return frame.map(_to_text), lambda row: f"{path}{where}{numbers[row]}"
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: is not valid JSON: {error}; expected a list of objects, or one in a line") from None
+    names = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
+    return Rows(path, sign, [0, *objects], [names, *([_to_text(row.get(name)) for name in names] for row in rows)])
 
 
 def _find_objects(path, text):
-    """Return whether a text is one value of JSON, and its objects by their number or line."""
+    """Return the text between the path and the number of a row in messages, and the objects by their numbers."""
     try:
         value = json.loads(text)
-    except ValueError:
+        sign, objects = ", row ", dict(enumerate(value if isinstance(value, list) else _find_rows(value), 1))
+    except json.JSONDecodeError:
         if text.lstrip().startswith("["):
             raise
-        value = None
-    if value is None:
-        objects = dict(_json_lines(path, text))
-    else:
-        objects = dict(enumerate(value if isinstance(value, list) else _find_rows(value), 1))
+        sign, objects = ":", {number: line for number, line in enumerate(text.split("\n"), 1) if line.strip()}
     for number, row in objects.items():
+        if isinstance(row, str) and sign == ":":
+            try:
+                objects[number] = row = json.loads(row)
+            except ValueError as error:
+                raise InputError(f"{path}:{number}: is not valid JSON: {error}; each line must be an object") from None
         if not isinstance(row, dict):
-            where = ":" if value is None else ", row "
-            raise InputError(f"{path}{where}{number}: must be a JSON object. Received: {shorten_repr(row, 80)}")
-    return value is not None, objects
+            raise InputError(f"{path}{sign}{number}: must be a JSON object. Received: {shorten_repr(row, 80)}")
+    return sign, objects
 
 
 def _find_rows(value):
@@ -491,7 +435,7 @@ def _find_rows(value):
     if len(lists) == 1:
         return lists[0]
     if {"columns", "data"} <= value.keys():
-        return pd.DataFrame(value["data"], columns=value["columns"], dtype=object).to_dict("records")
+        return [dict(zip(value["columns"], row)) for row in value["data"]]
     if not value or not all(isinstance(each, dict | list) for each in value.values()):
         return [value]
     inner = next(iter(value.values()))
@@ -510,39 +454,4 @@ def _flatten(row: dict, prefix: str = "") -> Iterable[tuple[str, Any]]:
         if isinstance(value, dict) and value:
             yield from _flatten(value, f"{prefix}{name}.")
         else:
-            yield prefix + name, value
-
-
-def _json_lines(path, text):
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except ValueError as error:
-                raise InputError(f"{path}:{number}: is not valid JSON: {error}; each line must be an object") from None
-
-
-def column_names(path: Path, first_row: Sequence[str], header: bool) -> list[str]:
-    """Return the names of the columns of a table.
-
-    Args:
-        path: The file, for messages.
-        first_row: Values of the first line.
-        header: Whether they are the names; otherwise the names are column_0, column_1 and so on.
-
-    Raises:
-        InputError: A name occurs twice, or the first line has no names.
-    """
-    if not header:
-        return [f"column_{index}" for index in range(len(first_row))]
-    if len(first_row) > 2 and first_row[0].strip() and not any(name.strip() for name in first_row[1:]):
-        raise InputError(
-            f"{path}:1: a title above the names of the columns; set `skip: 1`. Received: {shorten_repr(first_row[0])}"
-        )
-    names = [normalize(name) or f"{NAMELESS}{index}" for index, name in enumerate(first_row)]
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise InputError(f"{path}:1: column names must be unique. Received: {name!r} twice; rename one of them")
-    if all(is_number(name) for name in names):
-        raise InputError(f"{path}:1: expected column names; if the file has no header, set `header: false`")
-    return names
+            yield normalize(prefix + name), value

@@ -45,7 +45,10 @@ def load(
         learned, validation: Vocabulary of a started run, and rows of which no words are learned, see `data.load`.
     """
     path = find(data_dir, train, "train")
-    texts = _read_rows(data_dir, train, test, column) if is_typed(path) else _read_files(path, data_dir, test)
+    if is_typed(path):
+        texts = _read_rows(data_dir, train, test, column)
+    else:
+        texts = [read_words(each) for each in (path, *([] if test is None else [find(data_dir, test, "test")]))]
     words, test_words = texts if len(texts) == 2 else split_end(texts[0], test_share)
     options = TokenOptions(
         tokenizer, vocabulary, find_tokens(data_dir, vocabulary_file, tokenizer), learned, validation
@@ -53,16 +56,13 @@ def load(
     return text_dataset(words, test_words, f"text ({path})", options, rows=rows, test_rows=test_rows)
 
 
-def _read_files(path, data_dir, test):
-    return [read_words(path), *([] if test is None else [read_words(find(data_dir, test, "test"))])]
-
-
 def _read_rows(data_dir, train, test, name):
-    """Read the words of the rows of each split; `InputError` for a split without words."""
+    """Return the words of the rows of each split."""
     tables, _ = read_tables(data_dir, train, test, ColumnSelection([name], (), None), None)
-    columns = [table.text_column("column", name) for table in tables]
-    texts = [split_lines(column.texts[code] for code in column.codes) for column in columns]
-    for table, words in zip(tables, texts):
-        if set(words) <= {END}:
+    texts = []
+    for table in tables:
+        column = table.text_column("column", name)
+        texts.append(split_lines(column.texts[code] for code in column.codes))
+        if set(texts[-1]) <= {END}:
             raise InputError(f"{table.source}: column {name!r} must have words. Received: none")
     return texts

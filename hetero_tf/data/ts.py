@@ -42,21 +42,19 @@ def load(
             first one)
     """
     files = [find_file(data_dir, name, key) for key, name in (("path", path), ("test", test)) if name is not None]
-    parts = [_read_file(file, missing, targets) for file in files]
+    headers, parts = zip(*(_read_file(file, missing, targets) for file in files))
     if len(parts) == 1:
         x, y = parts[0]
         classes = strata(np.unique(y, return_inverse=True)[1].astype(np.int32) if y.ndim == 1 else y)[0]
         is_test = held_out(classes, test_share, str(files[0]))
-        parts = [(x[~is_test], y[~is_test]), (x[is_test], y[is_test])]
-    names = _split(files[0])[0].get("classlabel", "").split()[1:] or None
-    arrays = [array for part in parts for array in part]
-    source = f"series ({files[0]})"
-    return from_arrays(*arrays, class_names=names, source=source, targets=targets, kind="series")
+        parts = (x[~is_test], y[~is_test]), (x[is_test], y[is_test])
+    names, source = headers[0].get("classlabel", "").split()[1:] or None, f"series ({files[0]})"
+    return from_arrays(*parts[0], *parts[1], class_names=names, source=source, targets=targets, kind="series")
 
 
 def possible_tasks(path: Path) -> tuple[tuple[str, ...], str]:
     """Return the tasks of a file, the likely one first, and the reason."""
-    header = _split(path)[0]
+    header, _ = _split(path)
     if header.get("targetlabel", "").lower().startswith("true"):
         return ("regression",), "the header has @targetLabel true"
     names = header.get("classlabel", "").split()[1:]
@@ -65,15 +63,14 @@ def possible_tasks(path: Path) -> tuple[tuple[str, ...], str]:
 
 def _split(path):
     """Return the header, `{name: value}` with names in lower case, and the numbered lines of the series."""
-    header, lines, is_data = {}, [], False
-    for number, line in enumerate(read_text(path).splitlines(), 1):
-        line = line.strip()
-        if line.startswith("@") and not is_data:
+    header, lines = {}, []
+    for number, line in enumerate(map(str.strip, read_text(path).splitlines()), 1):
+        if line.startswith("@") and "data" not in header:
             name, _, value = line[1:].partition(" ")
-            header[name.lower()], is_data = value.strip(), name.lower() == "data"
+            header[name.lower()] = value.strip()
         elif line and not line.startswith(("#", "%")):
             lines.append((number, line))
-    if not is_data or not lines:
+    if "data" not in header or not lines:
         raise InputError(f"{path}: expected a header that ends with @data, and a line for each series")
     if header.get("timestamps", "").lower() == "true":
         raise InputError(f"{path}: series with @timeStamps true are not supported; save their values alone")
@@ -81,36 +78,32 @@ def _split(path):
 
 
 def _read_file(path, missing, targets):
-    """Return the series float64 [n, time, channels] of a file, and their labels [n] or numbers float32 [n, 1]."""
-    _, lines = _split(path)
+    """Return the header, and the series float64 [n, time, channels] with their labels [n] or numbers float32 [n, 1]."""
+    header, lines = _split(path)
     check_memory(path, GROWTH * 8 * sum(line.count(",") + 1 for _, line in lines))
     series, labels = [], []
     for number, line in lines:
         *channels, label = line.split(":")
-        series.append([_numbers(f"{path}:{number}", channel, missing) for channel in channels])
-        labels.append(label.strip())
+        series.append([_read_numbers(f"{path}:{number}", channel, missing) for channel in channels])
+        labels.append(_read_numbers(f"{path}:{number}", label, "error") if targets == NUMBERS else label.strip())
         count, length = len(series[0]), len(series[0][0]) if series[0] else 0
         if not channels or [len(channel) for channel in series[-1]] != [length] * count:
             raise InputError(
                 f"{path}:{number}: every series must have {count} channels of {length} values, as the first one, and a "
                 f"class or number at its end. Received: {shorten_repr(line, 80)}"
             )
-    x = np.moveaxis(np.array(series), 1, 2)
-    if targets != NUMBERS:
-        return x, np.array(labels)
-    numbers = [_numbers(f"{path}:{number}", label, "error") for (number, _), label in zip(lines, labels)]
-    return x, np.array(numbers, np.float32)
+    y = np.array(labels, np.float32) if targets == NUMBERS else np.array(labels)
+    return header, (np.moveaxis(np.array(series), 1, 2), y)
 
 
-def _numbers(location, text, missing):
+def _read_numbers(location, text, missing):
     """Return the numbers of a channel, of which missing ones are those before them."""
-    values = [value.strip() for value in text.split(",")]
     try:
-        numbers = np.array([np.nan if value in ("?", "NaN") else float(value) for value in values])
+        values = np.array([np.nan if value.strip() in ("?", "NaN") else float(value) for value in text.split(",")])
     except ValueError as error:
         raise InputError(f"{location}: {error}") from error
-    is_missing = np.isnan(numbers)
+    is_missing = np.isnan(values)
     if is_missing.any() and (missing == "error" or is_missing.all()):
         raise InputError(f"{location}: has a missing value; fill it in, or set `missing: previous`")
-    last = np.maximum.accumulate(np.where(is_missing, 0, np.arange(len(numbers))))
-    return numbers[np.maximum(last, (~is_missing).argmax())]
+    last = np.maximum.accumulate(np.where(is_missing, 0, np.arange(len(values))))
+    return values[np.maximum(last, (~is_missing).argmax())]

@@ -188,10 +188,7 @@ def _columns(table, required):
     """Return the columns of a table as texts; `InputError` if a required one is missing."""
     if missing := [name for name in required if name not in table.columns]:
         raise InputError(f"{table.source}: has no column {missing[0]!r}{did_you_mean(missing[0], table.columns)}")
-    return {
-        name: column if isinstance(column, TextColumn) else TextColumn.from_numbers(np.asarray(column))
-        for name, column in table.columns.items()
-    }
+    return {name: TextColumn.of(column) for name, column in table.columns.items()}
 
 
 def _read_lines(path, form):

@@ -53,13 +53,7 @@ class Request:
 
 @dataclass(frozen=True)
 class DataDraft:
-    """The options by which a recipe reads data.
-
-    Attributes:
-        options: Choice of each option of `data`; the first one is `name`.
-        task: The task.
-        notes: Sentences about the rows and columns that the user should check.
-    """
+    """The options of `data`, of which `name` is the first one, the task, and sentences that the user should check."""
 
     options: dict[str, Choice]
     task: Choice
@@ -68,16 +62,7 @@ class DataDraft:
 
 @dataclass(frozen=True)
 class RecipeDraft:
-    """A recipe before it is written.
-
-    Attributes:
-        name: Name of the recipe.
-        data: How the recipe reads the data.
-        dataset: The data as read.
-        warnings: Sentences about the data.
-        layers: YAML lines of `model.layers`, with their comments.
-        keys: Choice of each other key, in order.
-    """
+    """A recipe before it is written: its layers are YAML lines with comments, its other keys are in order."""
 
     name: str
     data: DataDraft

@@ -62,19 +62,16 @@ def choose_size(sources: Iterable[bytes | Path]) -> dict[str, Choice]:
         raise InputError("none of the sampled pictures has a readable header; save them as PNG or JPEG")
     is_grey = all(mode == "grey" for *_, mode in headers)
     channels = Choice(1, "all sampled pictures are grey") if is_grey else Choice(3, "color")
-    return {"size": _choose_size([(width, height) for width, height, _ in headers]), "channels": channels}
-
-
-def _choose_size(sizes):
-    side = int(np.median([min(size) for size in sizes]))
-    width, height = sizes[0]
-    if len(set(sizes)) == 1 and max(width, height) <= LARGEST_UNCHANGED:
+    side = int(np.median([min(width, height) for width, height, _ in headers]))
+    width, height, _ = headers[0]
+    if len({header[:2] for header in headers}) > 1 or max(width, height) > LARGEST_UNCHANGED:
+        size = next((each for each in SIZES if each <= side), side)
+        reason = f"the median of the shorter sides is {side}; a larger size costs time and may score higher"
+    else:
+        size, reason = side, f"all sampled pictures have {width} x {height} pixels and become squares"
         if width == height:
-            return Choice(width, "the size of all sampled pictures")
-        return Choice(side, f"all sampled pictures have {width} x {height} pixels and become squares", True)
-    size = next((each for each in SIZES if each <= side), side)
-    reason = f"the median of the shorter sides is {side}; a larger size costs time and may score higher"
-    return Choice(size, reason, True)
+            return {"size": Choice(width, "the size of all sampled pictures"), "channels": channels}
+    return {"size": Choice(size, reason, True), "channels": channels}
 
 
 def draft_tfds(request: Request) -> DataDraft:

@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.column_types import parse_numbers
+from hetero_tf.data.column_types import convert_numbers, parse_numbers
 from hetero_tf.data.inspection import ColumnSummary
-from hetero_tf.data.raw_table import RawTable
+from hetero_tf.data.raw_table import RawTable, to_names
 from hetero_tf.data.series import Series, divide_series
-from hetero_tf.data.table_dataset import convert_numbers
 from hetero_tf.starter.choices import Choice, DataDraft, Request
-from hetero_tf.starter.labels import LABEL_NAMES, choose_label
-from hetero_tf.starter.tables import choose_notation, note_sentinels
+from hetero_tf.starter.tables import LABEL_NAMES, choose_label, choose_notation, find_owner, note_sentinels
 
 # Rows of the longest window, which is a quarter of the shortest series, of the shortest one that no gap interrupts, and
 # of the shortest table and series.
@@ -41,18 +39,10 @@ class TimeColumns:
     parts: tuple[Series, ...]
 
 
-def find_times(
-    table: RawTable, summaries: Mapping[str, ColumnSummary], owner: str | None, request: Request
-) -> TimeColumns | str | None:
+def find_times(table: RawTable, summaries: Mapping[str, ColumnSummary], request: Request) -> TimeColumns | str | None:
     """Return the columns of times and series if all other columns have numbers.
 
     The times of a series must differ and be in order, as they are in files of measurements.
-
-    Args:
-        table: The table as read.
-        summaries: Summaries of all columns.
-        owner: Column of the likely owners of the rows, which may be series.
-        request: Choices of the user.
 
     Returns:
         The columns; the reason why a column of times is not used; None for other tables.
@@ -62,17 +52,19 @@ def find_times(
     """
     if request.task not in (None, "regression"):
         return None
-    texts = [summary.name for summary in summaries.values() if not _is_number(summary)]
+    texts = [name for name, each in summaries.items() if each.type not in ("number", "id") or not each.low]
     reason = None
-    for time in filter(lambda name: _is_time(summaries[name]), summaries):
+    for time, summary in summaries.items():
+        words, is_date = re.findall("[a-z]+", time.lower()), summary.type == "date"
+        if not is_date and (summary.missing or _TIMES.isdisjoint(words)):
+            continue
         names = [name for name in texts if name != time]
         # Series have common times; columns of texts beside unique times are features.
-        is_repeated = 2 * summaries[time].distinct <= table.rows
-        series = (names[0] if names else owner) if is_repeated else None
+        is_repeated = 2 * summary.distinct <= table.rows
+        series = (names[0] if names else find_owner(summaries, request.label)) if is_repeated else None
         is_label = series in (*request.label, *LABEL_NAMES)
         if len(names) > is_repeated or is_label or len(summaries) < 2 + (series is not None):
             continue
-        is_date = summaries[time].type == "date"
         if is_date and table.rows < LEAST_ROWS:
             raise InputError(
                 f"{table.source}: {table.rows} rows with different {time} are too few for forecasts; at least "
@@ -81,32 +73,16 @@ def find_times(
         try:
             parts = divide_series(table, time, series)
         except InputError as error:
-            if is_date and not names and len(summaries[time].date_orders) > 1:
+            if is_date and not names and len(summary.date_orders) > 1:
                 raise
             reason = str(error)
             continue
+        steps = np.concatenate([np.diff(part.rows) for part in parts])
         is_long = table.rows >= LEAST_ROWS and min(len(part.rows) for part in parts) >= LEAST_ROWS_OF_A_SERIES
-        if is_long and (is_date or _are_ordered(parts)):
+        if is_long and (is_date or (steps > 0).all() or (steps < 0).all()):
             return TimeColumns(time, series, tuple(parts))
-        reason = f"column {time!r} is not used as time, since " + (
-            "series are short" if not is_long else "it is unordered"
-        )
+        reason = f"column {time!r} is not used as time, since " + ("it is unordered" if is_long else "series are short")
     return reason
-
-
-def _is_number(summary):
-    return summary.type in ("number", "id") and bool(summary.low)
-
-
-def _is_time(summary):
-    words = re.findall("[a-z]+", summary.name.lower())
-    return summary.type == "date" or (bool(_TIMES.intersection(words)) and not summary.missing)
-
-
-def _are_ordered(parts):
-    """Return whether the rows of all series have the order of their times, or the reverse of it."""
-    steps = np.concatenate([np.diff(part.rows) for part in parts])
-    return bool((steps > 0).all() or (steps < 0).all())
 
 
 def draft_series(
@@ -116,40 +92,30 @@ def draft_series(
     request: Request,
     loader: Mapping[str, Choice],
 ) -> DataDraft:
-    """Draft how a recipe reads a table as time series.
-
-    Args:
-        table: The table as read.
-        times: The columns of times and series.
-        summaries: Summaries of all columns.
-        request: Choices of the user.
-        loader: Options of `data` that name the file and its layout.
-    """
+    """Draft how a recipe reads a table as time series; `loader` has the options of `data` that name the file."""
     others = {name: summary for name, summary in summaries.items() if name not in (times.time, times.series)}
-    label = choose_label(table, others, replace(request, task="regression"))
+    label, _ = choose_label(table, others, replace(request, task="regression"))
     reason = f"rows with different {times.time}: windows of rows forecast the next one; csv trains single rows"
-    options = {"name": Choice("series", reason, True), **loader, "label": label.columns, "time": Choice(times.time)}
+    options = {"name": Choice("series", reason, True), **loader, "label": label, "time": Choice(times.time)}
     shortest = min(len(part.rows) for part in times.parts)
     if times.series is not None:
         reason = f"{len(times.parts):,} series with different {times.time}, at least {shortest:,} rows each: clients"
         options["series"] = Choice(times.series, reason, True)
-    numbers, odd = choose_notation(list(others.values())), {text for each in others.values() for text, _ in each.odd}
     options |= _choose_window(times, min(LONGEST_WINDOW, shortest // 4))
-    if numbers is not None:
+    if (numbers := choose_notation(others.values())) is not None:
         options["numbers"] = numbers
         table = convert_numbers(table, others, numbers.value)
-    if odd:
-        options["missing_values"] = Choice(sorted(odd), "texts among the numbers", True)
-        table = table.mark_missing(sorted(odd))
-    counts = [f"{name} ({count:,})" for name in others if (count := int(table.missing_rows(name).sum()))]
-    if counts:
+    if odd := sorted({text for each in others.values() for text, _ in each.odd}):
+        options["missing_values"] = Choice(odd, "texts among the numbers", True)
+        table = table.mark_missing(odd)
+    if counts := [f"{name} ({count:,})" for name in others if (count := int(table.missing_rows(name).sum()))]:
         reason = f"missing values of {', '.join(counts)} become the value before"
         options["missing"] = Choice("previous", reason, True)
-    if following := [name for name in label.names if _follows_last_value(table, name, times.parts)]:
+    if following := [name for name in to_names(label.value) if _follows_last_value(table, name, times.parts)]:
         reason = f"{', '.join(following)} stays near its last value: models see the changes from that of a window"
         options["relative"] = Choice(True, reason)
     notes = [f"column {each.name} has a single value, {each.low}" for each in others.values() if each.distinct == 1]
-    notes += note_sentinels(list(others.values()))
+    notes += note_sentinels(others.values())
     if any((np.diff(part.rows) < 0).any() for part in times.parts):
         notes.append(f"rows are sorted by {times.time}, the oldest first")
     return DataDraft(options, Choice("regression", "a forecast of the next value"), tuple(notes))
@@ -176,14 +142,12 @@ def _follows_last_value(table, name, parts):
     The mean of a growing series moves by more than its deviation from the first to the last quarter. Changes are little
     if their quadratic mean is below `SMALL_CHANGE` deviations.
     """
-    numbers = parse_numbers(table.select(np.flatnonzero(~table.missing_rows(name))).columns[name])
-    values = np.full(table.rows, np.nan)
-    values[~table.missing_rows(name)] = numbers
+    is_present, values = ~table.missing_rows(name), np.full(table.rows, np.nan)
+    values[is_present] = parse_numbers(table.select(np.flatnonzero(is_present)).columns[name])
     follows = []
     for part in parts:
-        series = values[part.rows][~np.isnan(values[part.rows])]
-        quarter = max(len(series) // 4, 1)
+        series = values[part.rows][is_present[part.rows]]
+        quarter, changes = max(len(series) // 4, 1), np.diff(series)
         grows = len(series) > 0 and abs(series[-quarter:].mean() - series[:quarter].mean()) > series.std()
-        changes = np.diff(series)
         follows.append(grows or len(changes) > 0 and np.sqrt(np.mean(changes**2)) < SMALL_CHANGE * series.std())
     return 2 * sum(follows) > len(follows)

@@ -12,10 +12,10 @@ from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.base.sound_files import ENDINGS as SOUNDS
 from hetero_tf.data.arrow_files import ENDINGS as ARROW
 from hetero_tf.data.arrow_files import ColumnSelection, column_contents, find_splits, read_splits
-from hetero_tf.data.data_files import TEST_NAMES, find
+from hetero_tf.data.data_files import LOADERS, TEST_NAMES, find
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, split_folders
-from hetero_tf.data.inspection import inspect_column, sample
+from hetero_tf.data.inspection import inspect_column, inspect_table, sample
 from hetero_tf.data.labelled_text import has_text_folders, read_text_folders
 from hetero_tf.data.picture_files import ENDINGS as PICTURES
 from hetero_tf.data.picture_files import picture_header
@@ -23,27 +23,25 @@ from hetero_tf.data.table_files import (
     EXCEL,
     JSON_LINES,
     TABLE_ENDINGS,
-    Layout,
-    find_layout,
+    is_table,
     read_content,
-    read_table,
+    read_rows,
     read_text,
     table_ending,
 )
 from hetero_tf.data.tfds import NAME
-from hetero_tf.data.words import read_words
+from hetero_tf.data.words import read_words, split_lines
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
-from hetero_tf.starter.labels import LABEL_NAMES, choose_label, task_of_numbers
 from hetero_tf.starter.pictures import SAMPLED_PICTURES, choose_size, draft_audio, draft_folder, draft_masks, draft_tfds
 from hetero_tf.starter.series import TimeColumns, draft_series, find_times
-from hetero_tf.starter.tables import draft_table, find_owner, summarize
-from hetero_tf.starter.texts import draft_labelled, draft_running, find_sentences, words_of_column
+from hetero_tf.starter.tables import LABEL_NAMES, choose_label, draft_table, task_of_numbers
+from hetero_tf.starter.texts import draft_labelled, draft_running, find_sentences
 
 # The encoding of western Europe in Windows, and bytes that its texts do not have.
 WINDOWS, UNPRINTABLE = "cp1252", {*range(32)} - {*b"\t\n\r"}
 # Rows of the smallest table.
 LEAST_ROWS = 5
-TEXTS = (".txt", ".text", ".md")
+TABLES, TEXTS = (*TABLE_ENDINGS, *JSON_LINES, *EXCEL), (".txt", ".text", ".md")
 # Endings and first lines of files that other programs read, with their format.
 OTHER_FORMATS = {
     "HTML or XML": ((".html", ".htm", ".xml"), r"<[!?a-z][^>]*>"),
@@ -57,11 +55,6 @@ OTHER_FORMATS = {
     "an archive": ((".tar", ".tgz", ".7z", ".rar"), "7z"),
     "a spreadsheet other than Excel": ((".ods", ".numbers", ".xlsb"), "PK"),
 }
-READ = (
-    "a folder of pictures, WAV files or text files with one folder for each class; a folder with images/ and masks/; a "
-    "CSV, TSV, JSON or Excel file; .parquet or .arrow files, or a folder of save_to_disk; a .npz file; a folder with "
-    "x_train.npy, y_train.npy, x_test.npy and y_test.npy; text"
-)
 
 
 def draft_data(request: Request) -> DataDraft:
@@ -77,13 +70,16 @@ def draft_data(request: Request) -> DataDraft:
             raise
         return draft_tfds(request)
     if not path.is_dir():
-        return _draft_file(path, request, None)
+        return _draft_file(path, request)
     if (path / "x_train.npy").exists():
-        return _draft_npy(request)
+        task = requested_task(request, LABEL_TASKS) or Choice("classification", "whole numbers as labels")
+        return DataDraft({"name": Choice("npy"), "path": Choice(request.path)}, task)
     if _has_arrow_files(path):
         return _draft_arrow(path, request)
     if files := _find_file_splits(path):
-        return _draft_splits(path, files, request)
+        # Paths of the recipe are the user's path with the names of the files.
+        train, *test = (str(Path(request.path, file.name)) for file in files)
+        return _draft_file(files[0], replace(request, path=train), *test)
     if {"images", "masks"} <= {entry.name for entry in split_folders(path)[0].iterdir()}:
         return draft_masks(path, request)
     endings = {file.suffix.lower() for file in iterate_files(path, CLASS_LEVELS)}
@@ -94,13 +90,12 @@ def draft_data(request: Request) -> DataDraft:
     if has_text_folders(path):
         table, *_ = read_text_folders(path, "text", "label")
         loader = {"name": Choice("labelled_text"), "path": Choice(request.path)}
-        return draft_labelled(table, "text", request, loader)
-    raise InputError(f"{path}: expected {READ}. Received: a folder with {_names(path)}; join text files into one file")
-
-
-def _names(folder):
-    names = sorted(entry.name for entry in folder.iterdir())
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") or "nothing"
+        return draft_labelled(table, "text", inspect_table(table), request, loader)
+    names = sorted(entry.name for entry in path.iterdir())
+    listed = ", ".join(names[:5]) + ", ..." * (len(names) > 5) or "nothing"
+    raise InputError(
+        f"{path}: expected data of a loader. Received: a folder with {listed}; join text files into one file; {LOADERS}"
+    )
 
 
 def _has_arrow_files(folder):
@@ -110,24 +105,17 @@ def _has_arrow_files(folder):
 
 def _find_file_splits(folder):
     """Return the file of the training and, if present, of the test split, or the only file; empty for others."""
-    endings = (*TABLE_ENDINGS, *JSON_LINES, *EXCEL, *TEXTS, ".npz")
+    endings = (*TABLES, *TEXTS, ".npz")
     files = [each for each in sorted(folder.iterdir()) if each.is_file() and not each.name.startswith(".")]
     files = [each for each in files if table_ending(each) in endings]
     by_stem = {each.name.partition(".")[0].lower(): each for each in files}
-    if "train" in by_stem:
-        train = by_stem["train"]
-        tests = [by_stem[name] for name in TEST_NAMES if name in by_stem]
-        return [train, *(each for each in tests[:1] if each.suffix == train.suffix)]
-    return files if len(files) == 1 else []
+    if "train" not in by_stem:
+        return files if len(files) == 1 else []
+    tests = [by_stem[name] for name in TEST_NAMES if name in by_stem][:1]
+    return [by_stem["train"], *(each for each in tests if each.suffix == by_stem["train"].suffix)]
 
 
-def _draft_splits(folder, files, request):
-    """Draft a folder with files of the splits; paths of the recipe are the user's path with the names of the files."""
-    train, *test = (str(Path(request.path, file.relative_to(folder))) for file in files)
-    return _draft_file(files[0], replace(request, path=train), test[0] if test else None)
-
-
-def _draft_file(path, request, test):
+def _draft_file(path, request, test=None):
     """Draft a file by its ending; `test` is the path of the test rows or None."""
     ending = table_ending(path)
     if ending == ".npz":
@@ -136,32 +124,37 @@ def _draft_file(path, request, test):
         return _draft_arrow(path, request)
     for name in registry.names("data"):
         if ending in (registry.constant("data", name, "ENDINGS") or ()):
-            return _draft_other(path, request, name)
+            tasks, reason = registry.find("data", name).possible_tasks(path)
+            options = {"name": Choice(name, f"it reads {path.suffix} files"), "path": Choice(request.path)}
+            return DataDraft(options, requested_task(request, tasks) or Choice(tasks[0], reason))
     if ending in (*PICTURES, *SOUNDS, ".npy"):
-        raise InputError(f"{path}: expected {READ}. Received: a single file; name its folder")
-    if ending not in (*TABLE_ENDINGS, *JSON_LINES, *EXCEL):
-        _check_format(path, ending)
+        raise InputError(f"{path}: expected data of a loader. Received: a single file; name its folder; {LOADERS}")
     options = {"path": Choice(request.path)}
     if test is not None:
-        options["test"] = Choice(test, "the test rows")
-    layout = Layout() if ending in JSON_LINES else _find_layout(path, ending)
-    if ending in (*TABLE_ENDINGS, *JSON_LINES, *EXCEL) or layout.is_regular:
-        table = read_table(
-            path, layout.header, None if ending in EXCEL else layout.delimiter, layout.skip, layout.encoding
-        )
-        return _draft_rows(table, request, "csv", options, layout)
-    loader = {"name": Choice("text"), "train": Choice(request.path)}
-    return draft_running(read_words(path), request, loader, test)
+        options["test"] = Choice(test, "the file of the test split")
+    if ending not in TABLES:
+        _check_format(path, ending)
+        if not is_table(path):
+            loader = {"name": Choice("text"), "train": options.pop("path"), **options}
+            return draft_running(read_words(path), request, loader)
+    rows = _read_rows(path, ending, options)
+    header = ending in JSON_LINES or rows.have_names
+    if not header:
+        options["header"] = Choice(False, "the first line has values like the lines below it", True)
+    return _draft_rows(rows.build_table(header), request, "csv", options)
 
 
-def _find_layout(path, ending):
-    """Return the layout of a table, which may have the encoding of Windows."""
+def _read_rows(path, ending, options):
+    """Return the rows of a table, which may have the encoding of Windows; add the option that says so."""
     try:
-        return find_layout(path)
+        return read_rows(path)
     except InputError:
         if ending not in TABLE_ENDINGS or set(read_content(path)) & UNPRINTABLE:
             raise
-        return find_layout(path, WINDOWS)
+        rows = read_rows(path, encoding=WINDOWS)
+        reason = "the text is not UTF-8; letters such as ä and é are those of Windows"
+        options["encoding"] = Choice(WINDOWS, reason, True)
+        return rows
 
 
 def _check_format(path, ending):
@@ -172,16 +165,7 @@ def _check_format(path, ending):
             raise InputError(f"{path}: is {name}; save it as CSV or Parquet, for example with pandas")
 
 
-def _draft_other(path, request, loader):
-    """Draft a file of a format that only one loader reads."""
-    tasks, reason = registry.find("data", loader).possible_tasks(path)
-    return DataDraft(
-        {"name": Choice(loader, f"it reads {path.suffix} files"), "path": Choice(request.path)},
-        requested_task(request, tasks) or Choice(tasks[0], reason),
-    )
-
-
-def _draft_rows(table, request, loader, options, layout):
+def _draft_rows(table, request, loader, options):
     """Draft the rows of a table as labelled texts, a series or single rows."""
     if table.rows < LEAST_ROWS:
         raise InputError(
@@ -192,75 +176,48 @@ def _draft_rows(table, request, loader, options, layout):
             f"{table.source}: a table must have a label and at least one other column; for a model of running text, "
             f"save the texts in a .txt file. Received: the single column {next(iter(table.columns))!r}"
         )
-    summaries, shape = summarize(table), _layout_options(layout)
+    summaries, times = inspect_table(table), None
     text = find_sentences(table, summaries, request)
-    if text is not None and layout.encoding is not None:
+    if text is not None and "encoding" in options:
         # The loader of texts reads no other encoding.
         read_text(Path(table.source))
-    if text is not None and request.task in (None, *LABEL_TASKS) and "skip" not in shape:
-        return draft_labelled(table, text, request, {"name": Choice("labelled_text"), **options, **shape})
-    owner, times = find_owner(summaries, request.label), None
-    if "header" not in shape and "test" not in options:
-        times = find_times(table, summaries, owner, request)
+    if text is not None and request.task in (None, *LABEL_TASKS):
+        return draft_labelled(table, text, summaries, request, {"name": Choice("labelled_text"), **options})
+    if not {"header", "test"} & options.keys():
+        times = find_times(table, summaries, request)
     if isinstance(times, TimeColumns):
-        return draft_series(table, times, summaries, request, {**options, **shape})
-    draft = draft_table(table, request, {"name": Choice(loader), **options, **shape})
+        return draft_series(table, times, summaries, request, options)
+    draft = draft_table(table, summaries, request, {"name": Choice(loader), **options})
     return draft if times is None else replace(draft, notes=(*draft.notes, times))
-
-
-def _layout_options(layout):
-    """Return the options of `data: csv` that differ from the layout that the loader detects."""
-    options = {}
-    if layout.skip:
-        options["skip"] = Choice(layout.skip, "lines above the names of the columns, such as a title", True)
-    if layout.encoding is not None:
-        options["encoding"] = Choice(
-            layout.encoding, "the text is not UTF-8; letters such as ä and é are those of Windows", True
-        )
-    if not layout.header:
-        options["header"] = Choice(False, "the first line has values like the lines below it", True)
-    return options
 
 
 def _draft_arrow(path, request):
     """Draft Parquet or Arrow files: pictures, texts or a table."""
-    files = find_splits(path)[0]
-    contents = column_contents(files[0])
+    contents = column_contents(find_splits(path)[0][0])
     lists = [name for name, content in contents.items() if content == "lists"]
-    likely = [name for name in lists if name in request.label or name.lower() in LABEL_NAMES]
-    readable = ("numbers", "texts", "dates", *["lists"] * bool(likely))
+    are_labels = any(name in request.label or name.lower() in LABEL_NAMES for name in lists)
+    readable = ("numbers", "texts", "dates", *["lists"] * are_labels)
     unreadable = [name for name, content in contents.items() if content not in readable]
-    selection = ColumnSelection(None, unreadable, None, lists)
-    (table, *_), _ = read_splits(path, None, selection, None)
-    images = [name for name, content in contents.items() if content == "bytes" and _has_pictures(path, name)]
+    (table, *_), _ = read_splits(path, None, ColumnSelection(None, unreadable, None, lists), None)
     options = {"path": Choice(request.path)}
-    if images:
-        return _draft_picture_column(path, table, images[0], request, options)
-    if len(contents) == 1 and (text := find_sentences(table, summarize(table), request)) is not None:
+    for image in (name for name, content in contents.items() if content == "bytes"):
+        (pictures, *_), _ = read_splits(path, None, ColumnSelection([image], (), image), None)
+        if any(map(picture_header, pictures.columns[image][:SAMPLED_PICTURES])):
+            task = requested_task(request, LABEL_TASKS) or Choice("classification", "one label for each picture")
+            label, _ = choose_label(table, inspect_table(table), replace(request, task="classification"))
+            size = choose_size(sample(pictures.columns[image], SAMPLED_PICTURES))
+            options |= {"label": label, "image": Choice(image, "picture files"), **size}
+            return DataDraft({"name": Choice("parquet"), **options}, task)
+    if len(contents) == 1 and (text := find_sentences(table, inspect_table(table), request)) is not None:
+        column = table.columns[text]
         loader = {"name": Choice("text"), "train": Choice(request.path), "column": Choice(text, "its only column")}
-        return draft_running(words_of_column(table, text), request, loader, None)
-    draft = _draft_rows(table, request, "parquet", options, Layout())
+        return draft_running(split_lines(column.texts[code] for code in column.codes), request, loader)
+    draft = _draft_rows(table, request, "parquet", options)
     if not unreadable or draft.options["name"].value != "parquet":
         return draft
     ignored = draft.options.get("ignore", Choice([]))
-    reason = "; ".join([ignored.reason] * bool(ignored.value) + [f"{', '.join(unreadable)}: neither numbers nor texts"])
-    ignore = Choice([*ignored.value, *unreadable], reason, True)
-    return replace(draft, options={**draft.options, "ignore": ignore})
-
-
-def _has_pictures(path, name):
-    (table, *_), _ = read_splits(path, None, ColumnSelection([name], (), name), None)
-    return any(map(picture_header, table.columns[name][:SAMPLED_PICTURES]))
-
-
-def _draft_picture_column(path, table, image, request, options):
-    task = requested_task(request, LABEL_TASKS)
-    label = choose_label(table, summarize(table), replace(request, task="classification"))
-    selection = ColumnSelection([image], (), image)
-    (pictures, *_), _ = read_splits(path, None, selection, None)
-    size = choose_size(sample(pictures.columns[image], SAMPLED_PICTURES))
-    loader = {"name": Choice("parquet"), **options, "label": label.columns, "image": Choice(image, "picture files")}
-    return DataDraft({**loader, **size}, task or Choice("classification", "one label for each picture"))
+    reason = "; ".join([*filter(None, [ignored.reason]), f"{', '.join(unreadable)}: neither numbers nor texts"])
+    return replace(draft, options={**draft.options, "ignore": Choice([*ignored.value, *unreadable], reason, True)})
 
 
 def _draft_npz(file, request):
@@ -274,13 +231,6 @@ def _draft_npz(file, request):
     return DataDraft(options, requested_task(request, tasks) or _task_of(y))
 
 
-def _draft_npy(request):
-    """Draft how a recipe reads a folder of .npy files, whose labels are whole numbers."""
-    options = {"name": Choice("npy"), "path": Choice(request.path)}
-    task = requested_task(request, LABEL_TASKS)
-    return DataDraft(options, task or Choice("classification", "whole numbers as labels"))
-
-
 def _task_of(y):
     """Return the task of an array of targets."""
     shape = f"y_train is {y.dtype} {list(y.shape)}"
@@ -288,11 +238,10 @@ def _task_of(y):
         return Choice("classification", shape)
     if y.ndim >= 3:
         return Choice("segmentation", f"{shape}: one class for each pixel")
-    if y.ndim == 2:
-        are_flags = bool(np.isin(y, (0, 1)).all())
-        if are_flags and (y.sum(1) == 1).all():
-            return Choice("classification", f"{shape} with exactly one 1 in each row")
-        return (
-            Choice("multi_label", f"{shape} of 0 and 1") if are_flags else Choice("regression", f"{shape} of numbers")
-        )
-    return task_of_numbers(inspect_column("y_train", y))
+    if y.ndim < 2:
+        return task_of_numbers(inspect_column("y_train", y))
+    if not np.isin(y, (0, 1)).all():
+        return Choice("regression", f"{shape} of numbers")
+    if (y.sum(1) == 1).all():
+        return Choice("classification", f"{shape} with exactly one 1 in each row")
+    return Choice("multi_label", f"{shape} of 0 and 1")

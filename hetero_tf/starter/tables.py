@@ -1,22 +1,175 @@
-"""Tables: the use of each column, missing values and the notation of numbers, with a note on each doubtful decision."""
+"""Tables: the label, the task and the use of each column, missing values and notations, each with its reason."""
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.column_types import INDEX, MAX_CATEGORIES, ColumnRoles, build_column
-from hetero_tf.data.columns import Notation, is_missing
-from hetero_tf.data.inspection import FEW_TEXTS, ColumnSummary, inspect_table
-from hetero_tf.data.raw_table import RawTable, TextColumn
-from hetero_tf.data.table_dataset import convert_notation, drop_rows, find_currencies
-from hetero_tf.starter.choices import Choice, DataDraft, Request
-from hetero_tf.starter.labels import LabelChoice, choose_label, has_flags
+from hetero_tf.data.column_targets import FLAGS, find_separators, split_labels
+from hetero_tf.data.column_types import MAX_CATEGORIES, ColumnRoles, build_column
+from hetero_tf.data.columns import is_missing
+from hetero_tf.data.inspection import ColumnSummary, inspect_column, inspect_table
+from hetero_tf.data.raw_table import RawTable, TextColumn, to_names
+from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
+
+# Usual names of label columns, the most specific first.
+CERTAIN_NAMES = ("label", "labels", "target", "targets", "y", "outcome", "class")
+LABEL_NAMES = (
+    *(*CERTAIN_NAMES[:6], "output", "response", "tags"),
+    *("species", "diagnosis", "survived", "churn", "default", "quality", "sentiment", "topic", "income"),
+    *("class", "classes", "category"),
+    *("price", "medv", "medhousevalue", "median_house_value", "value", "score", "rating"),
+)
+TASKS = (*LABEL_TASKS, "regression", "multi_label")
+# More distinct numbers, with fewer rows for each of them, are amounts.
+MOST_CLASSES_OF_NUMBERS, LEAST_ROWS_OF_A_NUMBER = 5, 3
+# Share of rows with several labels from which a column has lists of labels.
+LEAST_LISTS = 0.05
+# Names of columns whose numbers are ranks, and first words of names of columns with 0 and 1 for each label.
+RANKS = ("stars", "rating", "grade", "score", "quality", "rank", "level", "satisfaction")
+FLAG_WORDS = ("is", "has", "label", "tag", "genre", "class", "topic")
+
+
+def choose_label(table: RawTable, summaries: Mapping[str, ColumnSummary], request: Request) -> tuple[Choice, Choice]:
+    """Choose the label columns and the task of a table.
+
+    Raises:
+        InputError: A requested column is missing, no column can be a label, or the task does not fit.
+    """
+    task = requested_task(request, TASKS)
+    for name in request.label:
+        table.check_column("--label", name)
+    if request.label:
+        label = Choice(request.label[0] if len(request.label) == 1 else list(request.label), "set by --label")
+    else:
+        label = _group_of_targets(table, summaries, request.task) or _single_column(table, summaries, request)
+    names = to_names(label.value)
+    if len(names) == 1:
+        return label, task or _task_of_column(table, summaries[names[0]])
+    if request.task not in (None, "regression", "multi_label"):
+        raise InputError(f"--label: the task {request.task} needs one column. Received: {', '.join(names)}")
+    likely = Choice("regression", f"{len(names)} columns of numbers")
+    if all(has_flags(table, name) for name in names):
+        likely = Choice("multi_label", f"{len(names)} columns of 0 and 1, one for each label")
+    return label, task or likely
+
+
+def _group_of_targets(table, summaries, task):
+    """Return the last columns, if several have names such as `label_1` or `is_new` and are targets; else None."""
+    stem = _stem(list(summaries)[-1])
+    group = [name for name in summaries if _stem(name) == stem]
+    is_named = stem.lower() in LABEL_NAMES
+    has_label = not is_named and any(_rank(name) is not None for name in summaries)
+    if has_label or len(group) < 2 or len(group) == len(summaries) or task in LABEL_TASKS:
+        return None
+    is_half = len(group) <= len(summaries) // 2
+    if (is_half or stem.lower() in FLAG_WORDS) and all(has_flags(table, name) for name in group):
+        return Choice(group, f"the last {len(group)} columns have 0 and 1 and similar names", not is_named)
+    are_numbers = is_half and all(summaries[name].type in ("number", "id") for name in group)
+    return Choice(group, f"{len(group)} columns of numbers named {stem}") if is_named and are_numbers else None
+
+
+def _stem(name):
+    """Return the name of a column without its number, `label` for `label_2`, or its first word, `is` for `is_new`."""
+    word = re.match(r"([A-Za-z]+)[ _.-]", name)
+    return word[1] if word and word[1].lower() in FLAG_WORDS else re.sub(r"[ _.-]?\d+$", "", name)
+
+
+def has_flags(table: RawTable, name: str) -> bool:
+    """Return whether a column has 0 and 1, or other texts for false and true."""
+    return all(text.strip().lower() in FLAGS for text in TextColumn.of(table.columns[name]).texts)
+
+
+def _single_column(table, summaries, request):
+    """Choose one column: by its name, else the last usable one."""
+    for summary in summaries.values():
+        if summary.distinct == 1 and summary.name.strip().lower() in CERTAIN_NAMES and request.task is None:
+            raise InputError(
+                f"{table.source}: the label {summary.name!r} has the single value {summary.frequent[0][0]}; add rows "
+                "of another class, or name another label with --label"
+            )
+    likely = [name for name, summary in summaries.items() if _is_usable(table, summary, request.task)]
+    if not likely:
+        raise InputError(
+            f"{table.source}: no column can be the label of {request.task or 'a task'}; a label has at least two "
+            f"different values. Name it with --label. Columns: {', '.join(summaries)}"
+        )
+    named = sorted((name for name in likely if _rank(name) is not None), key=_rank)
+    default = named[0] if named else likely[-1]
+    if len(named) == 1:
+        return Choice(default, f"the column named {default}")
+    if len(likely) == 1:
+        return Choice(default, "the only column that can be a label")
+    chosen = request.choose_label(named or likely, default)
+    if chosen != default:
+        return Choice(chosen, "your choice")
+    others = [name for name in (named or reversed(likely)) if name != default][:3]
+    reason = "its name is usual for a label" if named else "the last column that can be a label"
+    return Choice(default, f"{reason}; other columns with --label, such as {', '.join(others)}", True)
+
+
+def _rank(name):
+    """Return the position of a name among the usual names of labels; None for other names."""
+    lower = name.strip().lower()
+    return LABEL_NAMES.index(lower) if lower in LABEL_NAMES else None
+
+
+def _is_usable(table, summary, task):
+    if summary.distinct < 2 or summary.type in ("date", "id"):
+        return False
+    if task == "regression":
+        return summary.type == "number"
+    if task == "multi_label" or summary.type == "text":
+        return _share_of_lists(table, summary.name) > LEAST_LISTS
+    return task is None or not summary.is_continuous
+
+
+def _task_of_column(table, summary):
+    if summary.distinct < 2:
+        raise InputError(f"{table.source}: the label {summary.name!r} must have at least two different values")
+    if _share_of_lists(table, summary.name) > LEAST_LISTS:
+        example = max(table.columns[summary.name].texts[:20], key=len)
+        return Choice("multi_label", f"{summary.name} has lists such as {example}")
+    if summary.type not in ("number", "id"):
+        return Choice("classification", f"{summary.distinct:,} distinct texts in {summary.rows:,} rows")
+    return task_of_numbers(summary)
+
+
+def task_of_numbers(summary: ColumnSummary) -> Choice:
+    """Return the task of a column of numbers: classes, or amounts that a regression predicts."""
+    reason = f"{summary.distinct:,} distinct numbers in {summary.rows:,} rows"
+    rows_of_a_number = (summary.rows - summary.missing) / summary.distinct
+    has_few_rows = summary.distinct > MOST_CLASSES_OF_NUMBERS and rows_of_a_number < LEAST_ROWS_OF_A_NUMBER
+    if summary.is_continuous or has_few_rows:
+        return Choice("regression", reason)
+    if not summary.is_whole:
+        return Choice("regression", f"{reason}, some with decimals; classification if they are codes", True)
+    first, last = float(summary.low), float(summary.high)
+    are_codes = first in (0, 1) and last - first + 1 == summary.distinct
+    if are_codes and summary.distinct > 2 and summary.name.lower() in RANKS:
+        return Choice("classification", f"{reason}; ordinal if they are ranks, regression if they are amounts", True)
+    is_doubtful = not are_codes or summary.distinct > 2 * MOST_CLASSES_OF_NUMBERS
+    return Choice("classification", reason + "; regression if they are amounts" * is_doubtful, is_doubtful)
+
+
+def _share_of_lists(table, name):
+    """Return the share of rows with a list of labels such as `red; large`, `red|large` or `['red', 'large']`."""
+    column = table.columns[name]
+    if not isinstance(column, TextColumn):
+        return 0.0
+    signs = find_separators(list(filter(None, column.texts)))
+    labels = [split_labels(text, signs or ";|,") for text in column.texts]
+    # Sentences with a comma have more parts than there are rows.
+    if len({label for each in labels for label in each}) > max(len(column) // 4, 2):
+        return 0.0
+    is_list = np.array([len(each) > 1 or text[:1] == "[" for each, text in zip(labels, column.texts)])
+    return float(is_list[column.codes].mean())
+
 
 # Names of columns with the natural client of a row.
 _OWNER = re.compile(
@@ -25,8 +178,6 @@ _OWNER = re.compile(
 )
 # An owner has at least this many rows on average, and a group at least the second number.
 LEAST_ROWS_OF_AN_OWNER, LEAST_ROWS_OF_A_GROUP = 4, 1.5
-# Texts among numbers are missing values up to this share of the rows and this number of distinct texts.
-MOST_ODD_ROWS, MOST_ODD_TEXTS = 0.2, 10
 LONGEST_REASON = 100
 # Words for missing values among the numbers of a label, whose other texts are classes.
 _UNKNOWN = ["unknown", "missing", "undefined", "unspecified", "unbekannt", "k.a.", "*"]
@@ -34,95 +185,78 @@ _UNKNOWN = ["unknown", "missing", "undefined", "unspecified", "unbekannt", "k.a.
 _TOTAL = re.compile(
     r"(grand )?(total|sum|summe|gesamt|insgesamt|average|mean|mittelwert|durchschnitt)\b.*", re.IGNORECASE
 )
-_AMOUNT = re.compile(r"[+-]?[\d.,]*\d\s*([^\W\d_]+|°\w?)")
-_TIME_OF_DAY = re.compile(r"\d\d?:\d\d(:\d\d(\.\d+)?)?( ?[AaPp]\.?[Mm]\.?)?")
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """A table with the summaries of its columns, its label, and its columns of owners and groups or None."""
+    """A table with the summaries of its features and of its label columns, and its task."""
 
     table: RawTable
-    summaries: Mapping[str, ColumnSummary]
-    label: LabelChoice
-    owner: str | None
-    group: str | None
+    features: list[ColumnSummary]
+    label: list[ColumnSummary]
+    task: str
 
     @property
-    def features(self):
-        """Summaries of all columns that are neither label nor owner."""
-        roles = (*self.label.names, self.owner, self.group)
-        return [summary for name, summary in self.summaries.items() if name not in roles]
+    def numbers(self):
+        """Summaries of the features, and of the label columns with numbers."""
+        return [*self.features, *(self.label if self.task == "regression" else ())]
+
+    def without(self, names):
+        """Return the columns without some features."""
+        return replace(self, features=[each for each in self.features if each.name not in names])
 
 
-def summarize(table: RawTable) -> dict[str, ColumnSummary]:
-    """Return the summaries of the columns of a table by name."""
-    return {summary.name: summary for summary in inspect_table(table)}
-
-
-def draft_table(table: RawTable, request: Request, loader: Mapping[str, Choice]) -> DataDraft:
-    """Draft how a recipe reads a table.
-
-    Args:
-        table: The table as read.
-        request: Choices of the user.
-        loader: Options of `data` that name the loader and the file.
+def draft_table(
+    table: RawTable, summaries: Mapping[str, ColumnSummary], request: Request, loader: Mapping[str, Choice]
+) -> DataDraft:
+    """Draft how a recipe reads a table; `loader` has the options of `data` that name the loader and the file.
 
     Raises:
         InputError: No column can be the label.
     """
-    literal = frozenset(name for name, column in table.columns.items() if _has_literal_none(column))
-    table = replace(table, literal=literal)
-    summaries = summarize(table)
-    label = choose_label(table, summaries, request)
-    owner = find_owner(summaries, label.names)
-    group = find_owner(summaries, label.names, LEAST_ROWS_OF_A_GROUP, LEAST_ROWS_OF_AN_OWNER)
-    columns = _Columns(table, summaries, label, owner, group)
-    ignored = {summary.name: fault for summary in columns.features if (fault := _fault(table, summary))}
-    types = _column_types(columns, ignored)
-    odd = {text: None for each in _used(columns, ignored) for text, _ in each.odd} | _odd_labels(columns, ignored)
-    targets = [summaries[name] for name in label.names if label.task.value == "regression"]
-    numbers = choose_notation([*(each for each in _used(columns, ignored) if each.name not in types), *targets])
-    choices = {"numbers": numbers, "missing": _choose_missing(columns, ignored, odd)}
-    choices["missing_values"] = _choose_odd(columns, ignored, odd)
-    options = {name: choice for name, choice in choices.items() if choice is not None}
-    roles = _roles(columns, ignored, types, {name: choice.value for name, choice in options.items()})
-    ignored |= _rejected_columns(columns, ignored, roles)
-    if len(ignored) == len(columns.features):
-        raise InputError(
-            f"{table.source}: no column can be a feature of the label {', '.join(label.names)}; "
-            + "; ".join(f"{name}: {reason}" for name, reason in list(ignored.items())[:3])
-        )
-    types = {name: kind for name, kind in types.items() if name not in ignored}
-    chosen = {"label": label.columns}
+    table = replace(table, literal=frozenset(name for name in table.columns if _has_literal_none(table.columns[name])))
+    summaries = {**summaries, **{name: inspect_column(name, table.columns[name], True) for name in table.literal}}
+    label, task = choose_label(table, summaries, request)
+    names = to_names(label.value)
+    owner = find_owner(summaries, names)
+    group = find_owner(summaries, names, LEAST_ROWS_OF_A_GROUP, LEAST_ROWS_OF_AN_OWNER)
+    features = [summary for name, summary in summaries.items() if name not in (*names, owner, group)]
+    ignored = {each.name: each.decisions[0].reason for each in features if each.is_unusable}
+    columns = _Columns(table, features, [summaries[name] for name in names], task.value).without(ignored)
+    types = _choose_types(columns)
+    values = _choose_values(columns, types)
+    roles = ColumnRoles(names, owner, group, targets=registry.constant("tasks", task.value, "TARGETS"))
+    ignored |= _rejected_columns(columns, roles, types, values)
+    if len(ignored) == len(features):
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(ignored.items())[:3])
+        raise InputError(f"{table.source}: no column can be a feature of the label {', '.join(names)}; {reasons}")
+    columns, options = columns.without(ignored), {**loader, "label": label}
     if owner is not None:
-        count, rows = summaries[owner].distinct, table.rows / summaries[owner].distinct
-        reason = (
-            f"{count:,} distinct values, about {rows:.0f} rows each: clients; their rows are in training and test, "
-        )
-        chosen["owner"] = Choice(owner, reason + "unless `group` names the column", True)
+        options["owner"] = _choose_owner(summaries[owner])
     if group is not None:
         reason = f"rows of one {group} stay together in training or test; check whether they belong together"
-        chosen["group"] = Choice(group, reason, True)
+        options["group"] = Choice(group, reason, True)
     if ignored:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in ignored.items())
-        chosen["ignore"] = Choice(list(ignored), reasons, True)
-    if types:
-        chosen["columns"] = Choice(types, _reason_of_types(columns, types), "category" in types.values())
-    return DataDraft({**loader, **chosen, **options}, label.task, tuple(_notes(columns, ignored, types)))
+        options["ignore"] = Choice(list(ignored), "; ".join(f"{name}: {why}" for name, why in ignored.items()), True)
+    if kinds := {name: kind for name, (kind, _) in types.items() if name not in ignored}:
+        reasons = "; ".join(f"{name}: {types[name][1]}" for name in kinds)
+        options["columns"] = Choice(kinds, reasons, "category" in kinds.values())
+    notes = (
+        *note_sentinels(columns.numbers),
+        *_notes(columns, [name for name in table.columns if name not in ignored]),
+    )
+    return DataDraft({**options, **values}, task, notes)
 
 
 def _has_literal_none(column):
     """Return whether `None` beside words, or NA beside codes of two letters, is a category and not a missing value."""
-    if not isinstance(column, TextColumn):
-        return False
-    texts = [text for text in column.texts if text]
-    empty = {text for text in texts if is_missing(text)}
+    texts = [text for text in column.texts if text] if isinstance(column, TextColumn) else []
+    empty = set(filter(is_missing, texts))
     words = [text for text in texts if text not in empty]
-    if not words or len(texts) > MAX_CATEGORIES or any(any(map(str.isdigit, text)) for text in words):
+    if not words or not empty or len(texts) > MAX_CATEGORIES or any(re.search(r"\d", text) for text in words):
         return False
     has_codes = empty == {"NA"} and len(words) > 2 and all(len(text) == 2 and text.isupper() for text in words)
-    return has_codes or bool(empty) and {text.lower() for text in empty} == {"none"}
+    return has_codes or {text.lower() for text in empty} == {"none"}
 
 
 def find_owner(
@@ -133,184 +267,120 @@ def find_owner(
 ) -> str | None:
     """Return the column whose name and repeated values suggest the natural client of each row; None: there is none."""
     for name, summary in summaries.items():
-        rows = (summary.rows - summary.missing) / max(summary.distinct, 1)
-        is_owner = _OWNER.fullmatch(re.sub(r"[^a-z]", "", name.lower()))
-        if name not in label and is_owner and summary.distinct > 1 and least <= rows < most and not summary.missing:
+        is_owner = _OWNER.fullmatch(re.sub(r"[^a-z]", "", name.lower())) and name not in label
+        is_complete = summary.distinct > 1 and not summary.missing
+        if is_owner and is_complete and least <= summary.rows / summary.distinct < most:
             return name
     return None
 
 
-def _fault(table, summary):
-    """Return the reason why a column cannot be a feature; "" for no reason."""
-    checks = {
-        "an index written by pandas": INDEX.fullmatch(summary.name),
-        "has no values": not summary.distinct,
-        f"all values are {summary.frequent[0][0] if summary.frequent else ''}": summary.distinct == 1
-        and not summary.missing,
-        "times of day, which are neither dates nor numbers; a column of hours is a number": summary.distinct > FEW_TEXTS
-        and _all_match(table.columns[summary.name], _TIME_OF_DAY),
-        f"numbers with a unit such as {summary.frequent[0][0] if summary.frequent else ''}; remove the unit": (
-            summary.distinct > FEW_TEXTS and _has_unit(table.columns[summary.name])
-        ),
-        "numbers beyond the range of float32": summary.type == "number"
-        and max(abs(float(summary.low)), abs(float(summary.high))) > float(np.finfo(np.float32).max),
-        "row numbers or ids": summary.type == "id",
-        f"names or free text, {summary.distinct:,} distinct in {summary.rows:,} rows": summary.type == "text",
-        "numbers whose differences are too small for float32": summary.are_coarse,
-        "amounts in several currencies": len(find_currencies(table.columns[summary.name])) > 1,
-        "ambiguous dates: day or month first": len(summary.date_orders) > 1,
-    }
-    return next((reason for reason, is_fault in checks.items() if is_fault), "") or _fault_of_odd(table, summary)
+def _choose_owner(summary):
+    rows = summary.rows / summary.distinct
+    reason = f"{summary.distinct:,} distinct values, about {rows:.0f} rows each: clients; their rows are in training "
+    return Choice(summary.name, f"{reason}and test, unless `group` names the column", True)
 
 
-def _all_match(column, pattern):
-    return isinstance(column, TextColumn) and all(map(pattern.fullmatch, filter(None, column.texts)))
-
-
-def _has_unit(column):
-    """Return whether all texts are numbers with one unit."""
-    matches = [_AMOUNT.fullmatch(text) for text in column.texts if text] if isinstance(column, TextColumn) else []
-    return all(matches) and len({match[1] for match in matches if match}) == 1
-
-
-def _fault_of_odd(table, summary):
-    """Return the reason why texts among numbers are not missing values."""
-    rows = sum(count for _, count in summary.odd)
-    if rows <= MOST_ODD_ROWS * summary.rows and len(summary.odd) <= MOST_ODD_TEXTS:
-        return ""
-    return f"numbers and {rows:,} texts such as {summary.odd[0][0]}"
-
-
-def _used(columns, ignored):
-    """Return the summaries of the features that are not ignored."""
-    return [each for each in columns.features if each.name not in ignored]
-
-
-def _column_types(columns, ignored):
-    """Return the types that the option `columns` must set."""
-    label, literal = columns.label, columns.table.literal
-    is_class = label.task.value == "classification"
-    continuous = [name for name in label.names if is_class and columns.summaries[name].is_continuous]
-    types = dict.fromkeys([*continuous, *(name for name in label.names if name in literal)], "category")
-    for summary in _used(columns, ignored):
-        if summary.type == "date":
-            types[summary.name] = "date"
-        elif summary.leading_zeros or summary.name in literal:
-            types[summary.name] = "category"
+def _choose_types(columns):
+    """Return the type that the option `columns` must set, and the reason, of each column that needs it."""
+    types, literal = {}, columns.table.literal
+    for each in columns.label if columns.task == "classification" else ():
+        if each.is_continuous:
+            types[each.name] = "category", "the numbers of the label are names of classes"
+    for each in columns.features:
+        for decision in each.decisions:
+            if decision.option == "columns":
+                types[each.name] = decision.value, decision.reason
+    for each in (*columns.features, *columns.label):
+        if each.name in literal:
+            types[each.name] = "category", "None or NA is a category"
     return types
 
 
-def _reason_of_types(columns, types):
-    names, literal = columns.label.names, [name for name in types if name in columns.table.literal]
-    reasons = []
-    if "date" in types.values():
-        reasons.append("dates become year, month, day and weekday; `data: series` uses the order of time")
-    if any(columns.summaries[name].leading_zeros for name in types):
-        reasons.append("numbers with leading zeros are codes")
-    if literal:
-        reasons.append(f"None or NA is a category of {', '.join(literal)}")
-    if any(name in names and name not in literal for name in types):
-        reasons.append("the numbers of the label are names of classes")
-    return "; ".join(reasons)
+def _choose_values(columns, types):
+    """Return the choices of `numbers`, `missing` and `missing_values` that differ from their defaults."""
+    odd = _find_odd(columns)
+    notation = choose_notation([each for each in columns.numbers if each.name not in types])
+    choices = {"numbers": notation, "missing": _choose_missing(columns, odd)}
+    if odd:
+        reasons = []
+        for summary in (*columns.features, *columns.label):
+            for text, count in summary.odd[:3]:
+                row = TextColumn.of(columns.table.columns[summary.name]).row_of(text)
+                where = re.sub(r"^.*/", "", columns.table.locate(row))
+                reasons.append(f"{summary.name} is {text} in {count:,} rows, first in {where}")
+        are_dates = {each.type for each in (*columns.features, *columns.label) if each.odd} == {"date"}
+        kind = "dates" if are_dates else "numbers"
+        choices["missing_values"] = Choice(list(odd), f"no {kind}: {'; '.join(reasons[:5])}", True)
+    return {name: choice for name, choice in choices.items() if choice is not None}
 
 
-def choose_notation(summaries: list[ColumnSummary]) -> Choice | None:
+def choose_notation(summaries: Iterable[ColumnSummary]) -> Choice | None:
     """Return the notation of most columns of numbers that are not plain; None if all are plain."""
-    names: dict[Notation, list[ColumnSummary]] = {"point": [], "comma": []}
-    for summary in summaries:
-        if summary.type == "number" and summary.notation != "plain":
-            names[summary.notation].append(summary)
-    if not any(names.values()):
+    odd = [each for each in summaries if each.type == "number" and each.notation != "plain"]
+    if not odd:
         return None
-    notation = max(names, key=lambda name: len(names[name]))
-    first = names[notation][0]
+    # Of equally frequent notations, point is first.
+    notation, _ = Counter(sorted((each.notation for each in odd), reverse=True)).most_common(1)[0]
+    first = next(each for each in odd if each.notation == notation)
     return Choice(notation, f"{first.name} has numbers such as {first.frequent[0][0]}", True)
 
 
-def _odd_labels(columns, ignored):
-    """Return the texts of labels that denote missing values: words among numbers, and the unit below the name."""
-    texts: dict[str, None] = {}
-    units = [each for each in _used(columns, ignored) if each.odd]
-    are_units = units and all(
-        len(each.odd) == 1 and each.odd[0][1] == 1 and find_row(columns.table.columns[each.name], each.odd[0][0]) == 0
-        for each in units
-    )
-    for name in columns.label.names:
-        column, summary = columns.table.columns[name], columns.summaries[name]
-        is_number = columns.label.task.value == "regression"
-        texts |= {text: None for text, _ in summary.odd if is_number or text.lower() in _UNKNOWN}
-        if are_units and isinstance(column, TextColumn) and np.count_nonzero(column.codes == column.codes[0]) == 1:
-            texts[column.texts[column.codes[0]]] = None
-    return {text: None for text in texts if text}
+def _find_odd(columns):
+    """Return the texts that denote missing values: words among numbers, and the unit below the name of a column."""
+    odd = [text for each in columns.features for text, _ in each.odd]
+    texts, first = columns.table.columns, {}
+    for each in (*columns.features, *columns.label):
+        if (
+            isinstance(column := texts[each.name], TextColumn)
+            and np.count_nonzero(column.codes == column.codes[0]) == 1
+        ):
+            first[each.name] = column.texts[column.codes[0]]
+    units = [each for each in columns.features if each.odd]
+    are_units = units and all(each.odd == ((first.get(each.name), 1),) for each in units)
+    for each in columns.label:
+        is_number = columns.task == "regression"
+        odd += [text for text, _ in each.odd if is_number or text.lower() in _UNKNOWN]
+        if are_units and each.name in first:
+            odd.append(first[each.name])
+    return [text for text in dict.fromkeys(odd) if text]
 
 
-def _choose_missing(columns, ignored, odd):
+def _choose_missing(columns, odd):
     """Return the treatment of missing values; None if there are none."""
     table = columns.table.mark_missing(odd)
-    labels = {name: int(table.missing_rows(name).sum()) for name in columns.label.names}
-    labels = {name: count for name, count in labels.items() if count}
-    if labels and columns.label.task.value != "multi_label":
-        name, count = next(iter(labels.items()))
-        return Choice("drop", f"the label {name} has no value in {count:,} rows, which are left out", True)
-    features = [(each, each.missing + sum(count for _, count in each.odd)) for each in _used(columns, ignored)]
+    for each in columns.label if columns.task != "multi_label" else ():
+        if count := int(table.missing_rows(each.name).sum()):
+            reason = f"the label {each.name} has no value in {count:,} rows, which are left out"
+            return Choice("drop", reason, True)
+    features = [(each, each.missing + sum(count for _, count in each.odd)) for each in columns.features]
     counts = [f"{each.name} ({count:,})" for each, count in features if count]
-    if not counts:
-        return None
     listed = ", ".join(counts[:5]) + ", ..." * (len(counts) > 5)
-    return Choice("median", f"missing values of {listed}; numbers become the median, texts the most frequent", True)
+    reason = f"missing values of {listed}; numbers become the median, texts the most frequent"
+    return Choice("median", reason, True) if counts else None
 
 
-def _choose_odd(columns, ignored, odd):
-    """Return the texts among numbers that denote missing values, with the first row of each; None if there are none."""
-    if not odd:
-        return None
-    reasons, summaries = [], [*_used(columns, ignored), *(columns.summaries[name] for name in columns.label.names)]
-    for summary in summaries:
-        for text, count in summary.odd[:3]:
-            row = find_row(columns.table.columns[summary.name], text)
-            where = re.sub(r"^.*/", "", columns.table.locate(row))
-            reasons.append(f"{summary.name} is {text} in {count:,} rows, first in {where}")
-    are_dates = {each.type for each in summaries if each.odd} == {"date"}
-    return Choice(list(odd), f"no {'dates' if are_dates else 'numbers'}: {'; '.join(reasons[:5])}", True)
-
-
-def find_row(column: TextColumn | np.ndarray, text: str) -> int:
-    """Return the first row of a text, or of a number written so."""
-    if isinstance(column, TextColumn):
-        return int(np.flatnonzero(column.codes == column.texts.index(text))[0])
-    return int(np.flatnonzero(column == float(text))[0])
-
-
-def _notes(columns, ignored, types):
-    """Yield sentences about sentinels, repeated rows and mixed letter cases."""
-    is_number = columns.label.task.value == "regression"
-    targets = [columns.summaries[name] for name in columns.label.names if is_number]
-    yield from note_sentinels([*_used(columns, ignored), *targets])
-    last = list(columns.table.columns)[::-1]
-    flags = list(itertools.takewhile(lambda name: has_flags(columns.table, name), last))[::-1]
-    if len(flags) > 2 and set(columns.label.names) < set(flags):
+def _notes(columns, used):
+    """Yield sentences about further labels, mixed letter cases, totals and repeated rows of the used columns."""
+    table, names = columns.table, {each.name for each in columns.label}
+    flags = list(itertools.takewhile(lambda name: has_flags(table, name), [*table.columns][::-1]))[::-1]
+    if len(flags) > 2 and names < set(flags):
         yield f"columns {', '.join(flags)} have 0 and 1; `--label {','.join(flags)}` trains all as labels"
-    for summary in _used(columns, ignored):
-        column = columns.table.columns[summary.name]
-        spellings = {text.lower(): text for text in column.texts} if summary.type == "category" else {}
-        for text in column.texts if spellings else ():
+    for summary in columns.features:
+        texts = table.columns[summary.name].texts if summary.type == "category" else []
+        spellings = {text.lower(): text for text in texts}
+        for text in texts:
             if (other := spellings[text.lower()]) != text:
                 yield f"{summary.name}: {text} and {other} differ only in case; are they the same?"
-    last_row = [each.texts[each.codes[-1]] for each in columns.table.columns.values() if isinstance(each, TextColumn)]
+    last_row = [each.texts[each.codes[-1]] for each in table.columns.values() if isinstance(each, TextColumn)]
     if totals := list(filter(_TOTAL.fullmatch, last_row)):
         yield f"the last row, {totals[0]}, looks like a total of the others; remove it"
-    used = [name for name in columns.table.columns if name not in ignored]
-    codes = [_codes(columns.table.columns[name]) for name in used]
-    repeated = columns.table.rows - len(np.unique(np.stack(codes, 1), axis=0))
-    if repeated:
-        yield f"{repeated:,} of {columns.table.rows:,} rows repeat another row; copies may be in training and test"
+    codes = [getattr(each, "codes", each) for each in map(table.columns.__getitem__, used)]
+    codes = [np.unique(each, return_inverse=True)[1] for each in codes]
+    if repeated := table.rows - len(np.unique(np.stack(codes, 1), axis=0)):
+        yield f"{repeated:,} of {table.rows:,} rows repeat another row; copies may be in training and test"
 
 
-def _codes(column):
-    return column.codes if isinstance(column, TextColumn) else np.unique(column, return_inverse=True)[1]
-
-
-def note_sentinels(summaries: list[ColumnSummary]) -> list[str]:
+def note_sentinels(summaries: Iterable[ColumnSummary]) -> list[str]:
     """Return a sentence about each number such as -999 that looks like a missing value."""
     return [
         f"{each.name}: {each.sentinel[0]} in {each.sentinel[1]:,} of {each.rows:,} rows looks like a missing value; "
@@ -320,23 +390,19 @@ def note_sentinels(summaries: list[ColumnSummary]) -> list[str]:
     ]
 
 
-def _roles(columns, ignored, types, options: dict[str, Any]):
-    label, form = columns.label, registry.constant("tasks", columns.label.task.value, "TARGETS")
-    return ColumnRoles(
-        *(label.names, columns.owner, tuple(ignored), (), types, True, options.get("numbers", "plain")),
-        *(options.get("missing", "error"), {}, form, tuple(options.get("missing_values", ())), columns.group),
-    )
-
-
-def _rejected_columns(columns, ignored, roles):
+def _rejected_columns(columns, roles, types, values):
     """Return the reason for each further column that the loader rejects."""
-    names = [each.name for each in _used(columns, ignored)]
-    table = drop_rows(convert_notation(roles.mark_missing(columns.table), roles), names, roles)
-    reasons, is_training = {}, np.ones(table.rows, bool)
+    options = {name: choice.value for name, choice in values.items()}
+    roles = replace(roles, types={name: kind for name, (kind, _) in types.items()}, **options)
+    names = [each.name for each in columns.features]
+    table = roles.prepare(columns.table)
+    summaries = inspect_table(table)
+    if roles.missing == "drop":
+        table = table.drop_missing([*names, *roles.label, roles.owner])
+    reasons = {}
     for name in names:
         try:
-            build_column(table, name, roles, is_training)
+            build_column(table, name, roles, np.ones(table.rows, bool), summaries[name])
         except InputError as error:
-            reason = re.sub(r"^.*?: column .*? (?=[a-z])", "", str(error), count=1)
-            reasons[name] = reason[:LONGEST_REASON]
+            reasons[name] = re.sub(r"^.*?: column .*? (?=[a-z])", "", str(error), count=1)[:LONGEST_REASON]
     return reasons

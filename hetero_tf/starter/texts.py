@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 
 import numpy as np
 
@@ -10,10 +9,9 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data.inspection import ColumnSummary
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.tokenizers import check_spaces
-from hetero_tf.data.words import split_lines, split_text
+from hetero_tf.data.words import split_text
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
-from hetero_tf.starter.labels import LABEL_NAMES, choose_label
-from hetero_tf.starter.tables import find_owner, summarize
+from hetero_tf.starter.tables import LABEL_NAMES, choose_label, find_owner
 from hetero_tf.starter.training import ROWS_PER_CLIENT
 
 # Mean words or, without spaces, characters of a text from which a column has sentences.
@@ -46,13 +44,12 @@ def find_sentences(table: RawTable, summaries: Mapping[str, ColumnSummary], requ
     named = [name for name in texts if name.strip().lower() in TEXT_NAMES and _has_words(table.columns[name])]
     if named and len(summaries) > 1 and (request.label or any(each.lower() in LABEL_NAMES for each in summaries)):
         return named[0]
-    likely = {name: _mean_length(table.columns[name]) for name in texts if summaries[name].type != "category"}
-    likely = {name: length for name, length in likely.items() if length >= 1}
+    lengths = {name: _mean_length(table.columns[name]) for name in texts if summaries[name].type != "category"}
     features = [s for s in summaries.values() if s.type in ("number", "category", "date") and s.distinct > 1]
     # One of them is the label.
-    if not likely or len(features) - 1 > MOST_OTHER_FEATURES:
+    if max(lengths.values(), default=0) < 1 or len(features) - 1 > MOST_OTHER_FEATURES:
         return None
-    return max(likely, key=likely.__getitem__)
+    return max(lengths, key=lengths.__getitem__)
 
 
 def _has_words(column):
@@ -64,12 +61,10 @@ def _has_words(column):
 def _mean_length(column):
     """Return the mean length of texts, where 1 is the length of a short sentence."""
     sample = column.texts[:SAMPLED_TEXTS]
-    words = np.mean([len(text.split()) for text in sample])
-    characters = np.mean([len(text) for text in sample])
-    text = " ".join(sample)
     # Ids in ASCII have no spaces either.
-    is_unspaced = not text.isascii() and _is_unspaced(text.split())
-    return characters / LEAST_CHARACTERS if is_unspaced else words / LEAST_WORDS
+    if not "".join(sample).isascii() and _is_unspaced(" ".join(sample).split()):
+        return np.mean(list(map(len, sample))) / LEAST_CHARACTERS
+    return np.mean([len(text.split()) for text in sample]) / LEAST_WORDS
 
 
 def _is_unspaced(words: Sequence[str]) -> bool:
@@ -80,97 +75,61 @@ def _is_unspaced(words: Sequence[str]) -> bool:
     return False
 
 
-def draft_labelled(table: RawTable, text: str, request: Request, loader: Mapping[str, Choice]) -> DataDraft:
-    """Draft how a recipe reads labelled texts.
+def _choose_tokenizer(words):
+    if _is_unspaced(words):
+        return Choice("characters", "the text has no spaces between words")
+    return Choice("words", "the text has spaces between words")
 
-    Args:
-        table: The table as read.
-        text: The column of texts.
-        request: Choices of the user.
-        loader: Options of `data` that name the loader and the file.
-    """
-    summaries = summarize(table)
+
+def draft_labelled(
+    table: RawTable, text: str, summaries: Mapping[str, ColumnSummary], request: Request, loader: Mapping[str, Choice]
+) -> DataDraft:
+    """Draft how a recipe reads a table with a column of texts; `loader` has the options that name the file."""
     others = {name: summary for name, summary in summaries.items() if name != text}
-    task = requested_task(request, LABEL_TASKS) or Choice("classification", "texts with one label each")
-    label = choose_label(table, others, replace(request, task="classification"))
-    owner = find_owner(others, label.names)
-    words, tokenizer = _tokenize(table.columns[text])
-    length = _length(words, LONGEST_LENGTHS[tokenizer.value])
-    options = {**loader, "text": Choice(text, "its values are sentences"), "label": label.columns}
-    if owner is not None:
+    label, _ = choose_label(table, others, replace(request, task="classification"))
+    name = str(label.value)
+    reason = f"{others[name].distinct:,} distinct values in {table.rows:,} rows"
+    task = requested_task(request, LABEL_TASKS) or Choice("classification", reason)
+    options = {**loader, "text": Choice(text, "its values are sentences"), "label": label}
+    if (owner := find_owner(others, (name,))) is not None:
         options["owner"] = Choice(owner, f"{others[owner].distinct:,} distinct values: clients", True)
-    cut = sum(len(each) > length for each in words) / len(words)
-    if missing := np.count_nonzero(table.missing_rows(text) | table.missing_rows(label.names[0])):
+    if missing := np.count_nonzero(table.missing_rows(text) | table.missing_rows(name)):
         options["missing"] = Choice("drop", f"{missing:,} rows without a text or a label are left out", True)
+    sample = [each for each in table.columns[text].texts[:SAMPLED_TEXTS] if each.strip()]
+    tokenizer = _choose_tokenizer([word for each in sample for word in each.split()])
+    lengths = np.array([len(split_text(each, tokenizer.value)) for each in sample])
+    # Most texts fit into a row, whose length is a multiple of 8.
+    fitting = max(-(-int(np.quantile(lengths, FITTING_SHARE)) // 8) * 8, LEAST_LENGTH)
+    length = min(fitting, LONGEST_LENGTHS[tokenizer.value])
+    cut = (lengths > length).mean()
     options |= {
         "tokenizer": tokenizer,
         "length": Choice(length, f"{cut:.0%} of the texts are longer and cut", cut > MOST_CUT),
         "vocabulary": Choice(LARGEST_VOCABULARY, "at most; the most frequent ones are used"),
     }
-    reason = f"{others[label.names[0]].distinct:,} distinct values in {table.rows:,} rows"
-    unused = [name for name in others if name not in (*label.names, owner)]
+    unused = [each for each in others if each not in (name, owner)]
     note = f"columns {', '.join(unused)} are not used: the model reads {text} alone; `data: csv` reads other columns"
-    task = Choice(task.value, reason) if request.task is None else task
     return DataDraft(options, task, (note,) if unused else ())
 
 
-def _tokenize(column):
-    """Return the tokens of a sample of texts and the tokenizer that made them."""
-    sample = [text for text in islice(column.texts, SAMPLED_TEXTS) if text.strip()]
-    if _is_unspaced([word for text in sample for word in text.split()]):
-        return [split_text(text, "characters") for text in sample], _tokenizer(True)
-    return [split_text(text, "words") for text in sample], _tokenizer(False)
-
-
-def _tokenizer(is_unspaced):
-    if is_unspaced:
-        return Choice("characters", "the text has no spaces between words")
-    return Choice("words", "the text has spaces between words")
-
-
-def _length(texts, longest):
-    """Return a row length that most texts fit into, a multiple of 8."""
-    fitting = int(np.quantile([len(each) for each in texts], FITTING_SHARE))
-    return min(max(-(-fitting // 8) * 8, LEAST_LENGTH), longest)
-
-
-def draft_running(words: Sequence[str], request: Request, loader: Mapping[str, Choice], test: str | None) -> DataDraft:
-    """Draft how a recipe reads running text.
-
-    Args:
-        words: The words of the training text.
-        request: Choices of the user.
-        loader: Options of `data` that name the loader and the file.
-        test: Path of the test text; None: the last part of the training text.
-    """
+def draft_running(words: Sequence[str], request: Request, loader: Mapping[str, Choice]) -> DataDraft:
+    """Draft how a recipe reads running text of some words; `loader` has the options of `data` that name the files."""
     task = requested_task(request, ["classification"])
-    is_unspaced = _is_unspaced(words)
-    has_few_words = not is_unspaced and len(words) < FEW_WORDS
-    tokens = sum(len(word) + 1 for word in words) if is_unspaced or has_few_words else len(words)
+    tokenizer, tokens = _choose_tokenizer(words), len(words)
+    if tokenizer.value == "words" and tokens < FEW_WORDS:
+        reason = f"{tokens:,} words are few; characters are learned from less text than words"
+        tokenizer = Choice("characters", reason, True)
+    if tokenizer.value == "characters":
+        tokens = sum(len(word) + 1 for word in words)
     if tokens < LEAST_TOKENS:
         raise InputError(f"{request.path}: a text must have at least {LEAST_TOKENS} words. Received: {tokens}")
     rows = ROWS_PER_CLIENT * min(max(tokens // WORDS_PER_CLIENT, 2), MOST_CLIENTS)
-    tokenizer = _tokenizer(is_unspaced)
-    if has_few_words:
-        reason = f"{len(words):,} words are few; characters are learned from less text than words"
-        tokenizer = Choice("characters", reason, True)
+    parts = f"parts of the text with about {tokens // rows:,} {tokenizer.value}, {ROWS_PER_CLIENT} for each client"
+    vocabulary = min(max(tokens // TOKENS_PER_WORD, 100), LARGEST_VOCABULARY)
     options = {
-        **loader,
-        **({} if test is None else {"test": Choice(test, "the text of the test file")}),
         "tokenizer": tokenizer,
-        "rows": Choice(
-            rows,
-            f"parts of the text with about {tokens // rows:,} {tokenizer.value}, {ROWS_PER_CLIENT} for each client",
-        ),
+        "rows": Choice(rows, parts),
         "test_rows": Choice(min(max(tokens // (10 * 200), 1), 10)),
-        "vocabulary": Choice(
-            min(max(tokens // TOKENS_PER_WORD, 100), LARGEST_VOCABULARY), "at most; the most frequent ones are used"
-        ),
+        "vocabulary": Choice(vocabulary, "at most; the most frequent ones are used"),
     }
-    return DataDraft(options, task or Choice("classification", "the next word of a text"))
-
-
-def words_of_column(table: RawTable, name: str) -> list[str]:
-    """Return the words of a column of running text."""
-    column = table.columns[name]
-    return split_lines(column.texts[code] for code in column.codes)
+    return DataDraft({**loader, **options}, task or Choice("classification", "the next word of a text"))

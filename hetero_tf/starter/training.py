@@ -1,14 +1,14 @@
-"""Keys of a recipe that the size of the data determines: input, clients, levels, local steps and rounds."""
+"""Layers and keys of a recipe that the data determine: model, input, clients, levels, local steps and rounds."""
 
 import math
 
 import numpy as np
 
 from hetero_tf.base.sound_files import FULL_SCALE
-from hetero_tf.data.codecs import picture, sound, words
+from hetero_tf.data.codecs import ColumnCodec, picture, series, sound, words
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.inspection import sample
-from hetero_tf.data.targets import LABEL, POSITIONS
+from hetero_tf.data.targets import LABEL, LABEL_MAP, NUMBERS, POSITIONS
 from hetero_tf.starter.choices import Choice
 
 # Training examples of a client without owners in the data, and limits of the number of clients.
@@ -27,35 +27,32 @@ FEW_EXAMPLES, FEW_ROUNDS = 100, 10
 
 
 def keys_for(dataset: Dataset, task: Choice) -> dict[str, Choice]:
-    """Return all keys of a recipe except `name`, `data` and `model`, in order.
-
-    Args:
-        dataset: The data as read.
-        task: The task.
-    """
+    """Return all keys of a recipe except `name`, `data` and `model`, in order."""
     clients, partition = _partition(dataset)
     examples, active = len(dataset.train.x) / clients, min(CLIENTS_PER_ROUND, clients)
     (optimizer, learning_rate, rounds), has_texts = dataset.codec.STEPS, isinstance(dataset.codec, words.Codec)
     is_running = dataset.targets == POSITIONS
     epochs = 1 if is_running or examples > 1000 else 2 if examples > 100 or has_texts else 5
-    batch = ROWS_PER_CLIENT if is_running else _batch_size(examples)
+    # A power of two, with at least four steps in an epoch of a client where that is possible.
+    batch = max([8, *(size for size in (16, 32, 64) if size <= examples / 4)])
+    batch = ROWS_PER_CLIENT if is_running else batch
     segments = dataset.train.x.shape[1] / SEGMENT if is_running else 1
     per_round = round(active * epochs * segments * examples / batch)
+    noun = "rows" if is_running else "examples"
+    levels = {"widths": {"a": 1.0, "b": 0.5, "c": 0.25}, "mix": "a-b-c"}
+    rounds_choice = Choice(rounds)
+    if not is_running and len(dataset.train.x) < FEW_EXAMPLES:
+        reason = f"{len(dataset.train.x)} training examples are few: more rounds may only memorise them"
+        rounds_choice = Choice(FEW_ROUNDS, reason, True)
     return {
         "task": task,
         "input": _input(dataset),
         "partition": partition,
-        "levels": Choice(
-            {"widths": {"a": 1.0, "b": 0.5, "c": 0.25}, "mix": "a-b-c"},
-            "equal shares of the clients train all, half or a quarter of the channels",
-        ),
+        "levels": Choice(levels, "equal shares of the clients train all, half or a quarter of the channels"),
         "round": Choice({"clients": active}, f"about {per_round:,} local steps in a round"),
-        "client": Choice(
-            {"epochs": epochs, "batch_size": batch},
-            f"about {examples:,.0f} {'rows' if is_running else 'examples'} of a client",
-        ),
+        "client": Choice({"epochs": epochs, "batch_size": batch}, f"about {examples:,.0f} {noun} of a client"),
         "optimizer": Choice({"name": optimizer, "learning_rate": learning_rate}),
-        "rounds": _rounds(dataset, rounds),
+        "rounds": rounds_choice,
         "evaluate": _evaluation(dataset),
     }
 
@@ -76,8 +73,7 @@ def _input(dataset):
 def picture_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:
     """Return mean and standard deviation of each channel of the training pictures, as shares of 255."""
     x = dataset.train.x
-    count = max(SAMPLED_VALUES // math.prod(x.shape[1:]), 1)
-    pictures = x[np.array(sample(range(len(x)), count))]
+    pictures = x[np.array(sample(range(len(x)), max(SAMPLED_VALUES // math.prod(x.shape[1:]), 1)))]
     values = pictures.astype(np.float64) / (255 if pictures.dtype == np.uint8 else 1)
     mean, std = values.mean((0, 1, 2)), values.std((0, 1, 2))
     return [round(float(each), 4) for each in mean], [max(round(float(each), 4), 0.001) for each in std]
@@ -96,50 +92,112 @@ def spectrogram_statistics(dataset: Dataset) -> tuple[float, float]:
 
 
 def _partition(dataset):
-    owners, examples = dataset.train.owners, len(dataset.train.x)
+    """Return the number of clients and the partition."""
+    owners, examples, name = dataset.train.owners, len(dataset.train.x), "iid"
     if owners is not None:
-        clients = len(np.unique(owners))
-        reason = "each owner is a client"
-        return clients, Choice({"name": "natural", "clients": clients}, reason)
-    if dataset.targets == POSITIONS:
-        clients = examples // ROWS_PER_CLIENT
-        return clients, Choice(
-            {"name": "iid", "clients": clients}, f"each client has {ROWS_PER_CLIENT} rows of the text"
-        )
-    clients = min(max(examples // EXAMPLES_PER_CLIENT, LEAST_CLIENTS), MOST_CLIENTS)
-    reason = f"no owners in the data: {clients} clients with equal random parts; see also dirichlet"
-    return clients, Choice({"name": "iid", "clients": clients}, reason)
-
-
-def _batch_size(examples):
-    """Return a power of two, with at least four steps in an epoch of a client where that is possible."""
-    size = 8
-    while size < 64 and 2 * size <= examples / 4:
-        size *= 2
-    return size
-
-
-def _rounds(dataset, rounds):
-    if dataset.targets == POSITIONS or len(dataset.train.x) >= FEW_EXAMPLES:
-        return Choice(rounds)
-    return Choice(
-        FEW_ROUNDS, f"{len(dataset.train.x)} training examples are few: more rounds may only memorise them", True
-    )
+        name, clients, reason = "natural", len(np.unique(owners)), "each owner is a client"
+    elif dataset.targets == POSITIONS:
+        clients, reason = examples // ROWS_PER_CLIENT, f"each client has {ROWS_PER_CLIENT} rows of the text"
+    else:
+        clients = min(max(examples // EXAMPLES_PER_CLIENT, LEAST_CLIENTS), MOST_CLIENTS)
+        reason = f"no owners in the data: {clients} clients with equal random parts; see also dirichlet"
+    return clients, Choice({"name": name, "clients": clients}, reason)
 
 
 def _evaluation(dataset):
-    evaluate: dict[str, int | list[str]] = {"batch_size": min(max(len(dataset.test.x), 1), 500)}
     if dataset.targets == POSITIONS:
         return Choice({"batch_size": min(len(dataset.test.x), 10)})
-    share = majority_share(dataset)
-    if share is not None and share > LARGE_SHARE:
-        evaluate["metrics"] = ["balanced_accuracy"]
-        return Choice(evaluate, f"{share:.0%} of the training examples have one class, so accuracy alone misleads")
-    return Choice(evaluate)
+    evaluate: dict[str, int | list[str]] = {"batch_size": min(max(len(dataset.test.x), 1), 500)}
+    labels = dataset.train.labels if dataset.targets == LABEL else []
+    share = float(np.bincount(labels).max() / len(labels)) if len(labels) else 0.0
+    if share <= LARGE_SHARE:
+        return Choice(evaluate)
+    evaluate["metrics"] = ["balanced_accuracy"]
+    return Choice(evaluate, f"{share:.0%} of the training examples have one class, so accuracy alone misleads")
 
 
-def majority_share(dataset: Dataset) -> float | None:
-    """Return the share of the most frequent class of the training examples; None for other targets."""
-    if dataset.targets != LABEL:
-        return None
-    return float(np.bincount(dataset.train.labels).max() / len(dataset.train.labels))
+_HEAD = "- Dense: {kernel_initializer: fan_in_uniform, units: !classes }"
+# Larger pictures get a residual network.
+LARGEST_OF_CNN = 40
+# The last stage has at least this height and width.
+LEAST_MAP = 4
+CHANNELS, CHANNELS_OF_SOUND = (32, 64, 128), (16, 32, 64)
+RESIDUAL_CHANNELS = (16, 32, 64, 128)
+# Training rows from which an MLP gets the next number of hidden units.
+MLP_UNITS = {0: 8, 60: 32, 1000: 64, 20_000: 128}
+# Characters need fewer values than words.
+EMBEDDING = {"words": 64, "characters": 32}
+UNITS = 128
+SERIES_LAYERS = (
+    "# convolutions over time, and the mean over all positions",
+    "- [Conv1D: {filters: !w 32, kernel_size: 7, padding: same}, Scaler, Norm, ReLU]",
+    "- [Conv1D: {filters: !w 64, kernel_size: 5, padding: same}, Scaler, Norm, ReLU]",
+    "- [Conv1D: {filters: !w 64, kernel_size: 3, padding: same}, Scaler, Norm, ReLU]",
+    "- GlobalAveragePooling1D",
+    _HEAD,
+)
+FORECAST_LAYERS = (
+    "# convolutions over time and an LSTM",
+    "- [Conv1D: {filters: !w 32, kernel_size: 3, padding: causal}, Scaler, ReLU]",
+    "- [Conv1D: {filters: !w 32, kernel_size: 3, padding: causal, dilation_rate: 2}, Scaler, ReLU]",
+    "- [LSTM: {units: !w 32}, Scaler]",
+    _HEAD,
+)
+
+
+def layers_for(dataset: Dataset) -> tuple[str, ...]:
+    """Return the lines of `model.layers` for a data set."""
+    codec, shape = dataset.codec, dataset.train.x.shape[1:]
+    if isinstance(codec, picture.Codec):
+        if dataset.targets == LABEL_MAP:
+            unit = "- UNet: {filters: !w 16, depth: 2, norm: sbn, scaler: true}"
+            last = "- Conv2D: {filters: !classes , kernel_size: 1}"
+            return ("# a small U-Net: one output for each pixel", unit, last)
+        return _residual_layers(min(shape[:2])) if min(shape[:2]) > LARGEST_OF_CNN else _cnn_layers(*shape[:2])
+    if isinstance(codec, sound.Codec):
+        comment = "# a small CNN over the spectrogram, a map of frames and mel bands"
+        return (comment, *_convolutions(CHANNELS_OF_SOUND), "- GlobalAveragePooling2D", _HEAD)
+    if isinstance(codec, ColumnCodec):
+        rows = len(dataset.train.x)
+        units = max(units for least, units in MLP_UNITS.items() if rows >= least)
+        layer = f"- [Dense: {{units: !w {units}}}, Scaler, ReLU]"
+        return (f"# an MLP, whose {units} hidden units suit {rows:,} training rows", layer, layer, _HEAD)
+    if isinstance(codec, series.Codec):
+        return FORECAST_LAYERS if dataset.targets == NUMBERS else SERIES_LAYERS
+    return _lstm_layers(dataset)
+
+
+def _convolutions(channels):
+    lines = [f"- [PaddedConv2D: {{filters: !w {filters}}}, Scaler, Norm, ReLU, MaxPooling2D]" for filters in channels]
+    return (*lines[:-1], lines[-1].replace(", MaxPooling2D", ""))
+
+
+def _cnn_layers(height, width):
+    size = min(height, width)
+    stages = min(max(int(math.log2(max(size, LEAST_MAP) / LEAST_MAP)) + 1, 1), len(CHANNELS))
+    comment = f"# a small CNN, since the pictures have {height} x {width} pixels"
+    return (comment, *_convolutions(CHANNELS[:stages]), "- GlobalAveragePooling2D", _HEAD)
+
+
+def _residual_layers(size):
+    stride = 2 if size >= 2 * LARGEST_OF_CNN else 1
+    lines = [
+        f"# a PreResNet, since the pictures have more than {LARGEST_OF_CNN} x {LARGEST_OF_CNN} pixels",
+        f"- [PaddedConv2D: {{filters: !w {RESIDUAL_CHANNELS[0]}, stride: {stride}, use_bias: false}}, Scaler, Norm]",
+    ]
+    for stage, filters in enumerate(RESIDUAL_CHANNELS):
+        first = "first: {stride: 2}, " if stage else ""
+        lines.append(f"- Repeat: {{times: 2, {first}layer: {{PreActivationBlock: {{filters: !w {filters}}}}}}}")
+    return (*lines, "- [Scaler, Norm, ReLU]", "- GlobalAveragePooling2D", _HEAD)
+
+
+def _lstm_layers(dataset):
+    width = EMBEDDING[dataset.codec.tokenizer]
+    if dataset.targets == LABEL:
+        embedding = f"- Embedding: {{words: {len(dataset.codec.texts)}, width: !w {width}, padding: 0}}"
+        lstm, comment = f"LSTM: {{units: !w {UNITS}}}", f"# an LSTM over the {dataset.codec.tokenizer} of a text"
+    else:
+        embedding = f"- Embedding: {{words: !classes , width: !w {width}}}"
+        lstm = f"LSTM: {{units: !w {UNITS}, return_sequences: true}}"
+        comment = f"# an LSTM that predicts each of the {dataset.codec.tokenizer} from those before it"
+    return (comment, embedding, f"- [{lstm}, Scaler, Dropout: {{rate: 0.2}}]", _HEAD)

@@ -43,7 +43,7 @@ def test_notation_of_numbers_and_orders_of_dates_are_stated():
 
 def test_numbers_of_files_with_types_are_summarized_alike():
     columns = {"a": np.array([1, 2, 2]), "b": np.array([0.5, np.nan, 2], np.float32), "c": [b"png"] * 3}
-    first, second = inspect_table(RawTable("t", columns, str))
+    first, second = inspect_table(RawTable("t", columns, str)).values()
     assert (first.type, first.low, first.high, first.frequent, first.is_whole) == (
         "number",
         "1",
@@ -68,7 +68,7 @@ def test_numbers_of_files_with_types_are_summarized_alike():
 def test_many_numbers_are_continuous_unless_they_number_classes(numbers, expected):
     values = np.array([*numbers, *numbers])
     assert inspect_column("c", values).is_continuous == expected
-    assert inspect_column("c", TextColumn.from_numbers(values)).is_continuous == expected
+    assert inspect_column("c", TextColumn.of(values)).is_continuous == expected
 
 
 def test_sizes_and_modes_of_pictures_are_in_their_headers():

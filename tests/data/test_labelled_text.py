@@ -10,7 +10,7 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.data.labelled_text import load
-from hetero_tf.data.words import TokenOptions, build_sentence_vocabulary, encode_sentences, split_words
+from hetero_tf.data.words import TokenOptions, build_sentence_vocabulary, split_words
 
 ROWS = [
     ("The film is good, isn't it?", "good", "ann"),
@@ -49,12 +49,6 @@ def test_vocabulary_keeps_the_most_frequent_words_in_order_of_appearance():
     assert build_sentence_vocabulary(sentences, TokenOptions("words", 4)) == ("<pad>", "<ukn>", "b", "c")
 
 
-def test_rows_are_cut_and_filled_up():
-    encoded = encode_sentences([["b", "x", "c", "b"], ["c"], []], ("<pad>", "<ukn>", "b", "c"), 3)
-    assert encoded.dtype == np.int32
-    np.testing.assert_array_equal(encoded, [[2, 1, 3], [3, 0, 0], [0, 0, 0]])
-
-
 def test_folders_of_text_files_are_classes(tmp_path):
     for split in ("train", "test"):
         for index, (text, label, _) in enumerate(ROWS):
@@ -78,6 +72,7 @@ def test_every_format_gives_the_same(tmp_path, name):
     assert (dataset.codec.KIND, dataset.classes, dataset.class_names) == ("sequences", 2, ("bad", "good"))
     assert dataset.codec.vocabulary[:6] == ("<pad>", "<ukn>", "the", "film", "is", "good")
     number = dataset.codec.vocabulary.index
+    np.testing.assert_array_equal(dataset.train.x[0], list(map(number, ["the", "film", "is", "good"])))
     np.testing.assert_array_equal(dataset.train.x[2], [number("bad"), number("film"), 0, 0])
     # A word of the tests only is unknown.
     np.testing.assert_array_equal(dataset.test.x, [[number("good"), 1, 0, 0]])
@@ -125,21 +120,15 @@ def test_what_is_missing_is_rejected(tmp_path, lines, options, sentence):
 
 
 @pytest.mark.parametrize(
-    "line, sentence",
+    "lines, sentence",
     [
         (b"[1]", "r.jsonl:2: must be a JSON object. Received: [1]"),
         (b'{"text": "a"}', "r.jsonl:2: column 'label' has no value here"),
         (b'{"text"', "r.jsonl:2: is not valid JSON: "),
         (b"\xff", "r.jsonl:2: is not UTF-8 text; save it as UTF-8"),
+        (None, "r.jsonl: expected at least one row of data. Received: none"),
     ],
 )
-def test_damaged_json_lines_are_rejected(tmp_path, line, sentence):
-    (tmp_path / "r.jsonl").write_bytes(b'{"text": "a", "label": 1}\n' + line + b"\n")
+def test_damaged_json_lines_are_rejected(tmp_path, lines, sentence):
+    (tmp_path / "r.jsonl").write_bytes(b"\n\n" if lines is None else b'{"text": "a", "label": 1}\n' + lines + b"\n")
     assert refusal(lambda: load(tmp_path, path="r.jsonl")).removeprefix(f"{tmp_path}/").startswith(sentence)
-
-
-def test_empty_file_of_json_lines_is_rejected(tmp_path):
-    (tmp_path / "r.jsonl").write_text("\n\n")
-    assert refusal(lambda: load(tmp_path, path="r.jsonl")).endswith(
-        "r.jsonl: expected at least one row. Received: none"
-    )

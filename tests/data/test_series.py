@@ -134,7 +134,7 @@ def test_arrays_are_series_if_the_user_says_so():
     np.testing.assert_allclose(mean, x.mean((0, 1)))
     np.testing.assert_allclose(std, x.std((0, 1)))
     assert from_arrays(x[..., 0], y, x[..., 0], y, kind="series").train.x.shape == (4, 6, 1)
-    assert refusal(from_arrays, x, y, x, y).endswith("for series [n, time, channels], set `kind: series`")
+    assert "(for series, set `kind: series`)" in refusal(from_arrays, x, y, x, y)
     x[1, 2, 1] = np.nan
     message = refusal(lambda: from_arrays(x, y, x, y, kind="series"))
     assert message.endswith("in the range of float32. Received: nan in row 1, time 2, channel 1")

@@ -33,6 +33,9 @@ WORDS = [" ".join(RNG.choice(["good", "bad", "fine", "awful", "great"], 12)) for
 HOURS = pd.date_range("2024-01-01", periods=N, freq="h")
 DAYS = pd.date_range("2023-01-01", periods=N)
 SERIES = ["name: series", "label: v", "time: time"]
+NS, RECORDS = range(N), [*TABLE.itertuples(index=False)]
+TITLE = [*READ, "# check: {path}: the title above the names of the columns is left out: 'Report 2024'"]
+LABELLED = ["name: labelled_text", "label: label"]
 SETS_OF_TAGS = ["task: multi_label", "labels: "]
 
 
@@ -44,6 +47,15 @@ def table(**columns):
 def changed(values, row, text):
     """Values with another one in a row."""
     return [text if index == row else value for index, value in enumerate(values)]
+
+
+def parquet(**columns):
+    """The bytes of a Parquet file of the table with further columns."""
+    return file_of("to_parquet", TABLE.assign(**columns))
+
+
+def changed_label(row, text):
+    return TABLE.assign(y=changed(Y, row, text)).to_csv(index=False)
 
 
 def sets(join):
@@ -99,89 +111,20 @@ FILES = {
     "german.csv": (TEXT.replace(",", ";").replace(".", ","), [*READ, "numbers: comma   # check: x has numbers such"]),
     "declared.csv": ("sep=;\n" + TEXT.replace(",", ";"), READ),
     "comments.csv": ("# of a sensor\n# 2024\n" + TEXT, READ),
-    "title.csv": ("Report 2024,,\n" + TEXT, [*READ, "skip: 1   # check: lines above the names"]),
-    "title_line.csv": ("Report 2024\n\n" + TEXT, [*READ, "skip: 2   # check: lines above the names"]),
+    "title.csv": ("Report 2024,,\n" + TEXT, TITLE),
+    "title_line.csv": ("Report 2024\n\n" + TEXT, TITLE),
     "no_header.csv": (TEXT.partition("\n")[2], ["header: false   # check: the first line has values like the lines"]),
     "index.csv": (TABLE.to_csv(), ['ignore: ["Unnamed: 0"]   # check: Unnamed: 0: an index written by pandas']),
     "twice.csv": (TEXT.replace("x,z", "x,x", 1), ":1: column names must be unique. Received: 'x' twice; rename"),
-    "short_row.csv": (
-        TEXT + "1,2\n",
-        f":{N + 2}: must have 3 values separated by ',', like the first line. Received: 2",
-    ),
+    "short_row.csv": (TEXT + "1,2\n", f":{N + 2}: must have 3 values separated by ',', like the first line. Receiv"),
     "long_row.csv": (TEXT + "1,2,3,4\n", f":{N + 2}: must have 3 values separated by ',', like the first line"),
     "quote.csv": (TEXT + '"1,2,yes\n', f":{N + 2}: cannot be parsed as CSV"),
     "empty.csv": ("", "expected at least one row of data. Received: none"),
     "header_only.csv": ("x,z,y\n", "expected at least one row of data. Received: none"),
     "few_rows.csv": ("x,z,y\n1,2,yes\n", "expected at least 5 rows to train and test. Received: 1"),
     "one_class.csv": (TEXT.replace("no", "yes"), "the label 'y' has the single value yes; add rows of another class"),
-    "money.csv": (table(p=[f"{1 + n}.042,5 €" for n in range(N)]).replace(",y\n", ",y\n"), ["numbers: comma"]),
-    "dollars.csv": (
-        table(p=[f"${n + 1},042.5" for n in range(N)]),
-        ["numbers: point   # check: p has numbers such as $1"],
-    ),
-    "currencies.csv": (
-        table(p=[f"{'$€'[n % 2]}{n}.5" for n in range(N)]),
-        ["ignore: [p]   # check: p: amounts in several currencies"],
-    ),
-    "bad_cell.csv": (
-        table(w=changed(Z, 7, "two")),
-        ["missing_values: [two]   # check: no numbers: w is two in 1 rows, first in bad_cell.csv:9", "missing: median"],
-    ),
-    "infinite.csv": (
-        table(w=changed(Z, 3, np.inf)),
-        ["missing_values: [inf]   # check: no numbers: w is inf in 1 rows"],
-    ),
-    "missing.csv": (
-        table(w=changed(Z, 3, "?"), v=changed(X, 5, "-"), u=changed(X, 6, "#N/A")),
-        ["missing: median   # check: missing values of w (1), v (1), u (1); numbers become the median"],
-    ),
-    "sentinel.csv": (
-        table(w=np.where(np.arange(N) % 10, Z, -999)),
-        ['# check: w: -999 in 12 of 120 rows looks like a missing value; set `missing_values: ["-999"]` and `missing`'],
-    ),
-    "minus_one.csv": (
-        table(age=[-1 if n % 9 == 0 else 18 + n % 50 for n in range(N)]),
-        ["# check: age: -1 in 14 of 120"],
-    ),
-    "ids.csv": (
-        table(
-            zip=[f"0{n * 7:04}" for n in range(N)],
-            account=[10**17 + 7919 * n for n in range(N)],
-            const=1,
-            url=[f"http://h/{n}" for n in range(N)],
-            seconds=1_700_000_000 + np.arange(N) ** 2 // 2,
-        ),
-        [
-            "check: zip: row numbers or ids; account: row numbers or ids; const: all values are 1; url: row numbers or "
-            "ids; seconds: numbers whose differences are too small for float32 ignore: [zip, account, const, url, seconds]"
-        ],
-    ),
-    "codes.csv": (
-        table(zip=[f"0{n % 4}" for n in range(N)]),
-        ["columns: {zip: category}   # check: numbers with leading"],
-    ),
-    "none.csv": (
-        table(garage=["None", "new", "old"] * (N // 3)),
-        ["columns: {garage: category}   # check: None or NA is a category of garage"],
-    ),
-    "namibia.csv": (
-        table(country=["DE", "NA", "FR", "US"] * (N // 4)),
-        ["columns: {country: category}   # check: None"],
-    ),
-    "unknown_sex.csv": (
-        table(sex=["male", "female", "NA"] * (N // 3)),
-        ["missing: median   # check: missing values of sex"],
-    ),
-    "patients.csv": (table(patient=np.arange(N) // 3), ["group: patient   # check: rows of one patient stay together"]),
-    "users.csv": (
-        table(user=np.arange(N) % 8),
-        ["check: 8 distinct values, about 15 rows each: clients; their rows are in training and test, unless"],
-    ),
     "repeated.csv": (TEXT + TEXT.split("\n")[1] + "\n", ["# check: 1 of 121 rows repeat another row"]),
-    "no_label.csv": (
-        TABLE.assign(y=changed(Y, 4, "")).to_csv(index=False),
-        ["missing: drop   # check: the label y has no value in 1 rows, which are left out"],
-    ),
+    "no_label.csv": (changed_label(4, ""), ["missing: drop   # check: the label y has no value in 1 rows"]),
     "rare.csv": (TABLE.assign(y=np.arange(N) < 3).to_csv(index=False), ["# check: always predicting False has an acc"]),
     "stars.csv": (
         TABLE[["x"]].assign(stars=np.arange(N) % 5 + 1).to_csv(index=False),
@@ -199,18 +142,6 @@ FILES = {
         ["label: price   # the column named price", "task: regression   # 120 distinct numbers in 120 rows"],
     ),
     "amount.csv": (TABLE[["x", "z"]].to_csv(index=False), ["task: regression"]),
-    "dates.csv": (
-        table(d=DAYS.strftime("%d.%m.%Y")),
-        ["columns: {d: date}   # dates become year, month, day and weekday; `data: series` uses"],
-    ),
-    "words_of_dates.csv": (
-        table(d=DAYS.strftime("%b %d, %Y")),
-        ["columns: {d: date}   # dates become year, month, day and weekday; `data: series` uses"],
-    ),
-    "ambiguous.csv": (
-        table(d=[f"{1 + n % 12}/{1 + n % 11}/2024" for n in range(N)]),
-        ["ignore: [d]   # check: d: ambiguous dates: day or month first"],
-    ),
     "sets_semicolon.csv": (sets(";".join), SETS_OF_TAGS),
     "sets_bar.csv": (sets("|".join), SETS_OF_TAGS),
     "sets_comma.csv": (sets(", ".join), SETS_OF_TAGS),
@@ -224,14 +155,15 @@ FILES = {
         .to_csv(index=False),
         ["label: [is_red, is_large, is_new, is_used]   # check: the last 4 columns have 0 and 1", "task: multi_label"],
     ),
+    "targets.csv": (
+        TABLE.assign(k=Y, target_0=X, target_1=Z).to_csv(index=False),
+        ["label: [target_0, target_1]   # 2 columns of numbers named target", "task: regression"],
+    ),
     "flags.csv": (
         TABLE[["x", "z"]].assign(**{tag: [int(tag in each) for each in SETS] for tag in TAGS}).to_csv(index=False),
         ["# check: columns red, large, new, used have 0 and 1; `--label red,large,new,used` trains all as labels"],
     ),
-    "texts.csv": (
-        TEXTS.to_csv(index=False),
-        ["name: labelled_text", "# check: columns id, stars are not used: the model reads text alone", "label: label"],
-    ),
+    "texts.csv": (TEXTS.to_csv(index=False), [*LABELLED, "# check: columns id, stars are not used: the model reads"]),
     "texts_without_header.csv": (
         TEXTS[["text", "label"]].to_csv(index=False, header=False),
         ["name: labelled_text", "header: false   # check", "text: column_0", "label: column_1"],
@@ -242,15 +174,9 @@ FILES = {
         ["missing: drop   # check: 2 rows without a text or a label are left out"],
     ),
     "t_iso.csv": (series(HOURS), SERIES),
-    "t_zone.csv": (
-        series([f"{t:%Y-%m-%d %H:%M}+0{1 + (n < 60)}:00" for n, t in enumerate(HOURS)]),
-        [*SERIES, "# check: 1 gaps where times of time are missing"],
-    ),
     "t_utc.csv": (series(HOURS.strftime("%Y-%m-%dT%H:%M:%SZ")), SERIES),
     "t_german.csv": (series(HOURS.strftime("%d.%m.%Y %H:%M")).replace(",", ";").replace(";0.", ";0,"), SERIES[:1]),
-    "t_us.csv": (series(HOURS.strftime("%m/%d/%Y %I:%M %p")), SERIES)
-    if HOURS[-1].day > 12
-    else (series(HOURS), SERIES),
+    "t_us.csv": (series(pd.date_range("2024-01-11", periods=N, freq="h").strftime("%m/%d/%Y %I:%M %p")), SERIES),
     "t_dmy.csv": (series(DAYS.strftime("%d/%m/%Y")), SERIES),
     "t_short_year.csv": (series(DAYS.strftime("%d.%m.%y")), SERIES),
     "t_month.csv": (series([f"{2000 + n // 12}-{n % 12 + 1:02}" for n in range(N)]), SERIES),
@@ -259,10 +185,6 @@ FILES = {
     "t_seconds.csv": (series(1_700_000_000 + 3600 * np.arange(N)), SERIES),
     "t_milliseconds.csv": (series(1_700_000_000_000 + 3_600_000 * np.arange(N)), SERIES),
     "t_year.csv": (series(np.arange(1900, 1900 + N)), SERIES),
-    "t_newest.csv": (
-        series(DAYS[::-1].strftime("%Y-%m-%d")),
-        [*SERIES, "# check: rows are sorted by time, the oldest first"],
-    ),
     "t_ambiguous.csv": (
         series([f"01/{1 + n % 12:02}/{1990 + n // 12}" for n in range(N)]),
         "must say which number is the day",
@@ -272,23 +194,7 @@ FILES = {
         "12 rows with different time are too few for forecasts; at least 48 rows are needed",
     ),
     "t_weekdays.csv": (series(pd.bdate_range("2023-01-02", periods=N)), SERIES),
-    "t_gap.csv": (
-        series(GAPS),
-        [*SERIES, "# check: 1 gaps where times of time are missing, such as before {path}:42; no window"],
-    ),
-    "t_gaps.csv": (
-        series([t for n, t in enumerate(HOURS) if n % 7]),
-        [*SERIES, "window: 5   # check: times are missing, usually after 6 rows; `gaps: join` allows"],
-    ),
-    "t_missing.csv": (
-        series(HOURS, w=changed(Z, 0, "")),
-        ["missing: previous   # check: missing values of w (1) become the value before"],
-    ),
-    "t_constant.csv": (series(HOURS, w=7), [*SERIES, "# check: column w has a single value, 7"]),
-    "t_series.csv": (
-        series([*HOURS[:60], *HOURS[:60]], sensor=["a"] * 60 + ["b"] * 60),
-        [*SERIES, "series: sensor   # check: 2 series with different time, at least 60 rows each: clients"],
-    ),
+    "t_missing.csv": (series(HOURS, w=changed(Z, 0, "")), ["missing: previous   # check: missing values of w (1) "]),
     "t_repeated.csv": (series([*HOURS[:-1], HOURS[-2]]), ["# check: {path}:121: column 'time' repeats a time"]),
     "end_of_rows.csv": (ROWS[0] + "\n" + "".join(f"{row},\n" for row in ROWS[1:]), READ),
     "end_of_lines.csv": ("".join(f"{row.replace(',', ';')};\n" for row in ROWS), READ),
@@ -300,49 +206,17 @@ FILES = {
         "\n".join([ROWS[0], "[m],[kg],[-]", *ROWS[1:]]),
         ['missing_values: ["[m]", "[kg]", "[-]"]', "missing: drop"],
     ),
-    "total.csv": (
-        table(shop=["ab"[n % 2] for n in range(N - 1)] + ["Total"]),
-        ["# check: the last row, Total, looks like a total of the others; remove it"],
-    ),
     "unknown_label.csv": (
         TABLE.assign(y=[("unknown", 0, 1)[n % 3 if n % 6 == 0 else 1 + n % 2] for n in range(N)]).to_csv(index=False),
         ["missing_values: [unknown]   # check: no numbers: y is unknown in 20 rows, first in unknown_label.csv:2"],
     ),
-    "spellings.csv": (
-        table(smoker=["Yes", "yes", "no"] * (N // 3)),
-        ["# check: smoker: Yes and yes differ only in case; are they the same?"],
-    ),
-    "quoted_lines.csv": (table(note=[f'"line\nof {n % 3}"' for n in range(N)]).replace('"""', '"'), READ),
-    "units_in_cells.csv": (
-        table(w=[f"{50 + n % 40} kg" for n in range(N)]),
-        ["ignore: [w]   # check: w: numbers with a unit such as 50 kg; remove the unit"],
-    ),
-    "hours.csv": (
-        table(t=[f"{n % 24:02}:30" for n in range(N)]),
-        ["ignore: [t]   # check: t: times of day, which are"],
-    ),
-    "huge.csv": (table(w=[f"{x}e300" for x in X]), ["ignore: [w]   # check: w: numbers beyond the range of float32"]),
-    "large.csv": (table(w=[f"{x}e20" for x in X]), READ),
-    "account.csv": (
-        table(account=[str(2**60 + n % 50) for n in range(N)]),
-        ["group: account   # check: rows of one account"],
-    ),
-    "uuid.csv": (
-        table(key=[f"{n * 7919:08x}-11-{n * 104729:012x}" for n in range(N)]),
-        ["ignore: [key]   # check: key: row numbers or ids"],
-    ),
-    "lakh.csv": (table(p=[f'"{1 + n % 9},23,{100 + n}"' for n in range(N)]).replace('"""', '"'), ["numbers: point"]),
-    "minus.csv": (table(p=[f"\u2212{n}.5" for n in range(N)]), ["numbers: point"]),
-    "single.csv": (
-        "text\n" + "\n".join(WORDS),
-        "must have a label and at least one other column; for a model of running",
-    ),
+    "single.csv": ("text\n" + "\n".join(WORDS), "must have a label and at least one other column; for a model of"),
     "nested.json": (
-        json.dumps([{"m": {"x": x, "deep": {"z": z}}, "y": y} for x, z, y in TABLE.itertuples(index=False)]),
-        ["m.deep.z number", *READ],
+        json.dumps([{"m": {"x": x, "n": {"z": z}}, "y": y} for x, z, y in RECORDS]),
+        ["m.n.z number", *READ],
     ),
     "nested.jsonl": (
-        "\n".join(json.dumps({"u": {"x": x, "z": z}, "y": y}) for x, z, y in TABLE.itertuples(index=False)),
+        "\n".join(json.dumps({"u": {"x": x, "z": z}, "y": y}) for x, z, y in RECORDS),
         ["u.x number", *READ],
     ),
     "features.json": (json.dumps({"count": N, "features": TABLE.to_dict("records")}), READ),
@@ -353,34 +227,13 @@ FILES = {
         json.dumps([{"account": None if n == 5 else 2**60 + n, "x": x, "y": y} for n, (x, y) in enumerate(zip(X, Y))]),
         ["ignore: [account]   # check: account: row numbers or ids"],
     ),
-    "nullable.parquet": (
-        file_of("to_parquet", TABLE.assign(i=pd.array([None if n % 9 == 0 else n % 7 for n in range(N)], "Int64"))),
-        ["missing: median   # check: missing values of i (14)"],
-    ),
-    "zone.parquet": (
-        file_of("to_parquet", TABLE.assign(t=HOURS.tz_localize("UTC"), d=pd.to_timedelta(np.arange(N), "h"))),
-        ["ignore: [d]   # check: d: neither numbers nor texts", "columns: {t: date}"],
-    ),
-    "nfd.csv": (
-        table(city=[unicodedata.normalize(("NFC", "NFD")[n % 2], "Café") for n in range(N)]),
-        ["all values are Café"],
-    ),
-    "french.csv": (
-        table(d=[f"{1 + n % 28} {('mars', 'août', 'mai')[n % 3]} 2020" for n in range(N)]),
-        ["columns: {d: date}"],
-    ),
+    "null.parquet": (parquet(i=pd.array([n % 7 or None for n in NS], "Int64")), ["# check: missing values of i (18)"]),
+    "zone.parquet": (parquet(t=HOURS.tz_localize("UTC")), ["columns: {t: date}"]),
+    "timedelta.parquet": (parquet(d=pd.to_timedelta(np.arange(N), "h")), ["d: neither numbers nor texts"]),
     "packed.csv": (gzip.compress(TEXT.encode()), READ),
     "days.json": (
         pd.DataFrame({"v": np.sin(np.arange(N)), "w": Z}, index=DAYS.strftime("%Y-%m-%d")).to_json(orient="index"),
         ["name: series", "time: index"],
-    ),
-    "date_0.csv": (
-        table(d=["0000-00-00" if n % 11 == 0 else f"2024-01-{1 + n % 28:02}" for n in range(N)]),
-        ["columns: {d: date}", "# check: no dates: d is 0000-00-00 in 11 rows, first in date_0.csv:2"],
-    ),
-    "two_notations.csv": (
-        table(d=[f"2024-01-{1 + n % 28:02}" if n % 2 else f"{1 + n % 28:02}.01.2024" for n in range(N)]),
-        ["d date 2024-01-01 to 2024-01-28, 28 distinct", "columns: {d: date}"],
     ),
     "price_unknown.csv": (
         TABLE[["x"]].assign(price=["on request" if n % 12 == 0 else n + X[n] for n in range(N)]).to_csv(index=False),
@@ -391,8 +244,8 @@ FILES = {
         ["# check: price: -999 in 10 of 120 rows looks like a missing value"],
     ),
     "binary.parquet": (
-        file_of("to_parquet", TABLE.assign(s=[text.encode() for text in Y])),
-        ["ignore: [s]   # check: s: neither numbers nor texts", *READ],
+        parquet(s=[text.encode() for text in Y]),
+        ["ignore: [s]   # check: s: neither numbers nor texts"],
     ),
     "t_week.csv": (series([f"2{n // 52:03}-W{1 + n % 52:02}" for n in range(N)]), SERIES),
     "t_compact.csv": (series(HOURS.strftime("%Y%m%d%H%M%S")), SERIES),
@@ -403,15 +256,101 @@ FILES = {
     "page.txt": ("<?xml version='1.0'?>\n" + TABLE.to_html(), "is HTML or XML; save it as CSV or Parquet"),
     "a.arff": ("@relation r\n@attribute x numeric\n@data\n1\n", "is an ARFF file; save it as CSV or Parquet"),
     "svm.txt": ("".join(f"{n % 2} 1:{x} 2:{x}\n" for n, x in enumerate(X)), "is a LibSVM file; save it as CSV"),
-    "fast.txt": (
-        "".join(f"__label__{y} {text}\n" for y, text in zip(Y, WORDS)),
-        "is a file of fastText; save it as CSV",
-    ),
+    "fast.txt": ("".join(map("__label__{} {}\n".format, Y, WORDS)), "is a file of fastText; save it as CSV"),
     "a.pkl": (file_of("to_pickle"), "is a file of Python or HDF5; save it as CSV or Parquet"),
     "a.db": (b"SQLite format 3\0", "is a database; save it as CSV or Parquet"),
     "a.tar.gz": (gzip.compress(b"a"), "is an archive; save it as CSV or Parquet"),
     "a.ods": (b"PK", "is a spreadsheet other than Excel; save it as CSV or Parquet"),
 }
+# Name of a file of a series: (content, a further line of the recipe).
+FORECASTS = {
+    "t_zone.csv": (series([f"{t:%Y-%m-%d %H:%M}+0{1 + (n < 60)}:00" for n, t in enumerate(HOURS)]), "# check: 1 gaps"),
+    "t_newest.csv": (series(DAYS[::-1]), "# check: rows are sorted by time, the oldest first"),
+    "t_gap.csv": (series(GAPS), "# check: 1 gaps where times of time are missing, such as before {path}:42; no window"),
+    "t_gaps.csv": (
+        series([t for n, t in enumerate(HOURS) if n % 7]),
+        "window: 5   # check: times are missing, usually",
+    ),
+    "t_constant.csv": (series(HOURS, w=7), "# check: column w has a single value, 7"),
+    "t_series.csv": (
+        series([*HOURS[:60]] * 2, s=["a"] * 60 + ["b"] * 60),
+        "series: s   # check: 2 series with different",
+    ),
+}
+# Name of a further column: (its values, a line of the recipe).
+COLUMNS = {
+    "money": ([f"{1 + n}.042,5 €" for n in NS], "numbers: comma   # check: money has numbers such as 1.042,5 €"),
+    "dollars": ([f"${n + 1},042.5" for n in NS], "numbers: point   # check: dollars has numbers such as $1"),
+    "lakh": ([f"{1 + n % 9},23,{100 + n}" for n in NS], "numbers: point"),
+    "minus": ([f"\u2212{n}.5" for n in NS], "numbers: point"),
+    "mixed": ([f"{'$€'[n % 2]}{n}.5" for n in NS], "ignore: [mixed]   # check: mixed: amounts in several currencies"),
+    "bad": (
+        changed(Z, 7, "two"),
+        "missing_values: [two]   # check: no numbers: bad is two in 1 rows, first in bad.csv:9",
+    ),
+    "infinite": (changed(Z, 3, np.inf), "missing_values: [inf]   # check: no numbers: infinite is inf in 1 rows"),
+    "asked": (changed(Z, 3, "?"), "missing: median   # check: missing values of asked (1); numbers become the median"),
+    "dash": (changed(X, 5, "-"), "missing: median   # check: missing values of dash (1)"),
+    "excel": (changed(X, 6, "#N/A"), "missing: median   # check: missing values of excel (1)"),
+    "nines": (
+        np.where(np.arange(N) % 10, Z, -999),
+        "# check: nines: -999 in 12 of 120 rows looks like a missing value",
+    ),
+    "age": ([-1 if n % 9 == 0 else 18 + n % 50 for n in NS], "# check: age: -1 in 14 of 120"),
+    "zip": ([f"0{n * 7:04}" for n in NS], "ignore: [zip]   # check: zip: row numbers or ids"),
+    "invoice": ([10**17 + 7919 * n for n in NS], "ignore: [invoice]   # check: invoice: row numbers or ids"),
+    "key": ([f"{n * 7919:08x}-11-{n * 104729:012x}" for n in NS], "ignore: [key]   # check: key: row numbers or ids"),
+    "url": ([f"http://h/{n}" for n in NS], "ignore: [url]   # check: url: row numbers or ids"),
+    "const": ([1] * N, "ignore: [const]   # check: const: the single value 1"),
+    "unix": (1_700_000_000 + np.arange(N) ** 2 // 2, "unix: numbers whose differences are too small for float32"),
+    "huge": ([f"{x}e300" for x in X], "ignore: [huge]   # check: huge: numbers beyond the range of float32"),
+    "large": ([f"{x}e20" for x in X], "large number"),
+    "code": (
+        [f"0{n % 4}" for n in NS],
+        "columns: {code: category}   # check: code: numbers with leading zeros such as '00'",
+    ),
+    "garage": (["None", "new", "old"] * 40, "columns: {garage: category}   # check: garage: None or NA is a category"),
+    "country": (["DE", "NA", "FR", "US"] * 30, "columns: {country: category}   # check: country: None or NA"),
+    "sex": (["male", "female", "NA"] * 40, "missing: median   # check: missing values of sex"),
+    "patient": (np.arange(N) // 3, "group: patient   # check: rows of one patient stay together"),
+    "account": ([str(2**60 + n % 50) for n in NS], "group: account   # check: rows of one account"),
+    "user": (
+        np.arange(N) % 8,
+        "check: 8 distinct values, about 15 rows each: clients; their rows are in training and test",
+    ),
+    "german": (
+        DAYS.strftime("%d.%m.%Y"),
+        "columns: {german: date}   # german: dates such as '01.01.2023'; they become year",
+    ),
+    "words": (DAYS.strftime("%b %d, %Y"), "columns: {words: date}   # words: dates such as 'Jan 01, 2023'"),
+    "french": ([f"{1 + n % 28} {('mars', 'août', 'mai')[n % 3]} 2020" for n in NS], "columns: {french: date}"),
+    "zero": (
+        ["0000-00-00" if n % 11 == 0 else f"2024-01-{1 + n % 28:02}" for n in NS],
+        "# check: no dates: zero is 0000-00-00 in 11 rows, first in zero.csv:2",
+    ),
+    "two": (
+        [f"2024-01-{1 + n % 28:02}" if n % 2 else f"{1 + n % 28:02}.01.2024" for n in NS],
+        "two date 2024-01-01 to 2024-01-28, 28 distinct",
+    ),
+    "unclear": (
+        [f"{1 + n % 12}/{1 + n % 11}/2024" for n in NS],
+        "# check: unclear: ambiguous dates: day or month first",
+    ),
+    "shop": (
+        ["ab"[n % 2] for n in range(N - 1)] + ["Total"],
+        "# check: the last row, Total, looks like a total of the",
+    ),
+    "smoker": (["Yes", "yes", "no"] * 40, "# check: smoker: Yes and yes differ only in case; are they the same?"),
+    "weight": (
+        [f"{50 + n % 40} kg" for n in NS],
+        "# check: weight: numbers with a unit such as 50 kg; remove the unit",
+    ),
+    "hours": ([f"{n % 24:02}:30" for n in NS], "ignore: [hours]   # check: hours: times of day, which are"),
+    "city": ([unicodedata.normalize(("NFC", "NFD")[n % 2], "Café") for n in NS], "city: the single value Café"),
+    "note": ([f"line\nof {n % 3}" for n in NS], "note category 3 distinct"),
+}
+FILES |= {name: (content, [*SERIES, line]) for name, (content, line) in FORECASTS.items()}
+FILES |= {f"{name}.csv": (table(**{name: values}), [line]) for name, (values, line) in COLUMNS.items()}
 
 
 def plain(text):
@@ -455,7 +394,10 @@ def test_excel_is_read_with_its_extra(tmp_path, monkeypatch):
     above = pd.DataFrame([["Report 2024", None, None], [None] * 3, list(TABLE), *TABLE.values.tolist()])
     above.to_excel(path, index=False, header=False)
     _, text = read(path)
-    assert all(plain(line) in plain(text) for line in (*READ, "skip: 2   # check: lines above the names"))
+    assert all(
+        plain(line) in plain(text)
+        for line in (*READ, "the title above the names of the columns is left out: 'Report 2024'")
+    )
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(InputError, match=r"Excel files need the extra `excel`; pip install 'hetero_tf\[excel\]'"):
         read(path)

@@ -78,7 +78,7 @@ def test_a_table(tmp_path):
         "  label: kind   # check: the last column that can be a label; other columns with --label, such as amount, zip, b",
         "  owner: user",
         "  ignore: [name]   # check: name: names or free text, 160 distinct in 160 rows",
-        "  columns: {zip: category}   # check: numbers with leading zeros are codes",
+        "  columns: {zip: category}   # check: zip: numbers with leading zeros such as '00'",
         "task: classification   # 2 distinct texts in 160 rows",
         "partition: {name: natural, clients: 8}   # each owner is a client",
     } <= set(text.splitlines())
@@ -102,6 +102,28 @@ def test_tasks_of_labels_on_request(tmp_path, improves):
     assert order in text.splitlines() and improves(text)
     with pytest.raises(InputError, match="has 3 classes, and the task binary needs 2. Received: --task=binary"):
         draft(tmp_path / "t.csv", task="binary")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"task": "segmentation"},
+            "--task: .* can train classification or binary or ordinal or regression or multi_lab",
+        ),
+        (
+            {"label": ("amont",)},
+            "t.csv: `--label` must name a column. Received: --label='amont'; did you mean 'amount'",
+        ),
+        ({"task": "multi_label"}, "no column can be the label of multi_label; .* Columns: user, name, a, b, zip"),
+        ({"task": "classification", "label": ("a", "b")}, "the task classification needs one column. Received: a, b"),
+    ],
+)
+def test_requests_that_do_not_fit_are_rejected(tmp_path, options, message):
+    write_csv(tmp_path / "t.csv", rows())
+    with pytest.raises(InputError, match=message):
+        draft(tmp_path / "t.csv", **options)
+    assert draft(tmp_path / "t.csv", label=("a", "amount"))[0].data.task.reason == "2 columns of numbers"
 
 
 def test_pictures_in_folders(tmp_path, improves):
@@ -258,7 +280,6 @@ def test_unknown_data_are_rejected_with_the_formats(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "b.txt").write_text("b")
     with pytest.raises(
-        InputError,
-        match="expected a folder of pictures, WAV files or text .* Received: a folder with a.txt, b.txt; join",
+        InputError, match="Received: a folder with a.txt, b.txt; join text .*; data: npz reads .npz files"
     ):
         draft(tmp_path)

@@ -24,7 +24,7 @@ def write_recipe(flags: FlagValues, console: Console) -> dict:
         InputError: The data cannot be read, or the file exists.
     """
     from hetero_tf import data, starter
-    from hetero_tf.starter.recipe_text import recipe_name
+    from hetero_tf.starter import recipe_name
 
     if len(flags.input or ()) != 1:
         raise InputError("new needs one path, such as my_table.csv, or a name of TensorFlow Datasets, such as mnist")
