@@ -1,10 +1,9 @@
-"""Escapes names of users and files for a terminal line, a shell, Markdown and HTML: one function for each.
+"""Escapes names of users and files for a terminal line, a shell and Markdown: one function for each.
 
 A name of a file, class, column or run may contain any character. Inserted as it is, it could end a line of output,
 move the cursor of a terminal, run a command that a reader pastes, or add an element to a page.
 """
 
-import html
 import re
 import shlex
 from collections.abc import Iterable
@@ -57,8 +56,3 @@ def quote_markdown(text: str) -> str:
     fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
     pad = " " * (line[:1] in ("`", "", " ") or line[-1:] in ("`", " "))
     return f"{fence}{pad}{line}{pad}{fence}"
-
-
-def escape_html(text: str) -> str:
-    """Escape a name for one line of HTML, in an element or in a quoted attribute."""
-    return html.escape(escape_line(text))

@@ -273,11 +273,10 @@ def sha256_of(file: BinaryIO) -> str:
 
 
 @contextlib.contextmanager
-def open_file(path: Path | str, folder: int | None = None, follow: bool = True) -> Iterator[BinaryIO]:
+def open_file(path: Path | str, follow: bool = True) -> Iterator[BinaryIO]:
     """Open a regular file for reading bytes.
 
     Args:
-        folder: Descriptor of its folder, which protects against replacing the folder by a link.
         follow: Follow a symbolic link; otherwise refuse it.
 
     Raises:
@@ -286,7 +285,7 @@ def open_file(path: Path | str, folder: int | None = None, follow: bool = True) 
     """
     flags = os.O_RDONLY | (SAFE_OPEN_FLAGS & ~os.O_NOFOLLOW if follow else SAFE_OPEN_FLAGS)
     with read_errors(path):
-        descriptor = os.open(path if folder is None else Path(path).name, flags, dir_fd=folder)
+        descriptor = os.open(path, flags)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
@@ -299,13 +298,13 @@ def open_file(path: Path | str, folder: int | None = None, follow: bool = True) 
             os.close(descriptor)
 
 
-def read_bytes(path: Path | str, limit: int, folder: int | None = None, follow: bool = False) -> bytes:
+def read_bytes(path: Path | str, limit: int, follow: bool = False) -> bytes:
     """Return the bytes of a regular file; refuse more than `limit` bytes before allocating memory.
 
     Raises:
         Damaged, DiskProblem: See `open_file`; also `Damaged` for a file that is too large.
     """
-    with open_file(path, folder, follow) as file:
+    with open_file(path, follow) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
             raise Damaged(f"{path}: has {size} bytes, at most {limit} are allowed")

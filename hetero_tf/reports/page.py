@@ -315,7 +315,7 @@ def _render(sections: Sequence[Section], **values: object) -> str:
         values,
         sections=sections,
         script_digest=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
-        svg=lambda picture: Markup(style.inline_svg(picture.figure, picture.title, picture.name)),
+        svg=lambda picture: Markup(base64.b64encode(style.encode_figure(picture.figure, "svg")).decode()),
     )
 
 

@@ -2,14 +2,13 @@
 
 import contextlib
 import io
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetero_tf.base.errors import InputError, require_modules
-from hetero_tf.base.escaping import escape_html, escape_line
+from hetero_tf.base.escaping import escape_line
 from hetero_tf.base.files import write_atomic
 
 if TYPE_CHECKING:
@@ -176,19 +175,3 @@ def encode_figure(drawn: "Figure", kind: str) -> bytes:
     file = io.BytesIO()
     drawn.savefig(file, format=kind, metadata=metadata)
     return file.getvalue()
-
-
-def inline_svg(drawn: "Figure", title: str, name: str) -> str:
-    """Return a figure as an SVG element of any width for an HTML page.
-
-    Args:
-        title: Text for screen readers.
-        name: Prefix of its element ids, which makes them unique on the page.
-    """
-    match = re.search(r"<svg .*</svg>", encode_figure(drawn, "svg").decode(), re.DOTALL)
-    assert match is not None
-    body = re.sub(r"<metadata>.*?</metadata>", "", match.group(), count=1, flags=re.DOTALL)
-    body = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", body)
-    head, rest = body.split(">", 1)
-    head = re.sub(r'\s(width|height)="[^"]*"', "", head)
-    return f'{head} role="img" aria-label="{escape_html(figure_text(title))}">{rest}'

@@ -36,7 +36,7 @@ from hetero_tf.planning.selection import reads_state
 from hetero_tf.recipe import as_recipe, with_source_location
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.run.checks import build_input, check_cohort, check_data, check_deadline, check_split, example_shape
+from hetero_tf.run.checks import build_input, check_cohort, check_data, check_split, example_shape
 from hetero_tf.run.data import fit_data, load_data, split
 from hetero_tf.run.federation import FAILURE, Federation, RoundFailure, family_of, work_of
 from hetero_tf.run.simulated_rounds import SimulatedRounds
@@ -243,7 +243,6 @@ def learning_process(
         process = LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy))
         if process.clock is not None and not is_finished:
             check_cohort(process.recipe, len(partition.train))
-            check_deadline(process.clock, partition.train.sizes, process.division, source.starts(dataset.train.x))
     return process
 
 
@@ -294,22 +293,13 @@ def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tupl
             planned = [process.plan(state.round, attempt=1, state=state)]
             after, rows = process.run(state, planned)
         if failure := _failure(process.recipe, rows[0]):
-            remedy = failure.remedy or f"Lower {_suspect(process.recipe, rows[0]['learning_rate'])}"
+            rate = f"Lower optimizer.learning_rate, or that of round.server. Received: {rows[0]['learning_rate']:g}"
             raise failure.error(
                 f"round {state.round + 1}: {failure.reason}{', also with a second cohort' * again}; the state before "
-                f"this round is kept. {remedy}"
+                f"this round is kept. {failure.remedy or rate}"
             )
     rows = [{"round": state.round + index + 1, **row} for index, row in enumerate(rows)]
     return after, rows, planned
-
-
-def _suspect(recipe, rate):
-    """The learning rate that is probably too high: the server's if it exceeds its default by the larger factor."""
-    server = recipe.round.server
-    options = registry.options("servers", server.name).get("learning_rate")
-    if options is not None and server.options["learning_rate"] > max(1.0, rate) * options.default:
-        return f"round.server.learning_rate. Received: learning_rate={server.options['learning_rate']:g}"
-    return f"optimizer.learning_rate. Received: learning_rate={rate:g}"
 
 
 def _failure(recipe, row):

@@ -134,7 +134,7 @@ class TrainingLoop:
             # The call ended before a failed round: the next call starts with that round.
             next_plans = self._plan(planner, state.round)
         if done == self._first:
-            self._report_first_call(len(rows))
+            self._report_first_call(rows)
         (metrics, statistics), evaluation = self._timed(self._evaluate, state)
         if metrics and not self.progress.last:
             self._report_undefined(state.round, typed_json.finite(metrics))
@@ -158,13 +158,15 @@ class TrainingLoop:
         numbers = str(last) if len(planned) == 1 else f"{done + 1}-{last}"
         self._display.begin(f"round {numbers}/{self._recipe.rounds}", None, steps, clients)
 
-    def _report_first_call(self, rounds):
-        """Print the time from the command to the end of the first call, by phase."""
+    def _report_first_call(self, rows):
+        """Print the time from the command to the end of the first call by phase, and a note if nothing was trained."""
         self._console.mark_phase("round")
         seconds_by_phase = self._console.phase_seconds
-        labels = {"round": "first round" if rounds == 1 else f"first {rounds} rounds"}
+        labels = {"round": "first round" if len(rows) == 1 else f"first {len(rows)} rounds"}
         shares = ", ".join(f"{labels.get(name, name)} {seconds:.1f}" for name, seconds in seconds_by_phase.items())
         self._console.say(f"ready in {sum(seconds_by_phase.values()):.1f} s ({shares})")
+        if all(row["loss"] is None for row in rows):
+            self._console.say("note: no client has returned; see `describe` for the times of the devices")
 
     def _evaluate(self, state):
         """Metrics and statistics of the state if its round is evaluated; else empty."""
@@ -176,14 +178,12 @@ class TrainingLoop:
 
     def _report_undefined(self, round, metrics):
         """Print a note if the first evaluation lacks the metric that selects the best round or ends the run."""
-        effects = {self._process.selection_metric: ("this round cannot be the best one", "evaluate.best")}
-        if self._stopping.patience is not None:
-            effects.setdefault(self._stopping.metric, ("it counts as no improvement", "early_stopping.metric"))
-        for metric, (effect, key) in effects.items():
+        stopping = (self._stopping.metric,) if self._stopping.patience is not None else ()
+        for metric in dict.fromkeys((self._process.selection_metric, *stopping)):
             if metrics.get(metric) is None:
                 self._console.say_folded(
-                    f"note: {metric} is undefined or infinite in round {round}, so {effect}; if it stays undefined, "
-                    f"set {key} to another metric"
+                    f"note: {metric} is undefined or infinite in round {round}, which counts as no improvement; if it "
+                    "stays undefined, set evaluate.best or early_stopping.metric to another metric"
                 )
 
     def _save_call(self, state, rows, trained, metrics, statistics):

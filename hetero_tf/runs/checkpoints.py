@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,10 +57,11 @@ def save(
         DiskProblem: The write failed. Earlier rounds are unchanged and no temporary file remains.
     """
     folder = Path(folder)
-    content = np.frombuffer(typed_json.dump({**info, "round": round_number}, "`info`"), np.uint8)
+    content = typed_json.dump({**info, "round": round_number}, "`info`")
+    members: dict[str, Any] = {name: np.asarray(value, order="C") for name, value in arrays.items()}
     make(folder)
     with files.replace_file(path_of(folder, round_number)) as file:
-        np.savez(file, **{name: np.asarray(value, order="C") for name, value in arrays.items()}, **{INFO: content})
+        np.savez(file, **members, **{INFO: np.frombuffer(content, np.uint8)})
     remaining = [number for number in numbers(folder) if number <= round_number][:keep]
     try:
         for number in numbers(folder):
@@ -89,7 +91,7 @@ def load_newest(
         DiskProblem, MemoryProblem: A read failed; older rounds are not tried.
     """
     for _ in range(LISTINGS):
-        listed, skipped = numbers(folder), []
+        listed, skipped = numbers(folder), list[str]()
         for number in listed:
             try:
                 return read(folder, number, expect, optional, with_arrays, tuple(skipped))

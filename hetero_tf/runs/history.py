@@ -323,7 +323,14 @@ def distinct_names(runs: Sequence[Run], without: Collection[str] = ("name", "see
     names = []
     for run in runs:
         alike = [other for other in runs if other.name == run.name]
-        implied = _implied_keys(differing_values(alike, without))
+        by_key = differing_values(alike, without)
+        plugins = [values for key, values in by_key.items() if key.endswith(".name")]
+        # The rounds, for instance, often differ only with the plug-in of one kind.
+        implied = {
+            key
+            for key, values in by_key.items()
+            if not key.endswith(".name") and any(_decides(names_of_plugins, values) for names_of_plugins in plugins)
+        }
         description = differences(alike, {*without, *implied})[alike.index(run)]
         names.append(f"{run.name} ({description})" if description else run.name)
     return [name if names.count(name) == 1 else run.folder for name, run in zip(names, runs)]
@@ -355,10 +362,21 @@ def differing_values(runs: Sequence[Run], without: Collection[str]) -> dict[str,
         `{key: text of each run}`, None for a run that lacks the key.
     """
     recipes = _with_null_parts(runs)
-    return {
-        key: [shown(recipe[key]) if key in recipe else None for recipe in recipes]
-        for key in _differing_keys(recipes, without)
-    }
+    keys = dict.fromkeys(key for recipe in recipes for key in recipe if key not in without)
+    texts = {key: [shown(recipe[key]) if key in recipe else None for recipe in recipes] for key in keys}
+    differing = {key: values for key, values in texts.items() if len(set(values)) > 1}
+
+    def is_option(key):
+        """True if the plug-in that only some runs have decides the value of its option."""
+        parts = (part for part in differing if part != key and key.startswith(f"{part.removesuffix('.name')}."))
+        return None in differing[key] and any(_decides(differing[part], differing[key]) for part in parts)
+
+    return {key: values for key, values in differing.items() if not is_option(key)}
+
+
+def _decides(plugins, values):
+    """True if runs with the same plug-in have the same value."""
+    return len(set(zip(plugins, values))) == len(set(plugins))
 
 
 def _with_null_parts(runs):
@@ -377,37 +395,6 @@ def _with_null_parts(runs):
             for recipe in (recipe for recipe in recipes if part in recipe):
                 recipe[f"{part}.name"] = recipe.pop(part)
     return recipes
-
-
-def _differing_keys(recipes, without):
-    """Return the keys in which recipes differ; an option that some lack is implied if its plug-in decides its value."""
-    keys = dict.fromkeys(key for recipe in recipes for key in recipe if key not in without)
-    differing = [key for key in keys if any(recipe.get(key) != recipes[0].get(key) for recipe in recipes)]
-    return [key for key in differing if not _is_implied(key, recipes, differing)]
-
-
-def _is_implied(key, recipes, differing):
-    steps = key.split(".")
-    parts = [".".join(steps[:length]) for length in range(1, len(steps))]
-    selectors = [each for part in parts for each in (part, f"{part}.name") if each in differing and each != key]
-    having = [recipe for recipe in recipes if key in recipe]
-    if not selectors or len(having) == len(recipes):
-        return False
-    values = {(shown(recipe.get(selectors[-1])), shown(recipe[key])) for recipe in having}
-    return len(values) == len({selected for selected, _ in values})
-
-
-def _implied_keys(values_by_key):
-    """Return the differing keys that are equal in all runs with the same plug-in of one kind, such as its rounds."""
-    implied = set()
-    for name, plugins in values_by_key.items():
-        if name.endswith(".name"):
-            implied |= {
-                key
-                for key, values in values_by_key.items()
-                if not key.endswith(".name") and len(set(zip(plugins, values))) == len(set(plugins))
-            }
-    return implied
 
 
 def _brief(key):

@@ -71,8 +71,8 @@ def test_an_evaluated_round_is_an_epoch_of_keras_callbacks(tmp_path):
     events = keras.callbacks.TensorBoard(tmp_path / "events", histogram_freq=1)
     logger = keras.callbacks.CSVLogger(tmp_path / "log.csv")
     trained = hetero_tf.train(process(), 3, callbacks=[record, logger, history, checkpoint, events])
-    rate = trained.rows[0]["learning_rate"]
-    assert record.calls == ["begin", "epoch 0", f"0: 2 {rate:.2g}", "epoch 1", f"1: 3 {rate:.2g}", "end"]
+    second, third = (f"{row['round']} {row['learning_rate']:.2g}" for row in trained.rows[1:])
+    assert record.calls == ["begin", "epoch 0", f"0: {second}", "epoch 1", f"1: {third}", "end"]
     assert '"name": "sgd"' in record.config and record.params["epochs"] == 3
     with open(tmp_path / "log.csv") as file:
         written = list(csv.DictReader(file))
@@ -99,7 +99,7 @@ def test_statistics_of_the_evaluation_are_in_the_model_of_keras_callbacks(tmp_pa
 
 def test_keras_callbacks_end_the_training_and_change_nothing():
     stopping = keras.callbacks.EarlyStopping("val_accuracy", patience=1, min_delta=1000, mode="max")
-    assert [row["round"] for row in hetero_tf.train(process(), 9, callbacks=[stopping]).rows] == [1, 2, 3, 4]
+    assert [row["round"] for row in hetero_tf.train(process(), 9, callbacks=[stopping]).rows] == [1, 2, 3]
     for callback in (
         keras.callbacks.EarlyStopping("val_loss", restore_best_weights=True),
         keras.callbacks.LearningRateScheduler(lambda _: 0.1),

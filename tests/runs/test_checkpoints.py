@@ -128,7 +128,7 @@ def test_readers_do_not_sweep_and_a_writer_does(tmp_path):
     [
         ({"loss": np.nan}, "Out of range float"),
         ({"loss": np.float32(1)}, "float32"),
-        ({0: "a"}, "that are not all text"),
+        ({"x": {0: "a"}}, "that are not all text"),
     ],
 )
 def test_invalid_info_is_refused_before_the_first_write(tmp_path, info, text):

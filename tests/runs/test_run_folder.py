@@ -36,25 +36,6 @@ def test_start_and_resume(tmp_path):
     assert contents(run.path) == ["recipe.yaml", "run.lock"]
 
 
-def test_killed_before_the_recipe_counts_as_new(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    with run.lock():
-        run.partition.write_bytes(b"x")
-        (run.path / ".tmp-recipe.yaml").write_text("nam")
-    with run.lock():
-        assert not run.started
-        assert contents(run.path) == ["partition.npz", "run.lock"]
-
-
-def test_lock_sweeps_the_checkpoints_too(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    with run.lock():
-        (run.checkpoints / ".tmp-round-000001.npz.1").mkdir(parents=True)
-        (run.export / ".tmp-other").mkdir(parents=True)
-    with run.lock():
-        assert contents(run.path) == ["checkpoints", "export", "export/.tmp-other", "run.lock"]
-
-
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO])
 def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, number):
     def fail(descriptor, operation):
@@ -81,13 +62,6 @@ def test_second_lock_is_refused_and_names_the_holder(tmp_path):
     assert not taken(run.path)
 
 
-def test_lock_is_freed_by_an_exception(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    with pytest.raises(ZeroDivisionError), run.lock():
-        raise ZeroDivisionError
-    assert not taken(run.path)
-
-
 def test_a_dead_process_in_the_lock_file_is_not_taken_for_the_holder(tmp_path, monkeypatch):
     """The new holder has the lock but has not yet written its number: the refused one looks again."""
     run, waits = RunFolder(tmp_path / "run"), []
@@ -104,13 +78,6 @@ def test_a_dead_process_in_the_lock_file_is_not_taken_for_the_holder(tmp_path, m
     assert len(waits) == 1
 
 
-def test_a_file_is_refused(tmp_path):
-    (tmp_path / "run").write_text("text")
-    with pytest.raises(InputError, match="run: is a file, not a folder; choose another run folder"):
-        taken(tmp_path / "run")
-    assert (tmp_path / "run").read_text() == "text"
-
-
 def test_a_folder_that_another_run_makes_meanwhile_is_no_file(tmp_path, monkeypatch):
     path, looked = tmp_path / "run", os.path.lexists
 
@@ -123,35 +90,10 @@ def test_a_folder_that_another_run_makes_meanwhile_is_no_file(tmp_path, monkeypa
         assert folder.holder == str(os.getpid())
 
 
-def test_a_path_through_a_file_is_refused(tmp_path):
-    (tmp_path / "file").write_text("text")
-    with pytest.raises(DiskProblem, match="file/run: could not create: Not a directory"):
-        taken(tmp_path / "file" / "run")
-
-
-@pytest.mark.parametrize("names", [["notes.txt"], ["recipe.yaml"], ["log.txt", "plots"], [".tmp-x"]])
-def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path, names):
-    for name in names:
-        (tmp_path / name).write_text("mine")
-    text = rf"holds other things \({', '.join(names)}\) and no run; choose an empty or new run folder"
-    with pytest.raises(InputError, match=text):
-        taken(tmp_path)
-    assert contents(tmp_path) == names
-
-
 def test_a_copied_run_folder_without_its_lock_is_taken(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "recipe.yaml").write_text("name: a\n")
     assert taken(tmp_path)
-
-
-def test_a_linked_lock_file_is_refused(tmp_path):
-    (tmp_path / "target").write_text("mine")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "run.lock").symlink_to(tmp_path / "target")
-    with pytest.raises(InputError, match="run.lock: expected a file or nothing. Received: a symbolic link"):
-        taken(tmp_path / "run")
-    assert (tmp_path / "target").read_text() == "mine"
 
 
 FILES = (
@@ -215,14 +157,38 @@ def test_folder_without_a_run_is_refused(tmp_path):
         RunFolder(tmp_path).read_recipe()
 
 
-def test_sweep_only_removes_temporary_files_of_this_program(tmp_path):
-    """Drafts of files under the lock belong to no run."""
+@pytest.mark.parametrize(
+    ("path", "error", "message"),
+    [
+        ("file", InputError, "file: is a file, not a folder; choose another run folder"),
+        ("file/run", DiskProblem, "file/run: could not create: Not a directory"),
+        ("linked", InputError, "run.lock: expected a file or nothing. Received: a symbolic link"),
+        ("recipe", InputError, r"holds other things \(recipe.yaml\) and no run; choose an empty or new run folder"),
+        ("others", InputError, r"holds other things \(.tmp-x, log.txt, notes\) and no run"),
+    ],
+)
+def test_a_path_that_cannot_be_a_run_folder_is_refused_and_left_alone(tmp_path, path, error, message):
+    (tmp_path / "file").write_text("mine")
+    for name in ("linked", "recipe/recipe.yaml", "others/log.txt", "others/notes", "others/.tmp-x"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "linked" / "run.lock").symlink_to(tmp_path / "file")
+    before = contents(tmp_path)
+    with pytest.raises(error, match=message):
+        taken(tmp_path / path)
+    assert contents(tmp_path) == before and (tmp_path / "file").read_text() == "mine"
+
+
+def test_the_next_run_removes_what_a_killed_program_left_and_nothing_else(tmp_path):
+    """Without its recipe, a run has not started. Drafts of files under the lock belong to no run."""
     left = [".tmp-recipe.yaml.7", ".tmp-metrics.jsonl.7", ".tmp-partition.npz", ".tmp-costs.json.7", ".tmp-data.json.7"]
-    left.append(f".tmp-environment.json.{os.getppid()}")
+    left += [f".tmp-environment.json.{os.getppid()}", "checkpoints/.tmp-round-000001.npz.1"]
     mine = [".tmp-mine", ".old-mine", ".tmp-recipe.yaml.bak", ".partition.npz.swp", ".metrics.jsonl.7", "recipe.yaml.7"]
+    mine += ["export", "export/.tmp-other"]
     run = RunFolder(tmp_path / "run")
-    taken(run.path)
+    with pytest.raises(ZeroDivisionError), run.lock():
+        run.partition.write_bytes(b"x")
+        raise ZeroDivisionError
     for name in left + mine:
-        (run.path / name).mkdir()
-    taken(run.path)
-    assert contents(run.path) == sorted([*mine, "run.lock"])
+        (run.path / name).mkdir(parents=True)
+    assert not taken(run.path)
+    assert contents(run.path) == sorted([*mine, "checkpoints", "partition.npz", "run.lock"])
