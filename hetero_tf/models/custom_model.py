@@ -55,7 +55,7 @@ def build_custom_model(
         keras.config.set_dtype_policy(dtype)
         model = function(width, classes, **extra)
         check_training(model)
-        return _with_inputs(model, shape)
+        return _with_fixed_statistics(_with_inputs(model, shape))
 
     # Keras counts layer names, and stores its policy, for each thread: a new thread starts at the first name.
     with seeded(seed), ThreadPoolExecutor(1) as thread:
@@ -78,6 +78,26 @@ def _with_inputs(model, shape):
         return model
     inputs = keras.Input(shape, dtype="int32" if has_embedding(model) else None)
     return keras.Model(inputs, model(inputs))
+
+
+def _with_fixed_statistics(model):
+    """Return a model whose adapted `Normalization` layers have their statistics as arguments instead of weights.
+
+    A count of examples is among those weights, and clients get values of one float type.
+    """
+    adapted = isinstance(model, keras.Model) and any(map(_is_adapted, all_layers(model)))
+    return _replace_layers(model, _fix_statistics) if adapted else model
+
+
+def _is_adapted(layer):
+    return isinstance(layer, keras.layers.Normalization) and bool(layer.weights)
+
+
+def _fix_statistics(layer):
+    if not _is_adapted(layer):
+        return layer.__class__.from_config(layer.get_config())
+    mean, variance = (keras.ops.convert_to_numpy(weight) for weight in layer.weights[:2])
+    return keras.layers.Normalization(layer.axis, mean, variance, layer.invert, name=layer.name, dtype=layer.dtype)
 
 
 def layers_of(model: keras.Model) -> tuple[LayerSpec, ...]:
@@ -115,12 +135,18 @@ def static_norms(model: keras.Model) -> keras.Model:
             return StaticBatchNormalization(layer.epsilon, name=layer.name, dtype=layer.dtype_policy.name)
         return layer.__class__.from_config(layer.get_config())
 
+    return _replace_layers(model, replace_norm)
+
+
+def _replace_layers(model, replace):
+    """Return a functional model with a new layer for each; one of the same weights, or a static norm, keeps values."""
+
     def call_layer(layer, *args, **options):
         # A BatchNormalization is called with a mask, which a static one does not accept.
         return layer(*args, **{name: value for name, value in options.items() if value is not None})
 
     calls = {} if isinstance(model, keras.Sequential) else {"call_function": call_layer}
-    cloned = keras.models.clone_model(model, clone_function=replace_norm, recursive=True, **calls)
+    cloned = keras.models.clone_model(model, clone_function=replace, recursive=True, **calls)
     # A layer comes before its sublayers, which inherit its `trainable`.
     for layer, copy in zip([model, *all_layers(model)], [cloned, *all_layers(cloned)], strict=True):
         copy.trainable = layer.trainable
@@ -128,6 +154,8 @@ def static_norms(model: keras.Model) -> keras.Model:
             pairs = [(layer.moving_mean, copy.mean), (layer.moving_variance, copy.variance)]
             affine = [(getattr(layer, name), getattr(copy, name)) for name in ("gamma", "beta")]
             pairs += [(value, variable) for value, variable in affine if value is not None]
+        elif not copy.weights:
+            pairs = []
         else:
             variables = [layer._trainable_variables, layer._non_trainable_variables]
             copies = [copy._trainable_variables, copy._non_trainable_variables]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import registry, seeds
@@ -209,6 +210,7 @@ def build_family(
     classes: int,
     function: ModelBuilder | None = None,
     device: str = "cpu",
+    inputs: np.ndarray | None = None,
 ) -> ModelFamily:
     """Build the model family of a recipe.
 
@@ -218,13 +220,14 @@ def build_family(
         classes: Length of the global label axis, the number of outputs.
         function: Builds custom models instead of the recipe's layers; the family's recipe then describes their layers.
         device: "cpu" or "gpu", the device for which the models train; their costs do not depend on it.
+        inputs: Inputs of custom models, [examples, ...], which check that they are nested; None does not check it.
 
     Raises:
         InputError: A level cannot hold any unit, no client trains some unit, or the custom models are not nested.
     """
     # A recipe that already has the function's layers was checked before.
     if function is not None and not recipe.model.layers:
-        recipe = _with_custom_model(recipe, shape, example, classes, function)
+        recipe = _with_custom_model(recipe, shape, classes, function, inputs)
     plugin, options = registry.find("stages", recipe.client.stages.name), recipe.client.stages.options
     shares = unit_shares(recipe, shape, example, classes)
     # The plug-in divides every level of the mix into its stages.
@@ -236,7 +239,7 @@ def build_family(
     return ModelFamily(recipe, shape, example, classes, stages, plugin.DRAWN, function, device)
 
 
-def _with_custom_model(recipe, shape, example, classes, function):
+def _with_custom_model(recipe, shape, classes, function, inputs):
     """Return the recipe with the layers that the function builds at the global level."""
     top, widths = recipe.levels.global_level, recipe.levels.widths
     models = {
@@ -246,7 +249,8 @@ def _with_custom_model(recipe, shape, example, classes, function):
     check_parts(shapes[top], shapes)
     check_behavior(models[top])
     layers = layers_of(models[top])
-    check_entries(models, top, example)
+    if inputs is not None:
+        check_entries(models, top, inputs)
     return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, layers=layers))
 
 

@@ -18,7 +18,6 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.models.requirements import has_embedding
 from hetero_tf.models.variables import all_layers, is_seed, queried
 
 # Their statistics depend on the number of channels, which is part of HeteroFL's cut; the comparison leaves them out.
@@ -36,17 +35,19 @@ PRESENT, ABSENT = 1e-4, 1e-7
 DRAWS = 4
 MOST_PROBES, FEWEST_PROBES, WEIGHTS_OF_ALL_PROBES = 32, 4, 100_000_000
 LARGEST_BATCH, VALUES_OF_A_BATCH = 32, 500_000
+# Examples that a check draws from.
+MOST_EXAMPLES = 256
 
 
-def check_entries(models: Mapping[str, keras.Model], top: str, example: tuple[int, ...]) -> None:
-    """Refuse models whose entries are not the first ones of the global model, by random examples.
+def check_entries(models: Mapping[str, keras.Model], top: str, examples: np.ndarray) -> None:
+    """Refuse models whose entries are not the first ones of the global model, by random weights.
 
     Levels without some layers, and levels with the shapes of another one, are not compared.
 
     Args:
         models: The model of each level; none has a weight that is larger than in the global model.
         top: The level of the global model.
-        example: Shape of one input without the batch axis.
+        examples: Inputs of the models, [examples, ...]: invented ones could be ids outside of a vocabulary.
 
     Raises:
         InputError: Names the level, the weight and the axis.
@@ -58,7 +59,7 @@ def check_entries(models: Mapping[str, keras.Model], top: str, example: tuple[in
         if shapes in compared or len(narrow.weights) != len(wide.weights):
             continue
         compared.append(shapes)
-        mismatch = _find_mismatch(narrow, wide, example, probes=level == narrowest)
+        mismatch = _find_mismatch(narrow, wide, examples, probes=level == narrowest)
         if mismatch is not None:
             path, axis = mismatch
             raise InputError(
@@ -75,11 +76,11 @@ def _shapes(model):
     return {variable.path: tuple(variable.shape) for variable in model.weights}
 
 
-def _find_mismatch(narrow, wide, example, probes):
+def _find_mismatch(narrow, wide, inputs, probes):
     """Return the (path, axis) of a weight whose entries differ, None if the cut is correct."""
     rng, pair = np.random.default_rng(0), (narrow, wide)
     initial = {v.path: tf.convert_to_tensor(v).numpy() for v in narrow.weights if not is_seed(v)}
-    examples = _draw_examples(narrow, example, rng)
+    examples = _draw_examples(inputs, rng)
     values = _with_statistics(narrow, _draw_values(initial, rng), examples)
     with _without_norms(pair, CHANNEL_NORMS):
         outputs, wide_outputs = (_call(model, _padded(model, values), examples).numpy() for model in pair)
@@ -92,7 +93,7 @@ def _find_mismatch(narrow, wide, example, probes):
         for probe in (None, *(_probes(narrow, wide, rng) if probes else ())):
             mismatches = None
             for _ in range(DRAWS):
-                examples = _draw_examples(narrow, example, rng)
+                examples = _draw_examples(inputs, rng)
                 values = _with_statistics(narrow, _draw_values(initial, rng, probe), examples)
                 projection = rng.normal(size=outputs.shape).astype(np.float32)
                 differing = _disagreements(_shapes(wide), *(each(values, examples, projection) for each in gradients))
@@ -102,18 +103,10 @@ def _find_mismatch(narrow, wide, example, probes):
     return None
 
 
-def _draw_examples(model, example, rng):
-    """Return a batch of random inputs for a model: standard normal numbers, or words and other ids 1 and 2."""
-    size = int(np.clip(VALUES_OF_A_BATCH // max(1, int(np.prod(example))), 2, LARGEST_BATCH))
-    numbers = rng.normal(size=(size, *example)).astype(np.float32)
-    # Every vocabulary has these two, and 0 may be padding.
-    words = rng.integers(1, 3, (size, *example)).astype(np.int32)
-    for layer in model.layers:
-        if hasattr(layer, "id_slices"):
-            for ids in layer.id_slices:
-                numbers[:, ids] = words[:, ids]
-            return numbers
-    return words if has_embedding(model) or "int" in str(model.inputs[0].dtype) else numbers
+def _draw_examples(inputs, rng):
+    """Return a random batch of inputs."""
+    size = int(np.clip(VALUES_OF_A_BATCH // max(1, inputs[0].size), 2, LARGEST_BATCH))
+    return rng.choice(inputs, min(size, len(inputs)), replace=False)
 
 
 def _draw_values(initial, rng, probe=None):

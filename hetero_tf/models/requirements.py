@@ -120,8 +120,3 @@ def _check_statistics(model):
                 f"hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. "
                 f"Received: {layer.path}, a BatchNormalization"
             )
-        if isinstance(layer, keras.layers.Normalization) and layer.weights:
-            raise InputError(
-                "`model` must have fixed statistics of its inputs: give Normalization(mean=..., variance=...), or set "
-                f"input.mean and input.std in the recipe. Received: {layer.path}, a Normalization that was adapted"
-            )

@@ -14,13 +14,15 @@ from hetero_tf.base import registry, seeds
 from hetero_tf.base.metrics import default_selection_metric
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.inputs import Input, stored
+from hetero_tf.data.described import DescribedDataset
+from hetero_tf.data.inputs import Input, first_inputs, stored
 from hetero_tf.data.inputs.examples import Examples, Pass, batch_shapes
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.evaluator import Evaluator
 from hetero_tf.evaluation.global_metrics import Measures, round_metrics
 from hetero_tf.methods import function_of
 from hetero_tf.methods.policies import AsynchronousPolicy
+from hetero_tf.models import nesting
 from hetero_tf.models.costs.level_costs import (
     ClientCost,
     LevelCost,
@@ -253,11 +255,14 @@ def family_of(
     recipe: Recipe, source: Input, dataset: Dataset, device: str, function: ModelBuilder | None = None
 ) -> ModelFamily:
     """Build the `ModelFamily` of a recipe for its data; see `models.family.build_family`."""
-    x = dataset.train.x
+    x, inputs = dataset.train.x, None
     outputs = recipe.num_outputs(dataset.classes)
     if function is not None:
         function = packed_builder(function, dataset.fields)
-    return build_family(recipe, source.shape(x), example_shape(source, x), outputs, function, device)
+        # A described data set is that of a finished run, whose models were checked.
+        if not isinstance(dataset, DescribedDataset):
+            inputs = first_inputs(source, x, dataset.classes, nesting.MOST_EXAMPLES)
+    return build_family(recipe, source.shape(x), example_shape(source, x), outputs, function, device, inputs)
 
 
 def build_setup(

@@ -1,6 +1,7 @@
 """Narrow models are parts of the wide one: axes that pack several quantities are detected, correct cuts accepted."""
 
 import keras
+import numpy as np
 import pytest
 from keras import layers, ops
 from refusals import refusal
@@ -108,7 +109,7 @@ def check(body, narrow=0.5):
         level: build_custom_model(lambda width, classes: static_norms(of(body)(width, classes)), SHAPE, width, seed=3)
         for level, width in (("a", 1.0), ("b", narrow))
     }
-    check_entries(models, "a", SHAPE)
+    check_entries(models, "a", np.random.default_rng(0).normal(size=(64, *SHAPE)).astype(np.float32))
 
 
 @pytest.mark.parametrize("name", PACKED)
@@ -127,3 +128,15 @@ def test_the_refusal_names_the_weight_and_the_shapes():
     assert (
         "on axis 0 of head/kernel" in message and "GlobalAveragePooling2D, or Permute((3, 1, 2)) before it" in message
     )
+
+
+def test_examples_are_those_of_the_user():
+    """Invented ids could be outside of a vocabulary, such as the two segments of BERT."""
+
+    def function(width, classes):
+        inputs = keras.Input((4,), dtype="int32")
+        features = layers.GlobalAveragePooling1D()(layers.Embedding(2, Width(8).at(width))(inputs))
+        return keras.Model(inputs, layers.Dense(classes)(features))
+
+    models = {level: build_custom_model(function, (4,), width) for level, width in (("a", 1.0), ("b", 0.5))}
+    check_entries(models, "a", np.array([[0, 1, 1, 0], [1, 0, 0, 0]], np.int32))

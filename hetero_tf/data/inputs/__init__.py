@@ -107,3 +107,17 @@ def gather_segment(x: tf.Tensor, rows: tf.Tensor, start: tf.Tensor, length: int 
 def all_labels(classes: int) -> Labels:
     """Return the label axis of the global model: the identity."""
     return Labels(local=lambda targets: targets, count=classes)
+
+
+def first_inputs(source: Input, x: np.ndarray | DiskArray, classes: int, count: int) -> np.ndarray:
+    """Return the model inputs of the first examples without augmentation, [at most count, ...].
+
+    Args:
+        x: The examples of a split.
+        classes: Number of labels; of text, the number of words.
+    """
+    count = min(count, len(x))
+    rows, targets = tf.range(count), tf.zeros([count], tf.int32)
+    key, labels = tf.zeros([4], tf.int32), all_labels(classes)
+    inputs, _ = source.batch(tf.constant(x[:count]), targets, rows, tf.constant(0), key, labels, training=False)
+    return inputs.numpy()
