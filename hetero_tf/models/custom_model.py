@@ -15,7 +15,7 @@ from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.build_model import seeded
 from hetero_tf.models.requirements import check_structure, check_training, has_embedding
 from hetero_tf.models.variables import all_layers
-from hetero_tf.recipe.model import LayerSpec
+from hetero_tf.recipe.model import LayerSpec, Width
 
 # `(width, classes) -> keras.Model`, or `(width, classes, scale)`; see `build_custom_model`.
 ModelBuilder = Callable[..., keras.Model]
@@ -98,6 +98,66 @@ def _fix_statistics(layer):
         return layer.__class__.from_config(layer.get_config())
     mean, variance = (keras.ops.convert_to_numpy(weight) for weight in layer.weights[:2])
     return keras.layers.Normalization(layer.axis, mean, variance, layer.invert, name=layer.name, dtype=layer.dtype)
+
+
+# Arguments of layers that count channels.
+CHANNELS = ("units", "filters", "key_dim", "value_dim", "output_dim")
+
+
+def as_builder(model: keras.Model | ModelBuilder, outputs: int) -> ModelBuilder:
+    """Return a function `(width, classes) -> keras.Model` of a ready model, or of a function of the width alone.
+
+    Args:
+        model: A model, which `resize` makes narrower, or a function of the width; other functions are returned.
+        outputs: Number of logits that the data need.
+
+    Raises:
+        InputError: The model cannot be copied, or has other outputs.
+    """
+    if isinstance(model, keras.Model):
+        if not getattr(model, "inputs", None) or model.outputs[0].shape[-1] != outputs:
+            shapes = [tuple(output.shape) for output in getattr(model, "outputs", None) or ()]
+            raise InputError(
+                f"a ready `model` must be functional, or Sequential with an input, and give {outputs} logits; or give "
+                f"a function (width, classes) -> keras.Model. Received: {type(model).__name__} of the outputs {shapes}"
+            )
+        return lambda width, classes: resize(model, width, classes)
+    if list(inspect.signature(model).parameters) == ["width"]:
+        return lambda width, classes: resize(model(width), 1.0, classes)
+    return model
+
+
+def resize(model: keras.Model, width: float, classes: int) -> keras.Model:
+    """Return a copy of a functional model with fewer channels or outputs, and the first entries of its weights.
+
+    The channels of a layer are its arguments of the names `CHANNELS`. The layers that give the outputs have `classes`.
+    """
+    last = {layer.name for output in model.outputs for layer in _last_layers(output)}
+
+    def scale_layer(layer):
+        config = layer.get_config()
+        sizes = {name: config[name] for name in CHANNELS if isinstance(config.get(name), int)}
+        is_last = layer.name in last
+        config |= {name: classes if is_last else Width(size).at(width) for name, size in sizes.items()}
+        return layer.__class__.from_config(config)
+
+    copy = keras.models.clone_model(model, clone_function=scale_layer, recursive=True)
+    for variable, value in zip(copy.variables, model.variables, strict=True):
+        variable.assign(value[tuple(map(slice, variable.shape))])
+    for layer, given in zip(all_layers(copy), all_layers(model), strict=True):
+        layer.trainable = given.trainable
+    return copy
+
+
+def _last_layers(tensor):
+    """Yield the last layers with weights before a tensor of a functional model."""
+    operation = tensor._keras_history.operation
+    if getattr(operation, "weights", None):
+        yield operation
+    else:
+        for node in operation._inbound_nodes[:1]:
+            for parent in node.input_tensors:
+                yield from _last_layers(parent)
 
 
 def layers_of(model: keras.Model) -> tuple[LayerSpec, ...]:

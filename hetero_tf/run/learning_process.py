@@ -27,7 +27,7 @@ from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.models.costs import memory
-from hetero_tf.models.custom_model import ModelBuilder
+from hetero_tf.models.custom_model import ModelBuilder, as_builder
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.models.preprocessed import add_preprocessing, named_model
 from hetero_tf.models.state import State
@@ -209,8 +209,8 @@ def learning_process(
         data_dir: Folder of the data, see README.
         parallel: Client blocks that train in parallel, by default the number of cores.
         device: "cpu" or "gpu", the device for which the engine is chosen; by default the one that TensorFlow finds.
-        model: `(width, classes) -> keras.Model`, a function that builds a custom model instead of the recipe's layers,
-            see `models.custom_model.build_custom_model`; the key `model` of the recipe is then optional.
+        model: A Keras model, or a function `(width, classes) -> keras.Model`, instead of the recipe's layers; see
+            `models.custom_model.as_builder` and `build_custom_model`. The key `model` of the recipe is then optional.
         strategy: Strategy whose replicas share each round and evaluation, such as
             `tf.distribute.MirroredStrategy()`, or None for no sharing. Results are equal up to the order of summation.
 
@@ -239,7 +239,8 @@ def learning_process(
         if not is_finished:
             check_split(recipe, partition)
         fitted = _fit_levels(recipe, source, dataset, partition, device)
-        family = family_of(fitted, source, dataset, device, model)
+        builder = None if model is None else as_builder(model, recipe.num_outputs(dataset.classes))
+        family = family_of(fitted, source, dataset, device, builder)
         process = LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy))
         if process.clock is not None and not is_finished:
             check_cohort(process.recipe, len(partition.train))

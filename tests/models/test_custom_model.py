@@ -118,6 +118,32 @@ def test_an_adapted_normalization_keeps_its_statistics():
     np.testing.assert_array_equal(model(x), given(x))
 
 
+def test_a_ready_model_has_fewer_channels_at_a_narrow_level_and_starts_from_its_weights(eager):
+    """Those of the layer that gives the logits stay."""
+    inputs = keras.Input(SHAPE)
+    value = keras.layers.Conv2D(6, 3, activation="relu")(inputs)
+    value = keras.layers.GlobalAveragePooling2D()(keras.layers.Add()([value, keras.layers.Conv2D(6, 3)(inputs)]))
+    ready = keras.Model(inputs, keras.layers.Activation("linear")(keras.layers.Dense(tiny.CLASSES)(value)))
+    process = build_process(ready)
+    state = process.initialize()
+    for value, variable in zip(state.weights.values(), ready.weights, strict=True):
+        np.testing.assert_array_equal(value, variable)
+    assert [each.shape[-1] for each in process.network(state, "c").weights] == [2, 2, 2, 2, tiny.CLASSES, tiny.CLASSES]
+    assert np.isfinite(process.next(state)[1]["loss"])
+
+
+def test_a_function_of_the_width_has_the_classes_of_the_data(eager):
+    process = build_process(lambda width: dense(width, tiny.CLASSES))
+    state = process.initialize()
+    assert [tuple(each.shape) for each in process.network(state, "c").weights] == [
+        (2, 2),
+        (2,),
+        (2, tiny.CLASSES),
+        (tiny.CLASSES,),
+    ]
+    assert process.next(state)[1] == build_process(lambda width, classes: dense(width, classes)).next(state)[1]
+
+
 class Subclassed(keras.Model):
     """The layers of `dense`, with variables whose shapes depend on the width."""
 
