@@ -239,13 +239,11 @@ def draft_table(
     if ignored:
         options["ignore"] = Choice(list(ignored), "; ".join(f"{name}: {why}" for name, why in ignored.items()), True)
     if kinds := {name: kind for name, (kind, _) in types.items() if name not in ignored}:
-        reasons = "; ".join(f"{name}: {types[name][1]}" for name in kinds)
+        hint = "; `data: series` uses the order of time" * ("date" in kinds.values())
+        reasons = "; ".join(f"{name}: {types[name][1]}" for name in kinds) + hint
         options["columns"] = Choice(kinds, reasons, "category" in kinds.values())
-    notes = (
-        *note_sentinels(columns.numbers),
-        *_notes(columns, [name for name in table.columns if name not in ignored]),
-    )
-    return DataDraft({**options, **values}, task, notes)
+    used = [name for name in table.columns if name not in ignored]
+    return DataDraft({**options, **values}, task, (*note_sentinels(columns.numbers), *_notes(columns, used)))
 
 
 def _has_literal_none(column):

@@ -137,4 +137,4 @@ def test_arrays_are_series_if_the_user_says_so():
     assert "(for series, set `kind: series`)" in refusal(from_arrays, x, y, x, y)
     x[1, 2, 1] = np.nan
     message = refusal(lambda: from_arrays(x, y, x, y, kind="series"))
-    assert message.endswith("in the range of float32. Received: nan in row 1, time 2, channel 1")
+    assert message.endswith("expected finite numbers. Received: nan in (1, 2, 1)")
