@@ -1,4 +1,4 @@
-"""Reads Parquet, Arrow and Feather files, and folders of Hugging Face's `datasets`, with pyarrow."""
+"""Read Parquet, Arrow and Feather files, and folders of Hugging Face's `datasets`, with pyarrow."""
 
 import contextlib
 import itertools
@@ -212,10 +212,11 @@ def find_splits(path: Path) -> tuple[list[Path], list[Path] | None]:
     if not path.is_dir():
         return [path], None
     folder = path if _list_files(path) or not (path / "data").is_dir() else path / "data"
+    has_folders = (folder / "train").is_dir()
 
     def find_split(name):
-        if (folder / name).is_dir():
-            return _split_files(folder / name)
+        if has_folders:
+            return _split_files(folder / name) if (folder / name).is_dir() else []
         return [file for file in _list_files(folder) if file.name.partition("-")[0].partition(".")[0] == name]
 
     if not (train := find_split("train")):
@@ -245,7 +246,7 @@ def _read_json(path):
         return {}
     try:
         content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f"{path}: is damaged: {error}") from error
     return content if isinstance(content, dict) else {}
 
@@ -257,7 +258,7 @@ def _read_class_names(metadata, folder, label):
             names = json.loads(metadata[b"huggingface"])["info"]["features"][label]["names"]
         else:
             names = _read_json(folder / "dataset_info.json")["features"][label]["names"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
     return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 

@@ -13,7 +13,6 @@ from hetero_tf.data.inspection import are_coarse, inspect_column
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.targets import LABEL, LABEL_SET, NUMBERS
 
-MAX_CLASSES = 10_000
 # Texts of the columns of label sets.
 FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "no": False, "yes": True}
 
@@ -76,7 +75,7 @@ def _find_classes(table, label, numbers_are_classes):
     """Return the class names: the distinct values of the label column."""
     column = table.read_texts(label)
     names, is_continuous = sort_categories(set(column.texts)), inspect_column(label, column).is_continuous
-    if (is_continuous and not numbers_are_classes) or len(names) > min(MAX_CLASSES, max(2, table.rows // 2)):
+    if (is_continuous and not numbers_are_classes) or len(names) > max(2, table.rows // 2):
         raise InputError(
             f"{table.source}: `label` must name a column of classes; to predict its numbers, set `task: regression`, "
             f"or `columns: {{{label!r}: category}}` if they are names of classes. Received: label={label!r} with "

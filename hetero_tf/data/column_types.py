@@ -1,4 +1,4 @@
-"""Decides the types of a table's columns: from the options of a recipe, else from the values."""
+"""Decide the types of a table's columns: from the options of a recipe, else from the values."""
 
 import functools
 from collections.abc import Iterable, Mapping

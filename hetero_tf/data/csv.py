@@ -1,4 +1,4 @@
-"""Loads a table of the user: text with any delimiter, JSON, Excel, Parquet, Arrow or a folder of Hugging Face."""
+"""Load a table of the user: text with any delimiter, JSON, Excel, Parquet, Arrow or a folder of Hugging Face."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +52,7 @@ def load(
     targets=LABEL,
     validation=None,
 ) -> Dataset:
-    """Loads a file with a row for each example, or a folder of Parquet or Arrow files.
+    """Load a file with a row for each example, or a folder of Parquet or Arrow files.
 
     The file is text with a delimiter, JSON (a list of objects, or an object in each line), Excel (.xlsx, with the extra
     `excel`), Parquet, Arrow or Feather. Text and JSON may be compressed (.gz, .bz2, .xz, .zst, .zip). A title of one

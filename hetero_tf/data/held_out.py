@@ -1,4 +1,4 @@
-"""Makes a test split for data that have none."""
+"""Make a test split for data that have none."""
 
 import numpy as np
 
@@ -12,14 +12,13 @@ def held_out(labels: np.ndarray, share: float, source: str, groups: np.ndarray |
     """Draw a deterministic stratified test split; at least one example of each label stays in training.
 
     Args:
-        labels: int `[n]`.
+        labels: int `[n]`; equal labels give equal draws.
         share: Share of the examples, above 0 and below 1.
         source: Description of the data, for the message.
-        groups: Number of the group of each example, int `[n]` from 0, of which all examples are drawn; None: each
-            example is drawn on its own.
+        groups: Number of the group of each example, whose examples are drawn together; None: each one is a group.
 
     Returns:
-        bool `[n]`, True for a test example; equal labels give equal draws.
+        bool `[n]`, True for a test example.
 
     Raises:
         InputError: The share is out of range, or leaves no test example.

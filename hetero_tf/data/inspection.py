@@ -1,4 +1,4 @@
-"""Inspects data as read: the type, range and missing values of columns, the shares of classes, the length of texts.
+"""Inspect data as read: the type, range and missing values of columns, the shares of classes, the length of texts.
 
 All functions are pure and read no options, so they describe data before a recipe exists.
 """
@@ -145,8 +145,12 @@ class ColumnSummary:
             Decision("columns", "category", f"numbers with leading zeros such as {zeros!r}", zeros): True,
             Decision("numbers", self.notation, f"numbers such as {text!r}", text): self.notation != "plain",
         }
-        ignored = [Decision("columns", "ignore", why, "", must) for why, (is_so, must) in unusable.items() if is_so]
-        return [*ignored, *(decision for decision, is_so in usable.items() if is_so and decision.text)]
+        ignored = [
+            Decision("columns", "ignore", reason, "", is_required)
+            for reason, (applies, is_required) in unusable.items()
+            if applies
+        ]
+        return [*ignored, *(decision for decision, applies in usable.items() if applies and decision.text)]
 
     @property
     def is_unusable(self) -> bool:

@@ -1,4 +1,4 @@
-"""Loads labelled texts of the user: CSV, TSV, JSON Lines, Parquet, Arrow, Hugging Face and folders of text files."""
+"""Load labelled texts of the user: CSV, TSV, JSON Lines, Parquet, Arrow, Hugging Face and folders of text files."""
 
 from pathlib import Path
 from typing import Literal
@@ -38,7 +38,7 @@ def load(
     learned=None,
     validation=None,
 ) -> Dataset:
-    """Loads the texts and labels of a file or folder.
+    """Load the texts and labels of a file or folder.
 
     A file is a table of any format that `data: csv` reads. A folder is one that `data: parquet` reads, such as Hugging
     Face's, or has a folder of text files for each class: FOLDER/CLASS/*.txt, or FOLDER/train/CLASS/*.txt and

@@ -1,4 +1,4 @@
-"""Loads windows of time series from a text file with a row for each time."""
+"""Load windows of time series from a text file with a row for each time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -78,7 +78,7 @@ def load(
     encoding: str | None = None,
     targets=LABEL,
 ) -> Dataset:
-    """Loads a table with a row for each time of each series, such as each month of each station.
+    """Load a table with a row for each time of each series, such as each month of each station.
 
     The file has any format that `data: csv` reads. Rows are sorted by time, with the offsets of time zones. A time more
     than 1.5 usual steps after the one before it follows a gap; days without weekends have none. A series is an owner,

@@ -1,4 +1,4 @@
-"""Reads files with a table: text with any delimiter, JSON, Excel, Parquet and Arrow, compressed or not."""
+"""Read files with a table: text with any delimiter, JSON, Excel, Parquet and Arrow, compressed or not."""
 
 import bz2
 import csv
@@ -397,7 +397,7 @@ def _read_json(path, text):
     try:
         sign, objects = _find_objects(path, text)
         rows = [dict(_flatten(row)) for row in objects.values()]
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: is not valid JSON: {error}; expected a list of objects, or one in a line") from None

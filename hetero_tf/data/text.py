@@ -1,4 +1,4 @@
-"""Loads running text of the user from text, Parquet or Arrow files, with the preprocessing of WikiText-2."""
+"""Load running text of the user from text, Parquet or Arrow files, with the preprocessing of WikiText-2."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def load(
     learned=None,
     validation=None,
 ) -> Dataset:
-    """Loads text files as rows of tokens.
+    """Load text files as rows of tokens.
 
     Args:
         train: training text: a file, plain or .gz, UTF-8; or a `.parquet` or `.arrow` file or folder, as for `parquet`

@@ -1,4 +1,4 @@
-"""Loads series from `.ts` files, the format of the UCR and UEA archives and of sktime and aeon."""
+"""Load series from `.ts` files, the format of the UCR and UEA archives and of sktime and aeon."""
 
 from pathlib import Path
 from typing import Literal
@@ -29,7 +29,7 @@ def load(
     missing: Literal["error", "previous"] = "error",
     targets=LABEL,
 ) -> Dataset:
-    """Loads the series of a file: a line for each series, with a colon between channels and before the class or number.
+    """Load the series of a file: a line for each series, with a colon between channels and before the class or number.
 
     All series have equal lengths. `@classLabel true` in the header names the classes, for the task classification;
     `@targetLabel true` is for the task regression.

@@ -1,4 +1,4 @@
-"""Detects the kind of data at a path, and drafts how a recipe reads it."""
+"""Detect the kind of data at a path, and draft how a recipe reads it."""
 
 import re
 from dataclasses import replace

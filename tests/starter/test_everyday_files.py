@@ -318,11 +318,8 @@ COLUMNS = {
         np.arange(N) % 8,
         "check: 8 distinct values, about 15 rows each: clients; their rows are in training and test",
     ),
-    "german": (
-        DAYS.strftime("%d.%m.%Y"),
-        "columns: {german: date}   # german: dates such as '01.01.2023'; they become year",
-    ),
-    "words": (DAYS.strftime("%b %d, %Y"), "columns: {words: date}   # words: dates such as 'Jan 01, 2023'"),
+    "german": (DAYS.strftime("%d.%m.%Y"), "weekday; `data: series` uses the order of time columns: {german: date}"),
+    "words": (DAYS.strftime("%b %d, %Y"), "# words: dates such as 'Jan 01, 2023'; they become year, month, day and"),
     "french": ([f"{1 + n % 28} {('mars', 'août', 'mai')[n % 3]} 2020" for n in NS], "columns: {french: date}"),
     "zero": (
         ["0000-00-00" if n % 11 == 0 else f"2024-01-{1 + n % 28:02}" for n in NS],
