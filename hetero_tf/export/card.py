@@ -4,7 +4,6 @@ import contextlib
 import json
 import re
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -56,8 +55,8 @@ def _unwrap(values):
 
 CARD = "MODEL_CARD.md"
 ADDRESS = "http://127.0.0.1:8501/v1/models"
-# Requests with more values are too long for a command line.
-MAX_NUMBERS = 64
+# Characters of a request that is short enough for a command line.
+MAX_BODY = 1000
 # Class names in the table.
 MAX_CLASSES = 20
 LICENSE = "Weights: not stated. The license of the data may restrict them. Code of hetero_tf: Apache-2.0."
@@ -100,7 +99,7 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
         f"| | |\n| --- | --- |\n{table}\n\n{_run_metrics(about)}## License\n\n{LICENSE}\n\n"
         f"## Signatures\n\n{signatures}\n\n## Inputs\n\n{note_lines}\n\n## Call\n\n```python\n{calls}```\n\n"
         "With a server that has the REST API of TensorFlow Serving, such as `hetero_tf serve`:\n\n```sh\n"
-        f"{_curl_lines(about)}```\n{training}"
+        f"{_curl_line(about)}```\n{training}"
     )
 
 
@@ -125,29 +124,19 @@ def _run_metrics(about):
     )
 
 
-def _curl_lines(about):
-    """Return a curl command for each signature with a short request."""
+def _curl_line(about):
+    """Return a curl command that sends an example, or asks for the inputs if the example is long."""
     url = f"{ADDRESS}/{about['level']}"
-    lines = [_curl_line(name, spec["inputs"], about, url) for name, spec in about["signatures"].items()]
-    return "".join(line for line in lines if line) or f"{join_shell(['curl', f'{url}/metadata'])}\n"
-
-
-def _curl_line(signature, inputs, about, url):
-    """Return a curl command that sends one example; None if it is too long."""
+    request = example_request(about)
+    inputs = about["signatures"][request["signature_name"]]["inputs"]
     file = next((FILES[name] for name in inputs if name in FILES), None)
     if file is not None:
-        begin, end = f'{{"signature_name": "{signature}", "instances": [{{"b64": "', '"}]}'
+        begin, end = f'{{"signature_name": "{request["signature_name"]}", "instances": [{{"b64": "', '"}]}'
         content = f"printf {quote_shell(begin)}; base64 < {file} | tr -d '\\n'; printf {quote_shell(end)}"
         return f"({content}) | {join_shell(['curl', '--data-binary', '@-', f'{url}:predict'])}\n"
-    shapes = {name: [1 if size is None else size for size in spec["shape"]] for name, spec in inputs.items()}
-    if sum(map(prod, shapes.values())) > MAX_NUMBERS:
-        return None
-    request = example_request(about)
-    if signature != request["signature_name"]:
-        zeros = {name: np.zeros(shape[1:], int).tolist() for name, shape in shapes.items()}
-        example = zeros if len(inputs) > 1 else next(iter(zeros.values()))
-        request = {"signature_name": signature, "instances": [example]}
     body = json.dumps(request)
+    if len(body) > MAX_BODY:
+        return f"{join_shell(['curl', f'{url}/metadata'])}\n"
     return f"{join_shell(['curl', '-d', body, f'{url}:predict'])}\n"
 
 

@@ -74,27 +74,6 @@ def _conv2d_input_gradient(upstream, kernel, shape, stride):
     return tf.pad(gradient, [[0, 0], *([0, full - size] for full, size in zip(shape[1:3], covered)), [0, 0]])
 
 
-def depthwise_conv2d_gradients(operation: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the gradients of DepthwiseConv2dNative: inputs [n, height, width, c], kernel [rows, columns, c, 1]."""
-    inputs, kernel = operation.inputs
-    rows, columns, channels, multiplier = kernel.shape
-    if multiplier != 1:
-        raise NotImplementedError(
-            f"a depthwise convolution must have one kernel for each channel. Received: {multiplier} kernels"
-        )
-    stride, padding = _stride(operation), _padding(operation, inputs.shape, (rows, columns))
-    windows = _windows(tf.pad(inputs, padding), (rows, columns), stride, upstream.shape[1:3])
-    for_kernel = tf.stack([tf.reduce_sum(window * upstream, [0, 1, 2]) for window in windows])
-    # The kernel, rotated by 180 degrees, over the gradient with zeros between its positions.
-    spread = _insert_zeros(_insert_zeros(upstream, 1, stride), 2, stride)
-    margins = [[0, 0], [rows - 1, rows - 1], [columns - 1, columns - 1], [0, 0]]
-    rotated = tf.reverse(kernel, [0, 1])
-    for_inputs = tf.nn.depthwise_conv2d(tf.pad(spread, margins), rotated, [1, 1, 1, 1], "VALID")
-    padded = [size + before + after for size, (before, after) in zip(inputs.shape, padding)]
-    for_inputs = tf.pad(for_inputs, [[0, full - size] for full, size in zip(padded, for_inputs.shape)])
-    return _crop(for_inputs, padding, inputs.shape), tf.reshape(for_kernel, kernel.shape)
-
-
 def max_pool_gradient(operation: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     """Return the gradient of MaxPool without overlap; it goes to the first of a window's largest values."""
     inputs, pooled = operation.inputs[0], operation.outputs[0]
@@ -106,15 +85,6 @@ def max_pool_gradient(operation: tf.Operation, upstream: tf.Tensor) -> tf.Tensor
         window_gradients.append(is_maximum * upstream)
         is_open -= is_maximum
     return _untile(window_gradients, size, padding, inputs.shape)
-
-
-def average_pool_gradient(operation: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
-    """Return the gradient of AvgPool without overlap or padding."""
-    shape = operation.inputs[0].shape
-    size, padding = _pool_geometry(operation, shape)
-    if any(before or after for before, after in padding):
-        raise NotImplementedError(f"average pooling must not pad. Received: inputs {shape}, windows of {size}")
-    return _untile([upstream / size**2] * size**2, size, padding, shape)
 
 
 def _pool_geometry(operation, shape):
@@ -237,9 +207,7 @@ def _crop(values, padding, shape):
 
 
 PORTABLE = {
-    "AvgPool": average_pool_gradient,
     "Conv2D": conv2d_gradients,
-    "DepthwiseConv2dNative": depthwise_conv2d_gradients,
     "MaxPool": max_pool_gradient,
     "Relu": relu_gradient,
     "StridedSlice": strided_slice_gradient,
