@@ -138,12 +138,13 @@ class LiteRTClient:
     def _push(self, arrays):
         """Load received values into the file, with their statistics if the server sent them."""
         shapes, statistics = self.trainer.shapes, self.trainer.statistics_shapes
-        received = shapes.keys() | (statistics.keys() & arrays.keys() and statistics.keys())
-        if arrays.keys() != received:
-            raise Refused(f"the values are not those of the file: {sorted(arrays.keys() ^ received)[:3]}")
+        if arrays.keys() not in (shapes.keys(), shapes.keys() | statistics.keys()):
+            raise Refused(f"the values are not those of the file: {sorted(arrays.keys() ^ shapes.keys())[:3]}")
         weights = {path: self._unpack_value(arrays[path], path, shape) for path, shape in shapes.items()}
         measured = {
-            path: parse_array(arrays[path], path, statistics[path], FLOAT32) for path in received - shapes.keys()
+            path: parse_array(arrays[path], path, shape, FLOAT32)
+            for path, shape in statistics.items()
+            if path in arrays
         }
         self.trainer.push(weights, measured or None)
 

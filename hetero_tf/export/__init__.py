@@ -80,9 +80,8 @@ def export(
     folder = Path(folder) / level
     for variable in queried(process.family.predictor(level)):
         if variable.path not in statistics:
-            raise InputError(
-                f"`statistics` must be those of `process.statistics(state, {level!r})`. Received: none of {variable.path}"
-            )
+            reason = f"`statistics` must be those of `process.statistics(state, {level!r})`"
+            raise InputError(f"{reason}. Received: none of {variable.path}")
     check_version_folder(folder, version)
     for name in others:
         formats.find(name)

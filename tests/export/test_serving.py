@@ -239,7 +239,7 @@ def test_server_that_cannot_start_gives_one_message(address, folder, tmp_path, m
         == f"{tmp_path}: contains no exports to serve; create some with: bin/hetero_tf export --run_dir r"
     )
     port = int(address.rpartition(":")[2])
-    assert refused(folder, port).startswith(f"port {port} is in use on 127.0.0.1; ")
+    assert refused(folder, port).startswith(f"--host 127.0.0.1 --port {port}: is in use; ")
     find = util.find_spec
     monkeypatch.setattr(util, "find_spec", lambda name: None if name == "uvicorn" else find(name))
     assert refused(folder) == "serve needs uvicorn, which is not installed; pip install 'hetero_tf[serve]'"

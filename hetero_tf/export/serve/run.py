@@ -99,11 +99,8 @@ def _listen(host, port):
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise InputError(f"port {port} is in use on {host}; choose another with --port") from error
-        raise InputError(
-            f"cannot listen on --host {host} --port {port}: {error.strerror or error}; choose another address"
-        ) from error
+        reason = "is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+        raise InputError(f"--host {host} --port {port}: {reason}; choose another address") from error
     # Without it, each response waits 40 ms for an acknowledgement; accepted connections inherit it.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
