@@ -346,12 +346,11 @@ def fit_to_devices(recipe: Recipe, work: dict[str, LevelWork], examples: np.ndar
 
 def _no_fit(levels, work, devices, examples):
     """Return the message that no client fits a level that trains."""
-    names = [name for name in levels.names if name not in levels.idle]
-    smallest = min(names, key=lambda name: work[name].memory)
-    needs, memory = work[smallest].memory / MIB, devices.memory.max() / MIB
-    text = f"no device fits a level: the smallest level, {smallest}, needs {needs:.1f} MiB of training memory"
-    if memory < needs:
-        return f"{text}, and the largest device has {memory:.1f} MiB; add a smaller level. Received: 'device'"
+    smallest = min((name for name in levels.names if name not in levels.idle), key=lambda name: work[name].memory)
+    needs, largest = work[smallest].memory / MIB, devices.memory.max() / MIB
     seconds = work[smallest].times(devices, examples).total.min()
-    text += f" and {seconds:.3g} s on the fastest device; add a smaller level or raise levels.fit_seconds"
-    return f"{text}. Received: 'device'"
+    return (
+        f"no device fits a level: the smallest level, {smallest}, needs {needs:.1f} MiB (the largest device has "
+        f"{largest:.1f} MiB) and {seconds:.3g} s on the fastest device; add a smaller level or raise "
+        "levels.fit_seconds. Received: 'device'"
+    )
