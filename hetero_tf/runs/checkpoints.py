@@ -59,9 +59,10 @@ def save(
     folder = Path(folder)
     content = typed_json.dump({**info, "round": round_number}, "`info`")
     members: dict[str, Any] = {name: np.asarray(value, order="C") for name, value in arrays.items()}
+    members[INFO] = np.frombuffer(content, np.uint8)
     make(folder)
     with files.replace_file(path_of(folder, round_number)) as file:
-        np.savez(file, **members, **{INFO: np.frombuffer(content, np.uint8)})
+        np.savez(file, **members)
     remaining = [number for number in numbers(folder) if number <= round_number][:keep]
     try:
         for number in numbers(folder):
