@@ -123,14 +123,7 @@ def test_readers_do_not_sweep_and_a_writer_does(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["notes.txt", "round-000005.npz"]
 
 
-@pytest.mark.parametrize(
-    "info, text",
-    [
-        ({"loss": np.nan}, "Out of range float"),
-        ({"loss": np.float32(1)}, "float32"),
-        ({"x": {0: "a"}}, "that are not all text"),
-    ],
-)
+@pytest.mark.parametrize("info, text", [({"loss": np.nan}, "Out of range float"), ({"loss": np.float32(1)}, "float32")])
 def test_invalid_info_is_refused_before_the_first_write(tmp_path, info, text):
     with pytest.raises(InputError, match=f"`info` must hold finite numbers.*{text}"):
         checkpoints.save(tmp_path / "new", 0, {}, info, 1)
