@@ -8,6 +8,7 @@ import numpy as np
 import programs
 import pytest
 import runs
+import stub_rounds
 from refusals import refusal
 from test_mutations import KINDS, mutate
 
@@ -24,8 +25,9 @@ train_stub = runs.train_stub
 
 
 @pytest.fixture
-def folders(train_stub, tmp_path):
-    """A run stopped after round 3, and a finished one, without the files that no command reads."""
+def folders(train_stub, tmp_path, monkeypatch):
+    """A run stopped after round 3, and a finished one, without the files that no command reads; round 1 is the best."""
+    monkeypatch.setattr(stub_rounds, "stub_metric", lambda name, round: -float(round))
     with pytest.raises(runs.Stopped):
         train_stub(tmp_path / "stopped", RECIPE, *MORE, console=runs.StoppingConsole(3))
     shutil.copytree(tmp_path / "stopped", tmp_path / "finished")

@@ -69,8 +69,9 @@ def test_many_signals_print_one_sentence(start, unbroken, tmp_path):
 
 def test_file_size_limit_stops_the_run_without_loss(start, tmp_path):
     """A file size limit acts as a full disk: the first checkpoint fails, then a row of metrics."""
-    folder = tmp_path / "run"
-    assert start(tmp_path / "unbroken", stub=True).wait() == 0
+    # The rows are longer than a checkpoint.
+    folder, rounds = tmp_path / "run", "--set=rounds=60"
+    assert start(tmp_path / "unbroken", rounds, stub=True).wait() == 0
     unbroken = programs.contents(tmp_path / "unbroken")
     largest = len(unbroken["metrics"]) - 50
     limits = {
@@ -78,12 +79,12 @@ def test_file_size_limit_stops_the_run_without_loss(start, tmp_path):
         largest: "metrics.jsonl: could not append to: File too large; raise the file size limit",
     }
     for limit, sentence in limits.items():
-        run = start(folder, largest=limit, stub=True)
+        run = start(folder, rounds, largest=limit, stub=True)
         assert run.wait() == 3
         assert run.err.startswith("hetero_tf: ") and run.err.count("\n") == 1 and sentence in run.err, run.err
         assert not list(folder.glob("*/.tmp-*"))
-    assert (folder / "metrics.jsonl").read_bytes().count(b"\n") == ROUNDS - 1
-    last = start(folder, stub=True)
+    assert (folder / "metrics.jsonl").read_bytes().count(b"\n") == 59
+    last = start(folder, rounds, stub=True)
     assert last.wait() == 0, last.err
     assert programs.contents(folder) == unbroken
 

@@ -1,14 +1,12 @@
 """Time, memory and energy of each level on each device, as the planned rounds have them."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import tiny
 
 from hetero_tf.planning.fleets.device_table import memory_bytes
 from hetero_tf.reports.describe import describe, fleet, to_json, to_text
-from hetero_tf.reports.describe.fleet import DeviceLoad, FleetReport, Forecast
 
 # One operation of `slow` takes 1 us and one byte of its upload 1 us.
 DEVICES = (
@@ -18,7 +16,10 @@ DEVICES = (
 FLEET = f"fleet={{devices: {DEVICES}, spread: 0.5}}"
 
 
-FORECASTS = (Forecast("wait", True, 1000, 30, 7200.0, 3e6, 7200.0, 0.25, 1.0),)
+NAMES = ("policy", "in_recipe", "rounds", "planned", "seconds", "bytes", "energy", "busy", "merged")
+FORECASTS = [dict(zip(NAMES, ("wait", True, 1000, 30, 7200.0, 3e6, 7200.0, 0.25, 1.0), strict=True))]
+LOAD = {"level": "a", "device": "phone", "download": 0.0625, "compute": 12.345, "upload": 1234.5, "total": 1246.9}
+LOAD |= {"energy": 7.0, "memory": 1.234, "trains": True, "idle": 0.5}
 
 
 @pytest.fixture(scope="module")
@@ -28,42 +29,47 @@ def description():
 
 def test_loads_are_those_of_the_mean_client(description):
     process, report = tiny.process(tiny.DENSE), description.fleet
-    loads = {(load.level, load.device): load for load in report.loads}
+    loads = {(load["level"], load["device"]): load for load in report["loads"]}
     assert list(loads) == [(level, device) for level in "abc" for device in ("fast", "slow")]
     # The clients have 7, 5, 9 and 4 examples, and 6 are two steps of 4.
-    assert report.examples == 6
+    assert report["examples"] == 6
     cost = process.client_costs[1]
     fast, slow = loads["b", "fast"], loads["b", "slow"]
-    assert (fast.download, fast.compute, fast.upload, fast.energy) == (0, 1, 0, 4)
-    assert (slow.compute, slow.upload) == pytest.approx((6e-6 * sum(cost.train_flops), 1e-6 * cost.bytes_up))
-    assert slow.energy == pytest.approx(2 * slow.upload)
+    assert (fast["download"], fast["compute"], fast["upload"], fast["energy"]) == (0, 1, 0, 4)
+    assert (slow["compute"], slow["upload"]) == pytest.approx((6e-6 * sum(cost.train_flops), 1e-6 * cost.bytes_up))
+    assert slow["energy"] == pytest.approx(2 * slow["upload"])
     memory = process.costs_of("b")["b"].memory.total
-    assert slow.memory == pytest.approx(memory / memory_bytes("0.001 MiB"))
-    slowest = max(load.total for load in report.loads)
-    assert [load.idle for load in report.loads] == pytest.approx([1 - load.total / slowest for load in report.loads])
+    assert slow["memory"] == pytest.approx(memory / memory_bytes("0.001 MiB"))
+    slowest = max(load["total"] for load in report["loads"])
+    assert [load["idle"] for load in report["loads"]] == pytest.approx(
+        [1 - load["total"] / slowest for load in report["loads"]]
+    )
     assert fleet.to_text(report) in to_text(description)
-    assert json.loads(json.dumps(to_json(description)))["fleet"]["loads"][0] == vars(report.loads[0])
+    assert json.loads(json.dumps(to_json(description)))["fleet"]["loads"][0] == report["loads"][0]
 
 
 def test_clients_that_never_train_are_not_waited_for():
     changes = ("levels.fit=device", "levels.assignment=fixed", "round.clients=1")
     slow = FLEET.replace("0.001 MiB", "0.0001 MiB").replace("gflops: 0.001", "gflops: 0.000001")
     report = describe(tiny.process(tiny.DENSE, slow, *changes)).fleet
-    assert [load.trains for load in report.loads if load.device == "slow"] == [False] * 3
-    assert [load.idle for load in report.loads] == [0, None] * 3
+    assert [load["trains"] for load in report["loads"] if load["device"] == "slow"] == [False] * 3
+    assert [load["idle"] for load in report["loads"]] == [0, None] * 3
 
 
 def test_a_trace_has_its_fast_median_and_slow_clients(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.csv").write_text("seconds_per_step\n4\n1\n3\n2\n")
     report = describe(tiny.process(tiny.DENSE, "fleet={trace: t.csv}")).fleet
-    assert [(load.device, load.compute) for load in report.loads[:3]] == [("fast", 2), ("median", 6), ("slow", 8)]
+    assert [(load["device"], load["compute"]) for load in report["loads"][:3]] == [
+        ("fast", 2),
+        ("median", 6),
+        ("slow", 8),
+    ]
 
 
 def test_cells():
-    load = DeviceLoad("a", "phone", 0.0625, 12.345, 1234.5, 1246.9, 7.0, 1.234, True, 0.5)
-    others = (replace(load, memory=12.3, trains=False, idle=None), replace(load, memory=0.0))
-    text = fleet.to_text(FleetReport(6, (load, *others), FORECASTS))
+    loads = [LOAD, LOAD | {"memory": 12.3, "trains": False, "idle": None}, LOAD | {"memory": 0.0}]
+    text = fleet.to_text({"examples": 6, "loads": loads, "forecasts": FORECASTS, "unplanned": None})
     rows = text.splitlines()
     assert " ".join(rows[1].split()) == "a phone 0.062 s 12.3 s 1,234 s 1,247 s 50 % 123 % OVER 7 J"
     assert max(map(len, rows)) <= 80
@@ -82,29 +88,29 @@ def test_a_forecast_of_all_rounds_is_the_run(policy, eager):
     for _ in range(process.recipe.rounds):
         state, row = process.next(state)
         rows.append(row)
-    (forecast,) = (each for each in describe(process).fleet.forecasts if each.in_recipe)
-    assert forecast.planned == forecast.rounds == 3
-    assert forecast.seconds == pytest.approx(sum(row["round_seconds"] for row in rows))
-    assert forecast.energy == pytest.approx(sum(row["round_energy"] for row in rows))
-    assert forecast.bytes == sum(row["bytes_down"] + row["bytes_up"] for row in rows)
+    (forecast,) = (each for each in describe(process).fleet["forecasts"] if each["in_recipe"])
+    assert forecast["planned"] == forecast["rounds"] == 3
+    assert forecast["seconds"] == pytest.approx(sum(row["round_seconds"] for row in rows))
+    assert forecast["energy"] == pytest.approx(sum(row["round_energy"] for row in rows))
+    assert forecast["bytes"] == sum(row["bytes_down"] + row["bytes_up"] for row in rows)
     merged = sum(row["late"] == 0 for row in rows)
-    assert (forecast.merged == 1) == (merged == len(rows))
+    assert (forecast["merged"] == 1) == (merged == len(rows))
 
 
 def test_every_policy_is_forecast(description):
-    results = {each.policy.split()[0]: each for each in description.fleet.forecasts}
+    results = {each["policy"].split()[0]: each for each in description.fleet["forecasts"]}
     assert list(results) == ["wait", "buffered", "deadline", "immediate", "over_selection"]
     wait, buffered, deadline, immediate, _ = results.values()
-    assert wait.merged == 1 and deadline.policy.startswith("deadline 0.")
-    assert (buffered.rounds, immediate.rounds, buffered.policy) == (30, 90, "buffered 3")
-    assert buffered.seconds < wait.seconds
-    assert [each.policy for each in results.values() if each.in_recipe] == ["wait"]
+    assert wait["merged"] == 1 and deadline["policy"].startswith("deadline 0.")
+    assert (buffered["rounds"], immediate["rounds"], buffered["policy"]) == (30, 90, "buffered 3")
+    assert buffered["seconds"] < wait["seconds"]
+    assert [each["policy"] for each in results.values() if each["in_recipe"]] == ["wait"]
 
 
 def test_what_cannot_be_forecast_is_left_out_or_replaced():
     """Policies that need more clients, and selections that read results."""
     report = describe(tiny.process(tiny.DENSE, FLEET, "round.clients=4")).fleet
-    assert "over_selection" not in [each.policy.split()[0] for each in report.forecasts]
+    assert "over_selection" not in [each["policy"].split()[0] for each in report["forecasts"]]
     report = describe(tiny.process(tiny.DENSE, FLEET, "round.selection=oort")).fleet
-    assert report.unplanned == "oort"
+    assert report["unplanned"] == "oort"
     assert "clients are drawn uniformly, since oort chooses by results of the run" in fleet.to_text(report)

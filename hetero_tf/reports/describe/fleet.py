@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -30,102 +30,43 @@ NUMBERS = {"seconds": " s", "factor": "", "size": ""}
 JOULES_PER_WATT_HOUR = 3600
 
 
-@dataclass(frozen=True)
-class DeviceLoad:
-    """A client of one level on one device, with the mean number of examples and the median speed of its class.
+def fleet_report(process: LearningProcess) -> dict[str, Any]:
+    """Return the report of a learning process with a fleet, ready for JSON; nothing is trained.
 
-    Attributes:
-        download, compute, upload, total: Seconds in a round.
-        energy: Joules of a round.
-        memory: Training memory as a share of the memory of the device; 0 without a limit.
-        trains: False if its device is excluded by `levels.fit: device`, or its level is idle.
-        idle: Share of a round that it waits for the slowest of all loads; None if it does not train.
+    Returns:
+        {"examples": number of examples of a client in "loads", the mean of all clients,
+        "loads": of each level on each device {"level", "device", "download", "compute", "upload", "total" (seconds of a
+        round), "energy" (joules), "memory" (of training, as a share of that of the device; 0 without a limit), "trains"
+        (False if `levels.fit: device` excludes the device, or the level is idle), "idle" (share of a round before the
+        slowest load ends; None if it does not train)},
+        "forecasts": of each policy, extrapolated from its first "planned" rounds, {"policy", "in_recipe", "rounds" (of
+        an asynchronous policy those that merge as many results), "seconds", "bytes" (in both directions), "energy",
+        "busy" (share of the time in which clients transfer or compute), "merged" (share of the results)},
+        "unplanned": name of the recipe's selection if it reads results of training, so that the forecasts are made with
+        the uniform one; else None}
     """
-
-    level: str
-    device: str
-    download: float
-    compute: float
-    upload: float
-    total: float
-    energy: float
-    memory: float
-    trains: bool
-    idle: float | None = None
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """A whole run with one policy, extrapolated from its first rounds.
-
-    Attributes:
-        policy: Name, and the option that it depends on.
-        in_recipe: True for the policy of the recipe.
-        rounds: Rounds of the run; those of an asynchronous policy merge as many results in total.
-        seconds: Device time of the run.
-        bytes: Traffic of the run in both directions.
-        energy: Joules of the run.
-        busy: Share of the device time in which clients transfer or compute, and do not wait for the end of a round.
-        merged: Share of the clients that start whose results are merged.
-    """
-
-    policy: str
-    in_recipe: bool
-    rounds: int
-    planned: int
-    seconds: float
-    bytes: float
-    energy: float
-    busy: float
-    merged: float
-
-
-@dataclass(frozen=True)
-class FleetReport:
-    """A recipe on its fleet.
-
-    Attributes:
-        examples: Number of examples of a client in `loads`, the mean of all clients.
-        loads: Loads of all levels of the mix on all devices of the fleet.
-        forecasts: Forecast of the run for each policy.
-        unplanned: Name of the recipe's selection if it reads results of training, so that the forecasts are made with
-            the uniform one; else None.
-    """
-
-    examples: int
-    loads: tuple[DeviceLoad, ...]
-    forecasts: tuple[Forecast, ...]
-    unplanned: str | None = None
-
-
-def fleet_report(process: LearningProcess) -> FleetReport:
-    """Return the report of a learning process with a fleet; nothing is trained."""
     recipe, examples = process.recipe, round(process.partition.train.sizes.mean())
-    loads = tuple(load for level, work in process.level_work.items() for load in _loads(process, level, work, examples))
-    slowest = max((load.total for load in loads if load.trains), default=0.0)
-    if slowest:
-        loads = tuple(
-            dataclasses.replace(load, idle=1 - load.total / slowest) if load.trains else load for load in loads
-        )
-    return FleetReport(
-        examples, loads, _forecasts(process), recipe.round.selection.name if reads_state(recipe) else None
-    )
+    loads = [load for level, work in process.level_work.items() for load in _loads(process, level, work, examples)]
+    slowest = max((load["total"] for load in loads if load["trains"]), default=0.0)
+    for load in loads:
+        load["idle"] = 1 - load["total"] / slowest if slowest and load["trains"] else None
+    unplanned = recipe.round.selection.name if reads_state(recipe) else None
+    return {"examples": examples, "loads": loads, "forecasts": _forecasts(process), "unplanned": unplanned}
 
 
-def _loads(process: LearningProcess, level: str, work: LevelWork, examples: int) -> Iterator[DeviceLoad]:
+def _loads(process: LearningProcess, level: str, work: LevelWork, examples: int) -> Iterator[dict[str, Any]]:
     """Yield the loads of a level on all devices of the fleet."""
     recipe, levels = process.recipe, process.recipe.levels
     labels, devices = _representatives(recipe, len(process.partition.train), work, examples)
     times = work.times(devices, np.full(len(labels), examples))
-    columns = (times.download, times.compute, times.upload, times.total, times.energy, devices.memory)
-    for device, *seconds, total, energy, memory in zip(labels, *(column.tolist() for column in columns)):
+    names = ("download", "compute", "upload", "total", "energy")
+    columns = [getattr(times, name).tolist() for name in names]
+    for device, limit, *values in zip(labels, devices.memory.tolist(), *columns):
         if recipe.fleet is not None and recipe.fleet.assign == "levels" and device != level:
             continue
-        share = work.memory / memory
-        fits = levels.fit != "device" or share <= 1 and total <= (levels.fit_seconds or np.inf)
-        download, compute, upload = seconds
-        trains = fits and level not in levels.idle
-        yield DeviceLoad(level, device, download, compute, upload, total, energy, share, trains)
+        load = {"level": level, "device": device, **dict(zip(names, values)), "memory": work.memory / limit}
+        fits = load["memory"] <= 1 and load["total"] <= (levels.fit_seconds or np.inf)
+        yield load | {"trains": level not in levels.idle and (levels.fit != "device" or fits)}
 
 
 def _representatives(recipe: Recipe, clients: int, work: LevelWork, examples: int) -> tuple[list[str], Devices]:
@@ -138,7 +79,7 @@ def _representatives(recipe: Recipe, clients: int, work: LevelWork, examples: in
     return list(QUANTILES), devices.take(order[[int(share * clients) for share in QUANTILES.values()]])
 
 
-def _forecasts(process: LearningProcess) -> tuple[Forecast, ...]:
+def _forecasts(process: LearningProcess) -> list[dict[str, Any]]:
     """Return the forecast of each policy that has enough clients."""
     recipe = process.recipe
     waiting, client_seconds = _forecast(process, Plugin("wait"))
@@ -155,7 +96,7 @@ def _forecasts(process: LearningProcess) -> tuple[Forecast, ...]:
             continue
         if name != "wait" and round_policy(_planned_recipe(recipe, policy)).cohort_size(recipe.round.clients) <= able:
             results.append(_forecast(process, policy)[0])
-    return tuple(results)
+    return results
 
 
 def _planned_recipe(recipe: Recipe, policy: Plugin) -> Recipe:
@@ -179,56 +120,56 @@ def _forecast(process, policy):
     seconds = sum(each.seconds for each in timings)
     client_seconds = np.concatenate([each.times.total for each in timings])
     numbers = [f"{format_number(policy.options[key])}{unit}" for key, unit in NUMBERS.items() if key in policy.options]
-    forecast = Forecast(
-        policy=" ".join([policy.name, *numbers]),
-        in_recipe=in_recipe,
-        rounds=rounds,
-        planned=planned,
-        seconds=seconds * rounds / planned,
-        bytes=sum(int(each.bytes_down.sum() + each.bytes_up.sum()) for each in costs) * rounds / planned,
-        energy=sum(float(each.times.energy.sum()) for each in timings) * rounds / planned,
-        busy=min(float(client_seconds.sum() / (clients * seconds)), 1.0) if seconds else 1.0,
-        merged=float(np.mean(np.concatenate([each.steps for each in timings]) > 0)),
-    )
+    forecast = {
+        "policy": " ".join([policy.name, *numbers]),
+        "in_recipe": in_recipe,
+        "rounds": rounds,
+        "planned": planned,
+        "seconds": seconds * rounds / planned,
+        "bytes": sum(int(each.bytes_down.sum() + each.bytes_up.sum()) for each in costs) * rounds / planned,
+        "energy": sum(float(each.times.energy.sum()) for each in timings) * rounds / planned,
+        "busy": min(float(client_seconds.sum() / (clients * seconds)), 1.0) if seconds else 1.0,
+        "merged": float(np.mean(np.concatenate([each.steps for each in timings]) > 0)),
+    }
     return forecast, client_seconds
 
 
-def to_text(report: FleetReport) -> str:
+def to_text(report: dict[str, Any]) -> str:
     """Return tables of the time of a round by level and device, and of the whole run by policy."""
     rows = [("level", "device", "download", "compute", "upload", "total", "idle", "memory", "energy")]
-    for load in report.loads:
-        seconds = (f"{format_number(value)} s" for value in (load.download, load.compute, load.upload, load.total))
-        idle = "-" if load.idle is None else f"{100 * load.idle:.0f} %"
-        rows.append((load.level, load.device, *seconds, idle, _memory(load), f"{format_number(load.energy)} J"))
-    slowest = max((load for load in report.loads if load.trains), key=lambda load: load.total)
+    for load in report["loads"]:
+        seconds = (f"{format_number(load[name])} s" for name in ("download", "compute", "upload", "total"))
+        idle = "-" if load["idle"] is None else f"{100 * load['idle']:.0f} %"
+        energy = f"{format_number(load['energy'])} J"
+        rows.append((load["level"], load["device"], *seconds, idle, _memory(load["memory"], load["trains"]), energy))
+    slowest = max((load for load in report["loads"] if load["trains"]), key=lambda load: load["total"])
     return (
         f"{format_table(rows)}\n"
-        f"a round of a client with {report.examples:,} examples on each device of the fleet, without spread\n"
-        f"idle: share of a round that waits for the slowest, level {slowest.level} on {slowest.device}\n"
+        f"a round of a client with {report['examples']:,} examples on each device of the fleet, without spread\n"
+        f"idle: share of a round that waits for the slowest, level {slowest['level']} on {slowest['device']}\n"
         f"memory: of training a batch, as a share of that of the device\n\n{_forecast_table(report)}"
     )
 
 
-def _memory(load):
-    share = f"{100 * load.memory:.0f} %" if load.memory < 10 else f"{load.memory:.0f}x"
-    over = " OVER" if load.trains else " unfit"
-    return "-" if load.memory == 0 else share + over * (load.memory > 1)
+def _memory(share, trains):
+    text = f"{100 * share:.0f} %" if share < 10 else f"{share:.0f}x"
+    return "-" if share == 0 else text + (" OVER" if trains else " unfit") * (share > 1)
 
 
 def _forecast_table(report):
-    rows = [("policy", "rounds", "time", "traffic", "energy", "busy", "merged")]
-    unit = time_unit(max(each.seconds for each in report.forecasts))
-    for each in report.forecasts:
-        time = f"{format_number(each.seconds / TIME_UNITS[unit])} {unit}"
-        energy = f"{format_number(each.energy / JOULES_PER_WATT_HOUR)} Wh"
-        shares = (f"{100 * share:.0f} %" for share in (each.busy, each.merged))
-        name = each.policy + " *" * each.in_recipe
-        rows.append((name, f"{each.rounds:,}", time, format_bytes(each.bytes), energy, *shares))
-    note = f"\nclients are drawn uniformly, since {report.unplanned} chooses by results of the run"
+    rows, forecasts = [("policy", "rounds", "time", "traffic", "energy", "busy", "merged")], report["forecasts"]
+    unit = time_unit(max(each["seconds"] for each in forecasts))
+    for each in forecasts:
+        time = f"{format_number(each['seconds'] / TIME_UNITS[unit])} {unit}"
+        energy = f"{format_number(each['energy'] / JOULES_PER_WATT_HOUR)} Wh"
+        shares = (f"{100 * each[name]:.0f} %" for name in ("busy", "merged"))
+        name = each["policy"] + " *" * each["in_recipe"]
+        rows.append((name, f"{each['rounds']:,}", time, format_bytes(each["bytes"]), energy, *shares))
+    note = f"\nclients are drawn uniformly, since {report['unplanned']} chooses by results of the run"
     return (
         f"{format_table(rows)}\n"
-        f"forecast of the run from at least {min(each.planned for each in report.forecasts):,} planned rounds; "
+        f"forecast of the run from at least {min(each['planned'] for each in forecasts):,} planned rounds; "
         "*: policy of the recipe\n"
         "busy: share of the time in which clients do not wait for the end of a round\n"
-        f"merged: share of the clients that start whose results are merged{note * bool(report.unplanned)}"
+        f"merged: share of the clients that start whose results are merged{note * bool(report['unplanned'])}"
     )

@@ -1,6 +1,7 @@
 """Description of a recipe, as JSON and as aligned text."""
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from hetero_tf.models.costs.level_costs import LevelCost, costs_to_json
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.planning.selection import reads_state
 from hetero_tf.reports.describe import fleet, loads
-from hetero_tf.reports.describe.fleet import FleetReport, fleet_report
+from hetero_tf.reports.describe.fleet import fleet_report
 from hetero_tf.reports.describe.loads import Loads, has_unequal_loads, level_loads
 from hetero_tf.run import notes
 from hetero_tf.run.learning_process import LearningProcess
@@ -52,7 +53,7 @@ class Description:
     stand_in_for: str | None = None
     engine: dict | None = None
     loads: Loads | None = None
-    fleet: FleetReport | None = None
+    fleet: dict[str, Any] | None = None
     replica_shares: tuple[tuple[int, float], ...] = ()
     data: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -103,7 +104,7 @@ def to_json(description: Description) -> dict:
         "split", "data", "stand_in_for", "engine", "understood", "warnings", "loads", "fleet", "dealt": [{"clients",
         "share"}]};
         memory: bytes with the sum training_bytes; inference: bytes;
-        ratio: mean parameters relative to the global model; loads, fleet: attributes of `Loads` and `FleetReport`.
+        ratio: mean parameters relative to the global model; loads, fleet: attributes of `Loads`, and `fleet_report`.
     """
     about = {name: getattr(description, name) for name in ("recipe", "example", "classes", "split", "stand_in_for")}
     return finite(
@@ -116,7 +117,7 @@ def to_json(description: Description) -> dict:
             "understood": list(description.data),
             "warnings": list(description.warnings),
             "loads": None if description.loads is None else asdict(description.loads),
-            "fleet": None if description.fleet is None else asdict(description.fleet),
+            "fleet": description.fleet,
         }
     )
 
