@@ -25,6 +25,7 @@ from hetero_tf.base.console import format_metrics
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import displayed_metrics
 from hetero_tf.data.inputs import all_labels
+from hetero_tf.models.cut import first_entries
 from hetero_tf.models.variables import constants
 from hetero_tf.run.learning_process import LearningProcess, Plan, State, learning_process
 
@@ -109,7 +110,8 @@ class ReferenceRounds:
 
     def axis(self, size: int, count: int, round: int, client: int) -> np.ndarray:
         """Return the `count` of `size` global indices that a client has of one axis: the first ones (section 3)."""
-        return np.arange(count)
+        parts = self.process.family.parts.get((size, count))
+        return np.arange(count) if parts is None else first_entries(parts)
 
     def train_client(
         self, model: keras.Model, received: Weights, plan: Plan, slot: int, round: int

@@ -13,7 +13,6 @@ from hetero_tf.data.inputs import all_labels, stored
 from hetero_tf.evaluation.fairness import ClientTests, client_values, fairness, mean_losses, spread
 from hetero_tf.evaluation.global_metrics import Targets, mask_outputs, reads_probabilities, result_specs, with_prefix
 from hetero_tf.evaluation.predictor import EvaluationSetup, batch_moments, noise_seed, queried_positions
-from hetero_tf.models.family import prediction_value
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import values
 
@@ -194,7 +193,8 @@ class _PersonalModel:
             train_rows: Rows of the training split for the query of static batch normalisation.
             key: int32 [2], seed of the query.
         """
-        by_path = {v.path: prediction_value(v, weights.__getitem__) for v in values(self.model)}
+        value = self.evaluator.setup.family.prediction_value
+        by_path = {variable.path: value(variable, weights.__getitem__) for variable in values(self.model)}
         trainable = [by_path[variable.path] for variable in self.model.trainable_variables]
         state, batches = (
             self._state(by_path, trainable, train_rows, key),

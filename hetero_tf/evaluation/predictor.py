@@ -19,7 +19,7 @@ from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.fairness import ClientTests, client_tests
 from hetero_tf.evaluation.global_metrics import Measures, SplitBatches, build_text_metrics
 from hetero_tf.models.entry_masks import build_entry_mask, masked_values
-from hetero_tf.models.family import ModelFamily, prediction_value
+from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import all_layers, carried, is_seed, queried, values, with_values
 from hetero_tf.planning.plan import assign_levels
@@ -120,7 +120,7 @@ class LevelPredictor:
     def trainable(self, state: State) -> list[tf.Tensor]:
         """Return the trainable values, in order; 0 outside the level's mask, which the global level lacks."""
         recipe, variables = self.setup.recipe, self.model.trainable_variables
-        weights = [value_of(state, variable) for variable in variables]
+        weights = [value_of(self.setup.family, state, variable) for variable in variables]
         is_global = self.level == recipe.levels.global_level
         mask = None if is_global else build_entry_mask(recipe, self.level, variables)
         if mask is None:
@@ -130,7 +130,10 @@ class LevelPredictor:
 
     def values(self, state: State) -> list[tf.Tensor]:
         """Return the values of the level's model, in the order of `variables.values`."""
-        return [*self.trainable(state), *(value_of(state, variable) for variable in carried(self.model))]
+        return [
+            *self.trainable(state),
+            *(value_of(self.setup.family, state, variable) for variable in carried(self.model)),
+        ]
 
     def others(self, state: State, statistics: dict) -> list[tf.Tensor]:
         """Return the non-trainable values, in order; `statistics`: those of this level."""
@@ -140,7 +143,7 @@ class LevelPredictor:
                 values.append(tf.convert_to_tensor(variable))
             else:
                 queried = statistics.get(variable.path)
-                values.append(value_of(state, variable) if queried is None else queried)
+                values.append(value_of(self.setup.family, state, variable) if queried is None else queried)
         return values
 
     def statistics(
@@ -319,14 +322,14 @@ def noise_seed(seed: int, round: int) -> int:
     return seeds.seed32(seed, "statistics noise", round)
 
 
-def value_of(state: State, variable: keras.Variable) -> tf.Tensor:
+def value_of(family: ModelFamily, state: State, variable: keras.Variable) -> tf.Tensor:
     """Return a predictor's value: the first channels of the global one; of personal values the clients' mean."""
 
     def value(path):
         personal = state.clients.get("personal", {}).get(path)
         return state.weights[path] if personal is None else tf.reduce_mean(personal, 0)
 
-    return prediction_value(variable, value)
+    return family.prediction_value(variable, value)
 
 
 def select_networks(state: State, order: Sequence[int] | np.ndarray) -> State:

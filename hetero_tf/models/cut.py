@@ -4,10 +4,17 @@ A variable of a sub-model is the global variable with some axes shortened. The s
 names no variable and no architecture.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from hetero_tf.base.errors import InputError
+
+# The sizes of each part of an axis in the global model and in a smaller one, such as of the branches of a Concatenate.
+Parts = tuple[tuple[int, int], ...]
+# By the size of an axis in both models.
+PartsOfSizes = Mapping[tuple[int, int], Parts]
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,7 @@ class Axis:
         label: Whether this is the label axis, whose coordinates are the client's labels.
         extra: Rows after the labels (the mask token) that every client gets and that are never merged.
         member: Whether this is the axis of an ensemble's networks; a client trains one of them at a time.
+        parts: For each sub-model the parts of the axis, which are cut one by one; empty for an axis of one part.
     """
 
     size: int
@@ -27,6 +35,7 @@ class Axis:
     label: bool = False
     extra: int = 0
     member: bool = False
+    parts: tuple[Parts, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,12 @@ class Cut:
 
 
 def cut_of_shapes(
-    shapes: dict, submodels: dict[str, dict], label_axes: dict, classes: int, members: bool = False
+    shapes: dict,
+    submodels: dict[str, dict],
+    label_axes: dict,
+    classes: int,
+    members: bool = False,
+    parts: PartsOfSizes | None = None,
 ) -> Cut:
     """Derive a cut from shapes.
 
@@ -76,6 +90,7 @@ def cut_of_shapes(
         label_axes: `{path: {dimension: extra}}`, the result of `find_label_axes`.
         classes: Length of the global label axis.
         members: Whether the first dimension of every shape is the axis of an ensemble's networks.
+        parts: Axes of several parts, by their sizes.
 
     Raises:
         InputError: See `check_parts`.
@@ -91,7 +106,7 @@ def cut_of_shapes(
             tuple(
                 Axis(size, sizes[dimension], member=True)
                 if members and dimension == 0
-                else _axis(size, sizes[dimension], label_axes.get(path, {}).get(dimension), classes)
+                else _axis(size, sizes[dimension], label_axes.get(path, {}).get(dimension), classes, parts or {})
                 for dimension, size in enumerate(shape)
             )
         )
@@ -117,11 +132,20 @@ def check_parts(shapes: dict, submodels: dict[str, dict]) -> None:
                 )
 
 
-def _axis(size, sizes, extra, classes):
+def _axis(size, sizes, extra, classes, parts):
     """Return the `Axis` of one dimension; None if every sub-model has all of it and it has no labels."""
     if extra is not None:
         return Axis(classes, tuple(value - extra for value in sizes), label=True, extra=extra)
-    return None if all(value == size for value in sizes) else Axis(size, tuple(sizes))
+    if all(value == size for value in sizes):
+        return None
+    several = tuple(parts.get((size, value), ((size, value),)) for value in sizes)
+    return Axis(size, tuple(sizes), parts=several if any(len(each) > 1 for each in several) else ())
+
+
+def first_entries(parts: Parts) -> np.ndarray:
+    """Return the global coordinates of the first entries of each part, int32 [entries]."""
+    starts = np.cumsum([0] + [full for full, _ in parts[:-1]])
+    return np.concatenate([start + np.arange(size) for start, (_, size) in zip(starts, parts)]).astype(np.int32)
 
 
 def find_label_axes(two: dict, three: dict) -> dict[str, dict[int, int]]:

@@ -18,8 +18,8 @@ from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, Stage, full
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs.counting import ForwardCost, forward, unit_shares
 from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of
-from hetero_tf.models.cut import check_parts
-from hetero_tf.models.nesting import check_entries
+from hetero_tf.models.cut import PartsOfSizes, check_parts, first_entries
+from hetero_tf.models.nesting import check_entries, find_parts
 from hetero_tf.models.requirements import check_behavior
 from hetero_tf.models.variables import all_layers, check_constants, shrink_to_part
 from hetero_tf.recipe.schema import Recipe
@@ -123,6 +123,29 @@ class ModelFamily:
                 if hasattr(layer, "use_fastest_form"):
                     layer.use_fastest_form(batch, self.device)
         return model
+
+    @functools.cached_property
+    def parts(self) -> PartsOfSizes:
+        """The axes of a custom model that have several parts."""
+        if self.function is None:
+            return {}
+        levels = self.recipe.levels
+        models = {level: self.training_model(level, self.classes) for level in (levels.global_level, *levels.names)}
+        return find_parts(models, levels.global_level)
+
+    def prediction_value(self, variable: keras.Variable, value_of: Callable[[str], tf.Tensor]) -> tf.Tensor:
+        """Return the value of a predictor's variable: the first channels of a global one, in an ensemble its network's.
+
+        Args:
+            variable: Variable of a model built by `predictor`.
+            value_of: `path -> value` in the global shape.
+        """
+        member = re.match(r"member(\d+)_(.*)", variable.path)
+        value = value_of(member[2])[int(member[1])] if member else value_of(variable.path)
+        for axis, (full, size) in enumerate(zip(value.shape, variable.shape)):
+            if (full, size) in self.parts:
+                value = tf.gather(value, first_entries(self.parts[full, size]), axis=axis)
+        return tf.slice(value, [0] * len(variable.shape), variable.shape)
 
     def prediction_key(self, level: str) -> tuple:
         """Return the cache key of a level's prediction model."""
@@ -276,15 +299,3 @@ def level_of(recipe: Recipe, name: str) -> LevelSpec:
     """Return the specification of a level for its division into stages."""
     levels, last = recipe.levels, len(recipe.model.exits) + 1
     return LevelSpec(name, levels.widths[name], levels.depth_of(name, last), levels.budget_of(name), levels.tolerance)
-
-
-def prediction_value(variable: keras.Variable, value_of: Callable[[str], tf.Tensor]) -> tf.Tensor:
-    """Slice the value of a predictor's variable from a global one: its first channels, in an ensemble its network's.
-
-    Args:
-        variable: Variable of a model built by `ModelFamily.predictor`.
-        value_of: `path -> value` in the global shape.
-    """
-    member = re.match(r"member(\d+)_(.*)", variable.path)
-    value = value_of(member[2])[int(member[1])] if member else value_of(variable.path)
-    return tf.slice(value, [0] * len(variable.shape), variable.shape)

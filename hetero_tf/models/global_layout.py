@@ -127,7 +127,7 @@ def _cut(family, label_axis):
     # An axis of networks precedes those of the values.
     first = 1 if levels.ensemble else 0
     axes = {path: {first + axis: extra for axis, extra in each.items()} for path, each in label_axes(family).items()}
-    return cut_of_shapes(global_shapes, submodels, axes, family.classes, levels.ensemble is not None)
+    return cut_of_shapes(global_shapes, submodels, axes, family.classes, levels.ensemble is not None, family.parts)
 
 
 def label_axes(family: ModelFamily) -> dict[str, dict[int, int]]:

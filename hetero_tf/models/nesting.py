@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.models.cut import Parts, first_entries
 from hetero_tf.models.variables import all_layers, is_seed, queried
 
 # Their statistics depend on the number of channels, which is part of HeteroFL's cut; the comparison leaves them out.
@@ -59,44 +60,85 @@ def check_entries(models: Mapping[str, keras.Model], top: str, examples: np.ndar
         if shapes in compared or len(narrow.weights) != len(wide.weights):
             continue
         compared.append(shapes)
-        mismatch = _find_mismatch(narrow, wide, examples, probes=level == narrowest)
+        mismatch = _find_mismatch(narrow, wide, examples, find_parts(models, top), probes=level == narrowest)
         if mismatch is not None:
             path, axis = mismatch
             raise InputError(
-                f"`model` packs several things, such as positions, branches, heads or gates, on axis {axis} of {path} "
-                "or on an axis before it, or connects its layers in another way at this width, so the first "
+                f"`model` packs several things, such as heads or what a subclass flattens, on axis {axis} of {path} or "
+                f"on an axis before it, or connects its layers in another way at this width, so the first "
                 f"{shapes[path][axis]} of {compared[0][path][axis]} entries belong to other units than at the narrow "
-                "level. Give each its own axis, or let only the last things on the axis become narrower (instead of "
-                "Flatten: GlobalAveragePooling2D, or Permute((3, 1, 2)) before it). Received: "
+                "level. Give each its own axis, build a functional model, or let only the last things on the axis "
+                "become narrower. Received: "
                 f"{path} of the shape {compared[0][path]} at level {top} and {shapes[path]} at level {level}"
             )
+
+
+def find_parts(models: Mapping[str, keras.Model], top: str) -> dict[tuple[int, int], Parts]:
+    """Return the parts of axes that pack several things, by the sizes of the axis in the global and a narrow model.
+
+    Those things are the branches of a Concatenate, the positions of a Flatten or Reshape, the gates of an LSTM or GRU,
+    and the directions of a Bidirectional layer. Sizes that two layers divide in different ways are left out.
+    """
+    found: dict[tuple[int, int], set[Parts]] = {}
+    for narrow in models.values():
+        for layers in zip(all_layers(models[top]), all_layers(narrow)):
+            full, few = map(_sizes_of_parts, layers)
+            if full != few and len(full) == len(few) > 1:
+                found.setdefault((sum(full), sum(few)), set()).add(tuple(zip(full, few)))
+    known = {sizes: next(iter(parts)) for sizes, parts in found.items() if len(parts) == 1}
+    # A part may have parts, such as the branches at each position of a Flatten.
+    for sizes, parts in known.items():
+        known[sizes] = tuple(
+            part for each in parts for part in ((each,) if each == sizes else known.get(each, (each,)))
+        )
+    return known
+
+
+def _sizes_of_parts(layer):
+    """Return the sizes of the things that a layer packs on one axis; empty for other layers."""
+    if isinstance(layer, keras.layers.LSTM | keras.layers.LSTMCell):
+        return (layer.units,) * 4
+    if isinstance(layer, keras.layers.GRU | keras.layers.GRUCell):
+        return (layer.units,) * 3
+    # A layer has no inputs before its call, and several if it is called twice.
+    with contextlib.suppress(AttributeError, ValueError):
+        if isinstance(layer, keras.layers.Bidirectional):
+            return (layer.output.shape[-1] // 2,) * 2
+        if isinstance(layer, keras.layers.Concatenate):
+            return tuple(tensor.shape[-1] for tensor in layer.input)
+        if isinstance(layer, keras.layers.Flatten | keras.layers.Reshape):
+            channels, packed = layer.input.shape[-1], layer.output.shape[-1]
+            return (channels,) * (packed // channels) if channels and packed else ()
+    return ()
 
 
 def _shapes(model):
     return {variable.path: tuple(variable.shape) for variable in model.weights}
 
 
-def _find_mismatch(narrow, wide, inputs, probes):
+def _find_mismatch(narrow, wide, inputs, parts, probes):
     """Return the (path, axis) of a weight whose entries differ, None if the cut is correct."""
     rng, pair = np.random.default_rng(0), (narrow, wide)
     initial = {v.path: tf.convert_to_tensor(v).numpy() for v in narrow.weights if not is_seed(v)}
     examples = _draw_examples(inputs, rng)
     values = _with_statistics(narrow, _draw_values(initial, rng), examples)
     with _without_norms(pair, CHANNEL_NORMS):
-        outputs, wide_outputs = (_call(model, _padded(model, values), examples).numpy() for model in pair)
+        outputs, wide_outputs = (_call(model, _padded(model, values, parts), examples).numpy() for model in pair)
     # A constant part, such as a large bias, must not hide a difference.
     if np.abs(outputs - wide_outputs).max() <= TOLERANCE * np.ptp(outputs, axis=0).max():
         return None
     # Channel groups differ in a wide model; all other norms keep activations in a range with gradients.
     with _without_norms(pair, keras.layers.GroupNormalization):
-        gradients = [_gradient_function(model) for model in pair]
+        gradients = [_gradient_function(model, parts) for model in pair]
         for probe in (None, *(_probes(narrow, wide, rng) if probes else ())):
             mismatches = None
             for _ in range(DRAWS):
                 examples = _draw_examples(inputs, rng)
                 values = _with_statistics(narrow, _draw_values(initial, rng, probe), examples)
                 projection = rng.normal(size=outputs.shape).astype(np.float32)
-                differing = _disagreements(_shapes(wide), *(each(values, examples, projection) for each in gradients))
+                differing = _disagreements(
+                    _shapes(wide), parts, *(each(values, examples, projection) for each in gradients)
+                )
                 mismatches = [entry for entry in differing if mismatches is None or entry in mismatches]
             if mismatches:
                 return mismatches[0][:2]
@@ -174,13 +216,18 @@ def _without_norms(models, norm_types):
             del norm.call
 
 
-def _padded(model, values):
-    """Pad values with zeros to the shapes of a model, whose first entries they are."""
-    shapes = _shapes(model)
-    return {
-        path: np.pad(value, [(0, full - size) for full, size in zip(shapes[path], value.shape)])
-        for path, value in values.items()
-    }
+def _padded(model, values, parts):
+    """Return values in the shapes of a model, of whose axes or their parts they are the first entries; else zeros."""
+    shapes, padded = _shapes(model), {}
+    for path, value in values.items():
+        padded[path] = np.zeros(shapes[path], value.dtype)
+        padded[path][_entries(shapes[path], value.shape, parts)] = value
+    return padded
+
+
+def _entries(full, shape, parts):
+    """Return the index of the entries of a value in the global one, by their shapes."""
+    return np.ix_(*(first_entries(parts.get(sizes, (sizes,))) for sizes in zip(full, shape)))
 
 
 def _probes(narrow, wide, rng):
@@ -192,7 +239,7 @@ def _probes(narrow, wide, rng):
     return [(path, axis, int(rng.integers(sizes[path][axis]))) for path, axis in chosen]
 
 
-def _gradient_function(model):
+def _gradient_function(model, parts):
     """Return `(values, examples, projection) -> {path: gradient}` of the projected outputs, in inference."""
 
     @tf.function(autograph=False)
@@ -203,15 +250,17 @@ def _gradient_function(model):
         return tape.gradient(projected, values, unconnected_gradients="zero")
 
     def run(values, examples, projection):
-        tensors = tf.nest.map_structure(tf.constant, (_padded(model, values), examples, projection))
+        tensors = tf.nest.map_structure(tf.constant, (_padded(model, values, parts), examples, projection))
         return tf.nest.map_structure(np.array, gradients(*tensors))
 
     return run
 
 
-def _disagreements(full, gradients, wide_gradients):
+def _disagreements(full, parts, gradients, wide_gradients):
     """Return each (path, axis, index) that has a gradient in one of the models and none in the other."""
-    wide_gradients = {path: value[tuple(map(slice, gradients[path].shape))] for path, value in wide_gradients.items()}
+    wide_gradients = {
+        path: value[_entries(full[path], gradients[path].shape, parts)] for path, value in wide_gradients.items()
+    }
     models = [(values, max(np.abs(value).max() for value in values.values())) for values in (gradients, wide_gradients)]
     disagreements = []
     for path, gradient in gradients.items():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from hetero_tf.models.cut import Axis, Cut
+from hetero_tf.models.cut import Axis, Cut, Parts
 
 # Global coordinates of each axis of one client's sub-model: int32 [size in the sub-model + extra]; -1: no global entry.
 Coordinates = dict[Axis, tf.Tensor]
@@ -80,10 +80,12 @@ class SubmodelCut:
     Attributes:
         segments: Partition of the global row, in its order.
         sizes: `{Axis: size in the sub-model}` of every cut axis, without `Axis.extra`.
+        parts: `{Axis: its parts in the sub-model}` of those that have several.
     """
 
     segments: tuple[Segment, ...]
     sizes: dict[Axis, int]
+    parts: dict[Axis, Parts]
 
     @classmethod
     def of(cls, cut: Cut, submodel: int, first_merged_stage: Sequence[int]) -> "SubmodelCut":
@@ -109,7 +111,8 @@ class SubmodelCut:
                 part_shape = cut.shape_in(submodel, cut_position)
                 shape, axes = cut.shapes[cut_position], cut.axes[cut_position]
                 segments.append(Segment(size, math.prod(part_shape), shape, part_shape, axes, first_stage))
-        return cls(tuple(segments), {axis: axis.sizes[submodel] for axis in cut.distinct})
+        sizes = {axis: axis.sizes[submodel] for axis in cut.distinct}
+        return cls(tuple(segments), sizes, {axis: axis.parts[submodel] for axis in cut.distinct if axis.parts})
 
     def coordinates(
         self,
@@ -135,7 +138,8 @@ class SubmodelCut:
             elif axis.member:
                 coordinates[axis] = tf.reshape(member, [1])
             else:
-                coordinates[axis] = choose(axis.size, size, round, client, seed)
+                parts = self.parts.get(axis, ((axis.size, size),))
+                coordinates[axis] = _choose_parts(parts, lambda full, few: choose(full, few, round, client, seed))
         return coordinates
 
     def gather(self, rows: tf.Tensor, coordinates: Sequence[Coordinates]) -> tf.Tensor:
@@ -234,6 +238,17 @@ def merged_coordinates(coordinates: Coordinates, present: tf.Tensor) -> Coordina
         return tf.pad(labels, [[0, axis.extra]], constant_values=-1)
 
     return {axis: merged(axis, index) for axis, index in coordinates.items()}
+
+
+def _choose_parts(parts, choose):
+    """Return the coordinates of an axis by `choose(size, size in the sub-model)` of each part; equal parts share it."""
+    chosen, start = [], 0
+    for (full, size), equal in itertools.groupby(parts):
+        count = len(list(equal))
+        first = choose(full, size)
+        chosen.append(first if len(parts) == 1 else tf.reshape(start + full * tf.range(count)[:, None] + first, [-1]))
+        start += count * full
+    return chosen[0] if len(chosen) == 1 else tf.concat(chosen, 0)
 
 
 def is_leading_slice(index: tf.Tensor) -> bool:

@@ -13,6 +13,7 @@ from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.custom_model import build_custom_model, static_norms
 from hetero_tf.models.requirements import check_behavior, check_structure
 from hetero_tf.recipe.model import Width
+from hetero_tf.reference import ReferenceRounds
 from hetero_tf.reports.describe import describe
 from hetero_tf.run.learning_process import learning_process
 
@@ -132,6 +133,28 @@ def test_a_ready_model_has_fewer_channels_at_a_narrow_level_and_starts_from_its_
     assert np.isfinite(process.next(state)[1]["loss"])
 
 
+def branches(width, classes):
+    """Branches of 6 and 2 channels at every position, beside channels of the data."""
+    inputs = keras.Input(SHAPE)
+    convolutions = [keras.layers.Conv2D(Width(size).at(width), 3, padding="same")(inputs) for size in (6, 2)]
+    value = keras.layers.Flatten()(keras.layers.Concatenate()([*convolutions, inputs]))
+    return keras.Model(inputs, keras.layers.Dense(classes)(keras.layers.ReLU()(value)))
+
+
+def test_branches_and_positions_are_cut_one_by_one(eager):
+    process = build_process(branches)
+    state, plan = process.initialize(), process.plan(0)
+    channels = 6 + 2 + SHAPE[-1]
+    kernel = state.weights["dense/kernel"].numpy().reshape(-1, channels, tiny.CLASSES)
+    narrow = process.network(state, "c").get_layer("dense").kernel.numpy()
+    chosen = [*range(Width(6).at(0.25)), 6, *range(8, channels)]
+    np.testing.assert_array_equal(narrow, kernel[:, chosen].reshape(-1, tiny.CLASSES))
+    after, _ = process.run(state, [plan])
+    expected, _ = ReferenceRounds(process).run(tiny.arrays(state), [plan])
+    for path, value in after.weights.items():
+        np.testing.assert_allclose(value, expected[path], rtol=1e-5, atol=1e-6)
+
+
 def test_a_function_of_the_width_has_the_classes_of_the_data(eager):
     process = build_process(lambda width: dense(width, tiny.CLASSES))
     state = process.initialize()
@@ -142,6 +165,18 @@ def test_a_function_of_the_width_has_the_classes_of_the_data(eager):
         (tiny.CLASSES,),
     ]
     assert process.next(state)[1] == build_process(lambda width, classes: dense(width, classes)).next(state)[1]
+
+
+def test_an_input_may_have_any_size(eager):
+    def function(width, classes):
+        inputs = keras.Input((None, None, SHAPE[-1]))
+        value = keras.layers.GlobalAveragePooling2D()(keras.layers.Conv2D(Width(8).at(width), 3)(inputs))
+        return keras.Model(inputs, keras.layers.Dense(classes)(value))
+
+    process = build_process(function)
+    state, row = process.next(process.initialize())
+    assert np.isfinite(row["loss"])
+    assert process.model(state, "c")(process.dataset.test.x).shape == (11, tiny.CLASSES)
 
 
 class Subclassed(keras.Model):
@@ -245,12 +280,6 @@ def named_output(width, classes):
     return keras.Model(model.inputs, {"logits": model.output})
 
 
-def flattened(width, classes):
-    inputs = keras.Input(SHAPE)
-    value = keras.layers.Flatten()(keras.layers.Conv2D(Width(8).at(width), 3, activation="relu")(inputs))
-    return keras.Model(inputs, keras.layers.Dense(classes)(value))
-
-
 def failing(width, classes):
     raise KeyError("no such block")
 
@@ -264,7 +293,7 @@ def failing(width, classes):
         ),
         (lambda width, classes: 3, "`model` must return a Keras model with one input, such as keras.Model(inputs, lo"),
         (lambda width, classes: Failing(), "`model` must build a Keras model. Received: TypeError: "),
-        (Packing, "`model` packs several things, such as positions, branches, heads or gates, on axis 0 of packing/"),
+        (Packing, "`model` packs several things, such as heads or what a subclass flattens, on axis 0 of packing/"),
         (
             compiled_subclass,
             "`model` must train by the steps, the loss and the optimizer of the recipe: leave out compile()",
@@ -284,7 +313,6 @@ def failing(width, classes):
             "`model` must give one tensor of logits of the shape (None, 9). Received: [(None, 9), (None, 9)]",
         ),
         (named_output, "`model` must return one tensor of logits. Received: a dict of tensors"),
-        (flattened, "`model` packs several things, such as positions, branches, heads or gates, on axis 0 of dense/"),
         (
             lambda width, classes: dense(1.5 - width, classes),
             "level c: the model must have the layers of the global one",
