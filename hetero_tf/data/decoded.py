@@ -149,6 +149,8 @@ def _write(folder, save):
             draft.mkdir()
             save(draft)
             os.rename(draft, folder)
-        except BaseException:
+        except BaseException as error:
             discard(draft)
-            raise
+            # Of two processes that write an entry at the same time, the first one wins.
+            if not isinstance(error, OSError) or not folder.exists():
+                raise

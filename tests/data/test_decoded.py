@@ -121,6 +121,18 @@ def test_temporary_folders_of_killed_processes_are_removed(load):
     assert files()[:-1] == [f".tmp-{entry}.{os.getppid()}"]
 
 
+def test_two_processes_may_write_an_entry_at_the_same_time(source):
+    def blocks():
+        folder = decoded._entry("set", [], source)
+        folder.mkdir()
+        np.save(folder / "x.npy", np.full((2, 3), 5, np.uint8))
+        yield np.full((2, 3), 5, np.uint8)
+
+    decoded.FOLDER.mkdir()
+    rows = decoded.open_cached("set", [], source, (2, 3), blocks)
+    assert rows[:].tolist() == [[5] * 3] * 2 and len(files()) == 1
+
+
 def test_name_cannot_leave_the_cache_folder(load, tmp_path):
     load("../../outside/1.0")
     (name,) = files()
