@@ -302,8 +302,9 @@ class _Delimited:
 
     def parse(self, is_strict=True, count=None):
         """Return the rows that are not blank."""
+        lines = itertools.islice(self.lines, self.first, None)
         rows = csv.reader(
-            itertools.islice(self.lines, self.first, None),
+            (line.rstrip() + "\n" for line in lines) if self.delimiter == " " else lines,
             delimiter=self.delimiter,
             quotechar=self.quote,
             skipinitialspace=True,
@@ -338,8 +339,9 @@ def _find_delimiter(path, lines):
     text, scores = "".join(lines), {}
     if len(text) > SAMPLE_CHARACTERS:
         text = text[: text.rfind("\n", 0, SAMPLE_CHARACTERS) + 1] or text[:SAMPLE_CHARACTERS]
+    lines = [line.rstrip(" \r\n") + "\n" for line in io.StringIO(text, newline="")]
     for sign in (*DELIMITERS.values(), *OTHER_DELIMITERS):
-        rows = csv.reader(io.StringIO(text, newline=""), delimiter=sign, skipinitialspace=True)
+        rows = csv.reader(lines, delimiter=sign, skipinitialspace=True)
         widths = Counter(len(row) for row in itertools.islice(filter(any, rows), SAMPLE_ROWS))
         width, count = max(widths.items(), key=lambda each: each[1], default=(1, 0))
         share = count / max(widths.total(), 1)

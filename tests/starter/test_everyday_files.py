@@ -98,7 +98,10 @@ FILES = {
     "noext": (TEXT, READ),
     "a.tsv": (TEXT.replace(",", "\t"), READ),
     "pipe.txt": (TEXT.replace(",", "|"), READ),
-    "spaces.dat": (TEXT.replace(",", "  ").partition("\n")[2], ["header: false   # check", "label: column_2"]),
+    "spaces.dat": (
+        TEXT.replace(",", "  ").replace("\n", " \n").partition("\n")[2],
+        ["header: false   # check", "label: column_2"],
+    ),
     "a.json": (TABLE.to_json(orient="records"), READ),
     "columns.json": (TABLE.to_json(), READ),
     "a.jsonl": (TABLE.to_json(orient="records", lines=True), READ),
