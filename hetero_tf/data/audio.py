@@ -63,21 +63,15 @@ def _read_split(part: ClassFolder, rate: int, count: int) -> Split:
     def read():
         x = np.empty((len(part.files), count), np.int16)
         for clip, path in zip(x, part.files):
-            clip[:] = read_file(path, rate, count)
+            try:
+                clip[:] = read_clip(read_bytes(path, LARGEST_FILE, follow=True), rate, count)
+            except InputError as error:
+                raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from error
         return {"x": x}
 
     name, options = f"{folder_name('audio', part.folder)}-{rate}-{count}", [stamp_files(part.files)]
     x = load_cached(name, options, part.folder, ("x",), read)["x"]
     return Split(x, np.array(part.labels, np.int32))
-
-
-def read_file(path: str, rate: int, count: int) -> np.ndarray:
-    """Return the beginning of a WAV file, int16 `[count]`, see `sound_files.read_clip`; errors name the file."""
-    content = read_bytes(path, LARGEST_FILE, follow=True)
-    try:
-        return read_clip(content, rate, count)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
 
 
 def inspect_sounds(paths: Sequence[str]) -> SoundSummary | None:

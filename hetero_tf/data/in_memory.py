@@ -78,10 +78,8 @@ def from_arrays(
     train_labels, test_labels, count, names = read_targets(source, y_train, y_test, classes, class_names, targets)
     fields = None
     if isinstance(x_train, Mapping):
-        if kind is not None:
-            raise InputError(f"{source}: `kind` is for a single array; leave it out. Received: {kind}")
-        if feature_names is not None:
-            raise InputError(f"{source}: `feature_names` is for a single array; leave it out")
+        if kind is not None or feature_names is not None:
+            raise InputError(f"{source}: `kind` and `feature_names` are for a single array; leave them out")
         x_train, x_test, fields = pack_splits(source, x_train, x_test)
         kind = "table"
     train = _build_split(source, "train", x_train, train_labels, train_owners, kind)

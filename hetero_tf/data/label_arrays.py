@@ -129,7 +129,7 @@ def _to_labels(source, name, values, names):
     is_float = values.dtype.kind == "f" and values.size > 0
     if is_float and (np.isfinite(values) & (values == np.round(values))).all():
         warnings.warn(
-            f"{source}: {name} has {values.dtype} numbers that are all whole; they become class labels", stacklevel=5
+            f"{source}: {name} has {values.dtype} numbers that are all whole; they become class labels", stacklevel=6
         )
         values = values.astype(np.int64)
     return to_integers(source, name, LABELS, values)

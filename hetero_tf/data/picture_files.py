@@ -139,11 +139,7 @@ def decode_pictures(
         MemoryProblem: The pictures do not fit into memory.
     """
     check_memory(source, 2 * count * size**2 * channels)
-    pixels, first = np.empty((count, size, size, channels), np.uint8), 0
-    for block in decode_blocks(pictures, size, channels):
-        pixels[first : first + len(block)] = block
-        first += len(block)
-    return pixels
+    return np.concatenate(list(decode_blocks(pictures, size, channels)))
 
 
 def decode_blocks(

@@ -48,7 +48,7 @@ def test_an_npz_file_has_the_arrays_by_name(tmp_path):
     arrays = {f"{split}.{name}": values for split, x in splits.items() for name, values in x.items()}
     np.savez(tmp_path / "a.npz", **arrays, y_train=Y, y_test=Y[:4])
     assert npz.load(tmp_path, path="a.npz").sha256 == build().sha256
-    with pytest.raises(InputError, match="`kind` is for a single array; leave it out. Received: series"):
+    with pytest.raises(InputError, match="`kind` and `feature_names` are for a single array"):
         npz.load(tmp_path, path="a.npz", kind="series")
 
 

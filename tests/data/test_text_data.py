@@ -115,35 +115,6 @@ def test_column_of_texts_is_read_as_lines(tmp_path):
     assert sentence == f"{tmp_path}: column 'line' must have words. Received: none"
 
 
-@pytest.mark.parametrize("names", [("train.txt", "test.txt.gz"), ("wiki.train.tokens", "wiki.test.tokens")])
-def test_wikitext2_files_have_known_names(tmp_path, names):
-    folder = tmp_path / "wikitext-2"
-    folder.mkdir()
-    for name in names:
-        content = b"a <unk> b\n\n" if "train" in name else b"b q\n"
-        write(folder / name, gzip.compress(content) if name.endswith("gz") else content)
-    dataset = wikitext2.load(tmp_path, rows=1, test_rows=1, verify=False)
-    assert dataset.codec.vocabulary == ("<ukn>", "<eos>", "a", "<unk>", "b")
-    assert dataset.test.x.tolist() == [[4, 0, 1]]
-    with pytest.raises(
-        InputError,
-        match=r"differs from the published text: expected 2088628 words with sha256 44cf9c78d1150937"
-        r"... Received: 5 words with sha256 [0-9a-f]{16}...; download",
-    ):
-        wikitext2.load(tmp_path, rows=1, test_rows=1)
-
-
-def test_missing_wikitext2_says_what_to_put_where(tmp_path):
-    with pytest.raises(
-        NotAvailable,
-        match=f"not found in {tmp_path}/wikitext-2 and could not be downloaded: downloads are disabled "
-        r"\(download: false\); put test.txt or wiki.test.tokens .* fallback: pydoc",
-    ):
-        (tmp_path / "wikitext-2").mkdir()
-        write(tmp_path / "wikitext-2" / "train.txt", b"a\n")
-        wikitext2.load(tmp_path, verify=False, download=False)
-
-
 @pytest.mark.skipif("HETERO_TF_DATA" not in os.environ, reason="needs the real corpus in HETERO_TF_DATA")
 def test_real_corpus_in_numbers():
     # Sizes: HeteroFL's code reproduces the paper's 73.49 MB with 33,279 words only; 2,088,628 tokens = 100 x 20,886.

@@ -1,7 +1,9 @@
 """WikiText-2 from its source: downloaded once, verified, and one sentence if that fails."""
 
+import gzip
 import hashlib
 import io
+import re
 import urllib.error
 from types import SimpleNamespace
 
@@ -70,9 +72,15 @@ def test_nothing_is_downloaded_without_a_folder_or_if_disabled(server, tmp_path)
 
 
 @pytest.mark.parametrize("folder", ["wikitext-2", "wikitext-2/wikitext-2", "wikitext-2-v1/wikitext-2"])
-@pytest.mark.parametrize("name", ["wiki.{}.tokens", "{}.txt"])
+@pytest.mark.parametrize("name", ["wiki.{}.tokens", "{}.txt.gz"])
 def test_existing_files_in_known_folders_are_used(tmp_path, folder, name):
     (tmp_path / folder).mkdir(parents=True)
     for split, text in TEXTS.items():
-        (tmp_path / folder / name.format(split)).write_bytes(text)
-    assert load(tmp_path).source == f"WikiText-2 ({tmp_path / folder})"
+        (tmp_path / folder / name.format(split)).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    dataset = load(tmp_path)
+    assert dataset.source == f"WikiText-2 ({tmp_path / folder})" and dataset.test.x.tolist() == [[4, 0, 1]]
+    message = (
+        "differs from the published text: expected 2088628 words with sha256 44cf9c78d1150937... Received: 5 words"
+    )
+    with pytest.raises(InputError, match=re.escape(message)):
+        wikitext2.load(tmp_path, rows=1, test_rows=1)

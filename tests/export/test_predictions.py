@@ -80,22 +80,12 @@ def test_each_mask_gets_likely_words(sentences):
 
 def test_an_invalid_item_does_not_lose_the_others(pictures, sentences, tmp_path):
     good = picture(tmp_path, np.zeros((8, 8, 1), np.uint8))
-    glass = picture(tmp_path, np.full((8, 8, 4), 9, np.uint8), "glass.png")
     colour = picture(tmp_path, np.zeros((30, 12, 3), np.uint8), "colour.png")
     (tmp_path / "notes.txt").write_text("hello")
-    cut = tmp_path / "cut.png"
-    cut.write_bytes((tmp_path / "picture.png").read_bytes()[:40])
-    damaged = bytearray((tmp_path / "picture.png").read_bytes())
-    damaged[45] ^= 255
-    (tmp_path / "damaged.png").write_bytes(damaged)
-    paths = [good, tmp_path / "notes.txt", glass, cut, tmp_path / "damaged.png", tmp_path / "gone.png", colour]
-    results = predicted.run(pictures[2], paths)
+    results = predicted.run(pictures[2], [good, tmp_path / "notes.txt", tmp_path / "gone.png", colour])
     assert [prediction.error for prediction in results] == [
         None,
         "is not a readable PNG, JPEG, BMP, GIF or WebP picture; convert it, or copy it again",
-        "has translucent pixels, whose background is unknown; save it without transparency",
-        "is not a readable PNG, JPEG, BMP, GIF or WebP picture; convert it, or copy it again",
-        "is damaged or cut off; save or copy it again",
         "could not read: No such file or directory",
         None,
     ]

@@ -383,7 +383,6 @@ PRIVATE = {
     + ["flwr.superlink.grid", "flwr.superlink.main", "flwr.superlink.servicer.runtime"]
     + ["flwr.supernode.fleet_http_connection"],
     "tensorflow": ["tensorflow.python.eager", "tensorflow.python.framework"],
-    "tensorflow-datasets": ["tensorflow_datasets.core.features.feature"],
 }
 PUBLIC = {"tensorboard.plugins.hparams", "ai_edge_litert.interpreter", "flwr.app"}
 
