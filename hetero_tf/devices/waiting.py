@@ -73,10 +73,12 @@ class WaitingFleet:
         Waits until `least` devices are connected, but at most `waiting.patience` seconds after a quorum is ready; does
         not wait if `least` is 0.
         """
-        quorum, reported = min(self.waiting.quorum, least), least
+        quorum, reported = min(self.waiting.quorum, least), -1
         while True:
             self._update()
-            ready = {client: device.member for client, device in self._devices.items() if self._is_ready(device)}
+            ready = {
+                client: each.member for client, each in self._devices.items() if each.member and self._is_free(each)
+            }
             count = sum(device.member is not None for device in self._devices.values())
             if count >= least:
                 self._short_since = None
@@ -85,7 +87,7 @@ class WaitingFleet:
             is_late = self._short_since is not None and self.clock() - self._short_since >= self.waiting.patience
             if least == 0 or len(ready) >= quorum and (count >= least or is_late):
                 return ready
-            if count not in (reported, least):
+            if count < least and count != reported:
                 reported = count
                 self.say(f"{count} of {least} devices are connected")
             self.sleep(EVERY)
@@ -101,7 +103,7 @@ class WaitingFleet:
         Returns:
             Responses by client, with arrays as bytes; without devices that did not respond in time or disconnected.
         """
-        ready = {client for client, device in self._devices.items() if self._is_ready(device)}
+        ready = {client for client, device in self._devices.items() if device.member and self._is_free(device)}
         sent = self._send(action, {client: requests[client] for client in requests if client in ready})
         enough = min(len(sent), self.recipe.round.clients) if action == "training" else len(sent)
         responses: dict[int, Message | Refused] = {}
@@ -118,9 +120,6 @@ class WaitingFleet:
                 break
             self.sleep(EVERY)
         return {client: responses[client] for client in requests if client in responses}
-
-    def _is_ready(self, device):
-        return device.member is not None and self._is_free(device)
 
     def _is_free(self, device):
         return device.request is None and self.clock() >= device.pause_until

@@ -28,7 +28,7 @@ list nowhere => nowhere: is not a folder; name run folders, or a folder of runs 
 --recipe=small.yaml -undefok=level --level=a => unknown flag --undefok; known: address, allow_host, allow_other_machine...
 describe => --recipe is missing; try hetero_tf describe --recipe digits
 measure-device => --file is missing; name the model_train.tflite of an export, see export --format litert_train
-measure-device --file=none/model_train.tflite => --file none/model_train.tflite: its folder has no export.json; name the model_train.tflite of an export
+measure-device --file=none/model_train.tflite => --file none/model_train.tflite: [Errno 2] No such file or directory: 'none/export.json'
 flower => --recipe is missing; try hetero_tf flower --recipe digits
 --recipe=missing.yaml => missing.yaml: unknown recipe; known: audio_tones...
 --recipe=digitz => digitz: unknown recipe; did you mean 'digits'?

@@ -111,16 +111,10 @@ def measure_device(flags: FlagValues, console: Console) -> dict:
     from hetero_tf.devices.on_device import LiteRTTrainer
 
     def client_of(path):
-        folder = path if path.is_dir() else path.parent
-        if not (folder / "export.json").is_file():
-            raise InputError(f"--file {path}: its folder has no export.json; name the model_train.tflite of an export")
         try:
-            client = LiteRTTrainer(folder, flags.threads)
+            return LiteRTTrainer(path if path.is_dir() else path.parent, flags.threads)
         except (OSError, ValueError) as error:
             raise InputError(f"--file {path}: {error}") from error
-        if "train_flops" not in client.settings:
-            raise InputError(f"--file {path}: its export.json lacks the operations of a step; export the run again")
-        return client
 
     speed = measured_fleet.fit_speed(measured_fleet.measure_steps([client_of(Path(path)) for path in flags.file]))
     device = measured_fleet.device_of(speed, measured_fleet.peak_mebibytes())
