@@ -205,15 +205,6 @@ class HeteroFL(Replay):
         if self.run.precision == "float32" and any(name.startswith(f"{prefix}/before/") for name in self.file.arrays):
             sent = self.trainer(state, entry.first(0)).values
             self.gaps.note("cut", sent, self.read_values(f"{prefix}/before", sent))
-        if self.run.precision == "float32" and f"{prefix}/accuracy" in self.file:
-            steps = range(len(entry.batches))
-            accuracies = [self.accuracy(self.step_logits(self.trained[-1], step)[0], entry, step) for step in steps]
-            self.gaps.note("accuracy", accuracies, self.file.arrays[f"{prefix}/accuracy"])
-
-    def accuracy(self, logits, entry, step):
-        """Return the accuracy of a step's logits in percent."""
-        hits = np.argmax(self.masked(logits, entry.client), -1) == self.process.dataset.train.y[entry.batches[step]]
-        return 100 * np.mean(hits)
 
     def masked(self, logits, client):
         """Return logits with zeros for labels that a client lacks, if the loss has them."""
@@ -259,12 +250,13 @@ class HeteroFL(Replay):
             logits = model(file.input("eval/img"), training=False)
             self.note("global", logits, "eval/global/logits")
             self.compare_local(logits)
-            self.compare_accuracy(logits, "eval/global")
         metrics = evaluator.measure_global(list(state.weights.values()), list(statistics.values()))
         self.note("global", metrics["global_loss"], "eval/global/loss")
         if self.is_text:
             expected = file.result("eval/global/perplexity")
             self.gaps.note("global", metrics["global_perplexity"], expected, relative=True)
+        elif self.run.precision == "float32":
+            self.gaps.note("accuracy", metrics["global_accuracy"], file.arrays["eval/global/accuracy"])
 
     def statistics(self, weights):
         """Return the running statistics of the query over the file's images."""
@@ -283,14 +275,6 @@ class HeteroFL(Replay):
             rows = self.file.input(f"eval/local{client}/rows")
             local = self.masked(tf.gather(logits, rows), client)
             self.note("local", local, f"eval/local{client}/logits")
-            self.note("local", mean_loss(local, self.file.input("eval/label")[rows]), f"eval/local{client}/loss")
-            self.compare_accuracy(local, f"eval/local{client}", rows)
-
-    def compare_accuracy(self, logits, prefix, rows=slice(None)):
-        """Compare an accuracy in percent, which files have for the run in float32."""
-        if self.run.precision == "float32":
-            accuracy = 100 * np.mean(np.argmax(logits, -1) == self.file.input("eval/label")[rows])
-            self.gaps.note("accuracy", accuracy, self.file.arrays[f"{prefix}/accuracy"])
 
 
 def with_recorded_masks(replay, process):
@@ -491,12 +475,8 @@ class FjORD(Replay):
         self.gaps.note("client", trained, first)
 
     def compare_predictions(self, state):
-        images, labels = self.file.input("eval/img"), self.file.input("eval/label")
         for level, width in self.levels.items():
-            logits = self.predict(state, images, level)
-            self.note("predict", logits, f"eval/p{width}/logits")
-            self.note("predict", mean_loss(logits, labels), f"eval/p{width}/loss")
-            self.note("predict", np.mean(np.argmax(logits, 1) == labels), f"eval/p{width}/accuracy")
+            self.note("predict", self.predict(state, self.file.input("eval/img"), level), f"eval/p{width}/logits")
 
 
 class Fiarse(Replay):
@@ -802,7 +782,6 @@ class DepthFL(Replay):
             variable.assign(state.weights[variable.path])
         exits = np.stack(model(images, training=False))
         self.note("exit logits", exits, "eval/exits/logits")
-        self.note("exit logits", np.mean(exits.argmax(-1) == labels, -1), "eval/exits/accuracy")
         for level, depth in self.levels.items():
             if f"{file.prefix}eval/depth{depth}/loss" in file:
                 loss = mean_loss(process.network(state, level)(images, training=False), labels)

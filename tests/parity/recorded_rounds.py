@@ -432,23 +432,10 @@ class Replay:
         images = tf.constant(images, self.process.recipe.float_type)
         return self.process.network(state, level, statistics={})(images, training=training)
 
-    def eval_logits(self, state, level=None, training=False):
-        """Return the logits of each test batch."""
-        return [self.predict(state, images, level, training).numpy() for images, _ in self.file.batches("eval")]
-
-    def metrics(self, logits):
-        """Return the mean loss over the test batches, and the accuracy over the examples."""
-        labels = [each for _, each in self.file.batches("eval")]
-        hits = np.argmax(np.concatenate(logits), -1) == np.concatenate(labels)
-        return np.mean(list(map(mean_loss, logits, labels))), np.mean(hits)
-
     def compare_logits(self, state, prefix, level=None, training=False):
-        """Compare the logits of the test batches, and their metrics if the file lists them under a prefix."""
-        logits = self.eval_logits(state, level, training)
-        for batch, value in enumerate(logits):
-            self.note("logits", value, f"{prefix}/batch{batch}/logits")
-        if f"{self.file.prefix}{prefix}/loss_acc" in self.file:
-            self.note("metrics", self.metrics(logits), f"{prefix}/loss_acc")
+        """Compare the logits of the test batches."""
+        for batch, (images, _) in enumerate(self.file.batches("eval")):
+            self.note("logits", self.predict(state, images, level, training), f"{prefix}/batch{batch}/logits")
 
     def client_state(self, state, client):
         """Return a `State` in which all clients have the personal values of one client."""
