@@ -212,7 +212,6 @@ class Evaluator(EvaluationSetup):
 
     @functools.cached_property
     def _first_network(self):
-        """The predictor of the first network of an ensemble."""
         return LevelPredictor(self, self.recipe.levels.global_level, members=1)
 
     def build_outputs(self, model: keras.Model) -> Callable:

@@ -81,7 +81,6 @@ def level_values(groups: dict[str, list[Run]], kind: str) -> dict[str, dict[str,
 
 
 def _last_values(runs, metric):
-    """Return the last value of a metric in each run that has one."""
     return [pairs[-1][1] for run in truncate_to_common_round(runs) if (pairs := metric_values(run, metric))]
 
 
@@ -211,7 +210,6 @@ def draw_time(seconds_by_name: dict[str, dict[str, float]]) -> "Figure":
 
 
 def _name_rows(panel, names: Iterable[str]) -> None:
-    """Label the rows with run names, from top to bottom."""
     wrapped = (textwrap.wrap(style.figure_text(name), _NAME_LENGTH, max_lines=2, placeholder="...") for name in names)
     style.label_rows(panel, ["\n".join(lines) for lines in wrapped], 8)
 

@@ -180,7 +180,6 @@ def _size_series(label, points_and_levels):
 
 
 def _check_published(published: Sequence[PublishedValue], drawn: Sequence[Curve], metric: str) -> None:
-    """Refuse published values if none of them is drawn."""
     if published and not any(entry.published for entry in drawn):
         names = ", ".join(dict.fromkeys(value.name for value in published))
         raise InputError(
@@ -190,7 +189,6 @@ def _check_published(published: Sequence[PublishedValue], drawn: Sequence[Curve]
 
 
 def _raise_nothing_to_draw(groups: dict[str, list[Run]], metric: str, x: str) -> None:
-    """Raise an error with the reason why there is nothing to draw."""
     known = known_metrics(run for group in groups.values() for run in group)
     if metric not in known:
         raise InputError(f"no run has this metric; known: {', '.join(known)}. Received: metric={metric}")

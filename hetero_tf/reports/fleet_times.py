@@ -110,7 +110,6 @@ def _has_absent_devices(recipe):
 
 
 def _work_and_sizes(recipe: Recipe, run: Run) -> tuple[RoundWork, np.ndarray]:
-    """Return the work of a client of each level, and the number of examples of each client."""
     folder = RunFolder(Path(run.folder))
     if not run.costs:
         raise NotComputable("it has no costs.json, which resuming the training adds")
@@ -151,7 +150,6 @@ def _plan(recipe: Recipe, work: RoundWork, sizes: np.ndarray, row: dict) -> Devi
 
 
 def _timing(clock: RoundClock, index: int, plan: DevicePlan) -> RoundTiming:
-    """Return the times of a round that waits for all clients."""
     times = clock.times(index, plan.clients, plan.levels, plan.steps, plan.stage_examples)
     kinds = clock.devices(index, plan.clients, plan.levels).kind
     statuses = (RETURNED,) * len(kinds)

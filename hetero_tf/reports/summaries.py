@@ -255,7 +255,6 @@ def _difference(row, value):
 
 
 def _run_columns(name, group):
-    """Return the columns that identify the runs."""
     return {
         "name": name,
         "levels": group[0].keys[MIX],
@@ -267,7 +266,6 @@ def _run_columns(name, group):
 
 
 def _check_times(at, totals):
-    """Refuse a device time if no run has one."""
     time = next((moment for moment in at if moment.seconds is not None), None)
     if time and "device_seconds" not in totals:
         raise InputError(

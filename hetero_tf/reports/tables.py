@@ -86,7 +86,6 @@ def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: C
 
 
 def _rounds(row):
-    """Format the rounds of a row."""
     if row["done"] >= row["rounds"]:
         return str(row["rounds"])
     return f"{row['done']} (stopped early)" if row["finished"] else f"{row['done']} of {row['rounds']}"
@@ -144,7 +143,6 @@ def _cell(key, value, unit, seeds):
 
 
 def _ended(ended):
-    """Format the first and the last end of the runs that ended before a device time."""
     first, last = ended["seconds"]
     unit = time_unit(last)
     ends = dict.fromkeys(f"{seconds / TIME_UNITS[unit]:.3g}" for seconds in (first, last))
@@ -214,7 +212,6 @@ def _flat(row):
 
 
 def _format_item(item):
-    """Format a seed or a published value."""
     return f"{item['metric']} {item['value']:g}" if isinstance(item, dict) else str(item)
 
 

@@ -121,8 +121,6 @@ def _run_round(process, state, rounds):
 
 
 class _KerasEpochs:
-    """A callback that calls Keras callbacks."""
-
     def __init__(self, process, callbacks, state, rounds):
         optimizer = process.recipe.optimizer
         self._model, self._epoch, self._has_begun = process.model(state), 0, False

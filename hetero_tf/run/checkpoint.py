@@ -58,7 +58,6 @@ def arrays_of(state: State, statistics: dict, global_level: str) -> dict[str, np
 
 
 def _prefix(level, global_level):
-    """Prefix of the array names of a level's statistics."""
     return STATISTICS if level == global_level else f"{LEVEL_STATISTICS}{level}/"
 
 
@@ -71,7 +70,6 @@ def _level_and_path(name, global_level):
 
 
 def _spec(value):
-    """The shape and the name of the dtype of an array or a variable."""
     return tuple(value.shape), getattr(value.dtype, "name", value.dtype)
 
 

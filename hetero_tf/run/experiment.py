@@ -190,7 +190,6 @@ def _announce(process, console):
 
 
 def _about_metrics(process):
-    """Notes on the metrics of this run."""
     test, loss = process.dataset.test, process.recipe.loss.name
     if test.y is None:
         hidden = ", masked or not" if process.recipe.input.name == "masked_text" else ""
@@ -209,7 +208,6 @@ def _log_mark(settings, progress):
 
 
 def _run_environment(process, settings):
-    """The environment that results of this run depend on."""
     report = process.engine_report()
     extra = {
         "data": process.dataset.sha256,

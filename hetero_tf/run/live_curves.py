@@ -54,7 +54,6 @@ class LiveCurves:
         return file.getvalue()
 
     def _show(self, picture):
-        """Show a picture, or replace the one that is shown."""
         from IPython.display import Image, display
 
         if self._display is None:

@@ -97,7 +97,6 @@ class TrainingLoop:
         return self.progress
 
     def _describe_stop(self):
-        """Describe the end of a run by early stopping."""
         rule, patience = self._stopping, self.progress.patience
         evaluations = f"{patience.waited} evaluation{'s' * (patience.waited > 1)}"
         best = "it was never finite" if patience.best is None else f"best: {patience.best:.4g}"
@@ -113,7 +112,6 @@ class TrainingLoop:
         return lambda: self._timed(plan_call, self._process, first, self.progress.state)
 
     def _timed(self, function, *arguments):
-        """The result of a function, and its duration in seconds."""
         began = self._console.clock()
         return function(*arguments), self._console.clock() - began
 
@@ -151,7 +149,6 @@ class TrainingLoop:
         return next_plans
 
     def _display_call(self, planned):
-        """Display the rounds of a call and their numbers of steps and clients."""
         steps = sum(int(plan.steps.sum()) for plan in planned)
         clients = sum(int((plan.steps > 0).sum()) for plan in planned)
         done, last = self.progress.state.round, self.progress.state.round + len(planned)

@@ -174,7 +174,6 @@ def _describe_replicas(run_environment):
 
 
 def _replicas(run_environment):
-    """Number of processes or devices that share each round."""
     return run_environment["settings"].get("replicas", 1)
 
 
@@ -199,7 +198,6 @@ def check_checkpoints(run: RunFolder, recipe: Recipe, newest_facts: dict | None,
 
 
 def _last_round(run):
-    """The last round in the metrics; 0 if there is none."""
     return max((row["round"] for row in metrics_file.rows(run.metrics)), default=0)
 
 

@@ -100,7 +100,6 @@ class SimulatedRounds:
         return VersionPlanner(federation.clock, federation.partition, federation.batching, self._pool)
 
     def _select(self, round, attempt, state):
-        """Choose the clients of a round by the selection of the recipe."""
         recipe = self.federation.recipe
         if state is None and reads_state(recipe):
             raise ValueError(f"the selection {recipe.round.selection.name} needs `state`. Received: None")

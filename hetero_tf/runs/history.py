@@ -267,7 +267,6 @@ def method_of(keys: dict[str, object]) -> str:
 
 
 def _rows(path):
-    """The rows of a file, after a check of their round numbers."""
     rows = metrics_file.rows(path)
     invalid_round = next((row["round"] for row in rows if not 0 < row["round"] < LAST_ROUND), None)
     if invalid_round is not None:

@@ -72,7 +72,6 @@ def run_folders(paths: Iterable[Path | str]) -> list[Path]:
 
 
 def _find_below(folder):
-    """The run folders in a folder, and those of sweeps in it."""
     inside = [folder / name for name in sorted(os.listdir(folder))]
     return [
         run

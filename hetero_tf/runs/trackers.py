@@ -200,7 +200,6 @@ def _follow_safely(name, run, say, ended, succeeded):
 
 
 def _follow(name, run, say, ended, succeeded):
-    """Log the rows of a run to one tracker until it has ended."""
     path, is_running = Path(getattr(run, name)), True
     progress = read_progress(path)
     tracker, logged = TRACKERS[name](describe_run(run), progress.id), progress.round

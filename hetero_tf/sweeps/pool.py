@@ -246,7 +246,6 @@ def train(
 
 
 def _train_run(run, folder, launcher, new_threads, progress, console):
-    """Train one run to its end, and return its outcome."""
     try:
         done, is_finished, threads = read_progress(run, folder, new_threads)
     except Locked as locked:
@@ -292,7 +291,6 @@ def read_progress(run: SweepRun, folder: Path, threads: int) -> tuple[int, bool,
 
 
 def _stored_threads(run_folder, default):
-    """Return the stored thread count of a run."""
     stored = environment.load(run_folder.environment)
     threads = 0 if stored is None else stored.threads.get("inter_op", 0)
     return threads if threads > 0 else default

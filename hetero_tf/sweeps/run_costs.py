@@ -96,7 +96,6 @@ def _without_download(recipe: Recipe) -> Recipe:
 
 
 def _level_costs(recipe, dataset):
-    """Return `{level: LevelCost}` of the levels of the mix."""
     from hetero_tf.run.learning_process import learning_process
 
     # Costs do not depend on the engine, and models of several clients take more than half of the time to build.

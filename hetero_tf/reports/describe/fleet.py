@@ -55,7 +55,6 @@ def fleet_report(process: LearningProcess) -> dict[str, Any]:
 
 
 def _loads(process: LearningProcess, level: str, work: LevelWork, examples: int) -> Iterator[dict[str, Any]]:
-    """Yield the loads of a level on all devices of the fleet."""
     recipe, levels = process.recipe, process.recipe.levels
     labels, devices = _representatives(recipe, len(process.partition.train), work, examples)
     times = work.times(devices, np.full(len(labels), examples))
@@ -80,7 +79,6 @@ def _representatives(recipe: Recipe, clients: int, work: LevelWork, examples: in
 
 
 def _forecasts(process: LearningProcess) -> list[dict[str, Any]]:
-    """Return the forecast of each policy that has enough clients."""
     recipe = process.recipe
     waiting, client_seconds = _forecast(process, Plugin("wait"))
     able = count_clients(able_clients(recipe.levels, len(process.partition.train), recipe.seed, 0))

@@ -122,7 +122,6 @@ def _level_load(costs, name, cost, examples):
 
 
 def _training_summary(costs, level):
-    """Return the part that the clients of a level train, as text."""
     recipe, family = costs.family.recipe, costs.family
     levels, stages, exits = recipe.levels, family.stages[level], len(recipe.model.exits) + 1
     if level in levels.idle:
@@ -142,7 +141,6 @@ def _training_summary(costs, level):
 
 
 def _skipped_units(costs, level):
-    """Return the trunk units that no stage of a level trains."""
     trained = frozenset().union(*(stage.trained for stage in costs.stages(level)))
     return tuple(unit for unit in costs.family.recipe.model.trunk if unit not in trained)
 
@@ -158,7 +156,6 @@ def _parts(costs, level, examples):
 
 
 def _buffer_bytes(family, stage):
-    """Return the buffer bytes of a stage for one example."""
     if stage.before is None:
         return 0
     shape = family.single_client_model(stage.before, family.classes).outputs[0].shape[1:]

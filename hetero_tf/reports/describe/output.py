@@ -168,7 +168,6 @@ def _levels(description):
 
 
 def _clients(description, share):
-    """Format the number of clients of a level, and their share."""
     return "-" if share is None else f"{share * len(description.labels):,.4g} ({100 * share:.0f} %)"
 
 
