@@ -8,7 +8,10 @@ import numpy as np
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS
 
-LABELS = "whole numbers 0..k-1, texts or one-hot rows, one for each example (task classification)"
+LABELS = (
+    "whole numbers 0..k-1, texts or one-hot rows, one for each example; numbers to predict need the task regression, "
+    'and targets="numbers" in Python'
+)
 Targets = tuple[np.ndarray, np.ndarray, int, tuple[str, ...] | None]
 
 

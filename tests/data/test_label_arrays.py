@@ -56,7 +56,7 @@ def test_class_names_give_the_order_of_texts_and_columns_the_number_of_classes()
     assert read_targets("mine", NUMBERS, NUMBERS, 7, None)[2] == 7
 
 
-NOT_LABELS = "must be whole numbers 0..k-1, texts or one-hot rows, one for each example "
+NOT_LABELS = "must be whole numbers 0..k-1, texts or one-hot rows, one for each example; numbers"
 NOT_ONE_HOT = "y_train must be one-hot, with exactly one 1 in each row and else 0; for several labels, use the task "
 
 
