@@ -20,14 +20,9 @@ LEAVES = {
     "variance": "running_var",
 }
 # Arrays that no replay compares: counters of batches, which models here do not have; runs of public programs with
-# defects (`published`, `as_published`, `env_drift`), which hetero_tf does not have; the examples of a statistics query
-# that models without batch norm do not make; and numbers that a program derives from results that are compared: means
-# of losses, losses and accuracies of logits, the order of networks, and the best networks of a run.
-NOT_COMPARED = re.compile(
-    r"num_batches_tracked$|^published/|/as_published/|^env_drift/|^sbn/(img|label)$"
-    r"|/(reported_loss|reported_loss_acc|loss_acc)$|(^|/)(sort|avg_of_best|final)/|^round\d+/client\d+/accuracy$"
-    r"|(^|/)eval/((p[\d.]+|local\d+)/(loss|accuracy)|exits/accuracy)$"
-)
+# defects (`published`, `as_published`, `env_drift`), which hetero_tf does not have; and the examples of a statistics
+# query that models without batch norm do not make.
+NOT_COMPARED = re.compile(r"num_batches_tracked$|^published/|/as_published/|^env_drift/|^sbn/(img|label)$")
 
 
 class Arrays(dict):

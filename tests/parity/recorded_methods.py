@@ -205,6 +205,15 @@ class HeteroFL(Replay):
         if self.run.precision == "float32" and any(name.startswith(f"{prefix}/before/") for name in self.file.arrays):
             sent = self.trainer(state, entry.first(0)).values
             self.gaps.note("cut", sent, self.read_values(f"{prefix}/before", sent))
+        if self.run.precision == "float32" and f"{prefix}/accuracy" in self.file:
+            steps = range(len(entry.batches))
+            accuracies = [self.accuracy(self.step_logits(self.trained[-1], step)[0], entry, step) for step in steps]
+            self.gaps.note("accuracy", accuracies, self.file.arrays[f"{prefix}/accuracy"])
+
+    def accuracy(self, logits, entry, step):
+        """Return the accuracy of a step's logits in percent."""
+        hits = np.argmax(self.masked(logits, entry.client), -1) == self.process.dataset.train.y[entry.batches[step]]
+        return 100 * np.mean(hits)
 
     def masked(self, logits, client):
         """Return logits with zeros for labels that a client lacks, if the loss has them."""
@@ -250,13 +259,12 @@ class HeteroFL(Replay):
             logits = model(file.input("eval/img"), training=False)
             self.note("global", logits, "eval/global/logits")
             self.compare_local(logits)
+            self.compare_accuracy(logits, "eval/global")
         metrics = evaluator.measure_global(list(state.weights.values()), list(statistics.values()))
         self.note("global", metrics["global_loss"], "eval/global/loss")
         if self.is_text:
             expected = file.result("eval/global/perplexity")
             self.gaps.note("global", metrics["global_perplexity"], expected, relative=True)
-        elif self.run.precision == "float32":
-            self.gaps.note("accuracy", metrics["global_accuracy"], file.arrays["eval/global/accuracy"])
 
     def statistics(self, weights):
         """Return the running statistics of the query over the file's images."""
@@ -275,6 +283,14 @@ class HeteroFL(Replay):
             rows = self.file.input(f"eval/local{client}/rows")
             local = self.masked(tf.gather(logits, rows), client)
             self.note("local", local, f"eval/local{client}/logits")
+            self.note("local", mean_loss(local, self.file.input("eval/label")[rows]), f"eval/local{client}/loss")
+            self.compare_accuracy(local, f"eval/local{client}", rows)
+
+    def compare_accuracy(self, logits, prefix, rows=slice(None)):
+        """Compare an accuracy in percent, which files have for the run in float32."""
+        if self.run.precision == "float32":
+            accuracy = 100 * np.mean(np.argmax(logits, -1) == self.file.input("eval/label")[rows])
+            self.gaps.note("accuracy", accuracy, self.file.arrays[f"{prefix}/accuracy"])
 
 
 def with_recorded_masks(replay, process):
@@ -468,6 +484,13 @@ class FjORD(Replay):
     def client_full_loss(self, client, name):
         """A part of the loss."""
 
+    def client_reported_loss(self, client, name):
+        """Compare the mean over examples of the loss without that of the largest width."""
+        losses = client.trained.losses
+        if self.meta["kd"]:
+            losses = losses - self.file.result(f"{client.prefix}/full_loss")
+        self.note("reported loss", np.average(losses, weights=list(map(len, client.entry.batches))), name)
+
     def client_after(self, client, name):
         # A client of this project has only the first channels; the vectors' client decays all of them.
         whole, trained = self.expected(name), client.trained.values
@@ -475,8 +498,12 @@ class FjORD(Replay):
         self.gaps.note("client", trained, first)
 
     def compare_predictions(self, state):
+        images, labels = self.file.input("eval/img"), self.file.input("eval/label")
         for level, width in self.levels.items():
-            self.note("predict", self.predict(state, self.file.input("eval/img"), level), f"eval/p{width}/logits")
+            logits = self.predict(state, images, level)
+            self.note("predict", logits, f"eval/p{width}/logits")
+            self.note("predict", mean_loss(logits, labels), f"eval/p{width}/loss")
+            self.note("predict", np.mean(np.argmax(logits, 1) == labels), f"eval/p{width}/accuracy")
 
 
 class Fiarse(Replay):
@@ -642,6 +669,14 @@ class SplitMix(Replay):
         slot = self.file.arrays[f"{client.prefix}/bases"].tolist().index(client.entry.member)
         self.gaps.note("loss", client.trained.losses, self.file.result(name)[:, slot])
 
+    def client_reported_loss_acc(self, client, name):
+        """Compare the mean loss and accuracy over the networks of a client, after its last one."""
+        same = [other for other in self.trained if other.prefix == client.prefix]
+        if len(same) == len(self.file.arrays[f"{client.prefix}/bases"]):
+            steps = range(len(client.entry.batches))
+            means = [self.loss_and_accuracy(each, steps, each.trained.losses) for each in same]
+            self.note("reported loss", np.mean(means, 0), name)
+
     def client_after(self, client, name):
         expected = self.one_network(self.run.prefix + name, client.entry.member)
         self.gaps.note("client", client.trained.values, expected, self.RELATIVE)
@@ -651,6 +686,7 @@ class SplitMix(Replay):
             self.gaps.note("networks", self.networks, self.file.arrays["num_base"])
         if not self.meta["local_bn"]:
             self.compare_networks(state, "eval")
+            self.compare_sorted(state)
             return
         for client in range(len(self.meta["client_sizes"])):
             one = self.client_state(state, client)
@@ -662,7 +698,26 @@ class SplitMix(Replay):
     def compare_networks(self, state, prefix):
         """Compare mean logits of the first networks, and their metrics, for each level's number of networks."""
         for level, networks in self.levels.items():
-            self.compare_logits(state, f"{prefix}/members{networks}", level, training=not self.meta["track"])
+            # The mean of all networks does not depend on their order.
+            if prefix != "sort" or networks < self.networks:
+                self.compare_logits(state, f"{prefix}/members{networks}", level, training=not self.meta["track"])
+
+    def compare_sorted(self, state):
+        """Compare the accuracy of each network, their order, and mean logits of the first ones in this order."""
+
+        def reordered(order):
+            weights = {path: tf.gather(value, order) for path, value in state.weights.items()}
+            return dataclasses.replace(state, weights=weights)
+
+        accuracies = []
+        for network in range(self.networks):
+            one = reordered([network] * self.networks)
+            accuracies.append(self.metrics(self.eval_logits(one, training=not self.meta["track"]))[1])
+        order = np.argsort(accuracies)[::-1]
+        self.note("accuracy", accuracies, "sort/base_acc")
+        if "sort/order" in self.file:
+            self.gaps.note("order", order, self.file.arrays["sort/order"])
+        self.compare_networks(reordered(order), "sort")
 
 
 class DepthFL(Replay):
@@ -782,6 +837,7 @@ class DepthFL(Replay):
             variable.assign(state.weights[variable.path])
         exits = np.stack(model(images, training=False))
         self.note("exit logits", exits, "eval/exits/logits")
+        self.note("exit logits", np.mean(exits.argmax(-1) == labels, -1), "eval/exits/accuracy")
         for level, depth in self.levels.items():
             if f"{file.prefix}eval/depth{depth}/loss" in file:
                 loss = mean_loss(process.network(state, level)(images, training=False), labels)
@@ -868,6 +924,18 @@ class LGFedAvg(Replay):
             Entry(client, 0, self.batches[client] * self.meta["local_epochs"]) for client in self.file.cohorts[number]
         ]
 
+    def start(self):
+        """Also begin the records of the driver: each client's best network, and those of the best round."""
+        state = super().start()
+        accuracy, _ = self.local_metrics(state)
+        self.best = [(each, self.network_of(self.client_state(state, one))) for one, each in enumerate(accuracy)]
+        self.best_round = -np.inf, []
+        return state
+
+    def client_reported_loss(self, client, name):
+        """Compare the mean loss of the steps."""
+        self.note("reported loss", client.trained.losses.mean(), name)
+
     def client_after(self, client, name):
         start = {path: table[client.entry.client].numpy() for path, table in client.state.clients["personal"].items()}
         weights = {**client.state.weights, **start}
@@ -889,6 +957,7 @@ class LGFedAvg(Replay):
         metrics = self.local_metrics(after)
         for name, value in zip(("accuracy", "test_loss"), metrics):
             self.note("local", value, f"round{number}/local/{name}")
+        self.compare_best(after, number, metrics[0])
         return after
 
     def local_metrics(self, state):
@@ -901,9 +970,32 @@ class LGFedAvg(Replay):
         parts = [np.split(values, np.cumsum(tests.sizes)[:-1]) for values in (100 * hits, losses)]
         return [list(map(np.mean, values_by_client)) for values_by_client in parts]
 
+    def compare_best(self, state, number, accuracy):
+        """Compare the mean of the clients' best networks so far (of equal ones, the last)."""
+        networks = [self.network_of(self.client_state(state, client)) for client in range(len(accuracy))]
+        pairs = zip(zip(accuracy, networks), self.best)
+        self.best = [max(pair, key=lambda one: one[0]) for pair in pairs]
+        mean = mean_network([network for _, network in self.best])
+        for name, value in zip(("accuracy", "test_loss"), self.measured(self.outputs_of(state, mean))):
+            self.note("mean of best", value, f"round{number}/avg_of_best/{name}")
+        if np.mean(accuracy) > self.best_round[0]:
+            shared = {path: value for path, value in mean.items() if self.is_merged(path)}
+            self.best_round = np.mean(accuracy), [network | shared for _, network in self.best]
+
     def network_of(self, state):
         """Return `{path: value}` of a state's predictor."""
         return {variable.path: variable.numpy() for variable in values(self.process.network(state))}
+
+    def outputs_of(self, state, network):
+        """Return the outputs of a network for all test images."""
+        personal = {path: tf.zeros_like(table) + network[path] for path, table in state.clients["personal"].items()}
+        state = dataclasses.replace(state, clients={**state.clients, "personal": personal})
+        return self.outputs(with_weights(state, network)).numpy()
+
+    def measured(self, outputs, rows=slice(None)):
+        """Return the accuracy in percent, and the cross-entropy with outputs as logits."""
+        labels = self.process.dataset.test.y[rows]
+        return 100 * np.mean(outputs[rows].argmax(-1) == labels), mean_loss(outputs[rows], labels)
 
     def local_logits(self, state):
         """Return the logits of each client's test examples by its personal model."""
@@ -924,6 +1016,27 @@ class LGFedAvg(Replay):
         self.note("mean outputs", np.mean(outputs, 0), "eval/ensemble/outputs")
         self.gaps.note("mean net", self.network_of(state), self.expected("mean_after"))
         self.note("mean net", self.outputs(state), "eval/mean/outputs")
+        self.compare_final(state, self.best_round[1])
+
+    def compare_final(self, state, networks):
+        """Compare the driver's last networks: each of them, their mean, and both ensembles."""
+        outputs = np.stack([self.outputs_of(state, network) for network in networks])
+        votes, rows = np.eye(self.classes)[outputs.argmax(-1)].sum(0), self.process.partition.test
+        accuracy, loss = self.measured(outputs.mean(0))
+        metrics = {
+            "local/accuracy": np.mean([self.measured(*one)[0] for one in zip(outputs, rows)]),
+            "mean/accuracy": self.measured(self.outputs_of(state, mean_network(networks)))[0],
+            "ensemble/accuracy_mean_of_outputs": accuracy,
+            "ensemble/loss": loss,
+            "ensemble/accuracy_majority": self.measured(votes)[0],
+        }
+        for name, value in metrics.items():
+            self.note("final", value, f"final/{name}")
+
+
+def mean_network(networks):
+    """Return the mean of several `{path: value}`."""
+    return {path: np.mean([network[path] for network in networks], 0) for path in networks[0]}
 
 
 class FeDepth(Replay):
@@ -935,6 +1048,8 @@ class FeDepth(Replay):
     TOLERANCE = {"float64": 1e-9}
     # Names of the budget groups 0..3 as levels.
     NAMES = "abcd"
+    # Factors of the clients of budget groups 0..3 for an exit in the public code's merge; exits not listed have 1.
+    EXIT_FACTORS = {1: (4, 0, 0, 0), 2: (2, 2, 0, 0), 3: (2, 0, 2, 0), 4: (2, 2, 0, 0), 5: (4, 0, 0, 0)}
 
     @property
     def has_peers(self):
@@ -1032,6 +1147,15 @@ class FeDepth(Replay):
 
     client_aux_loss = client_aux_kl = client_aux_before = client_kl
 
+    def client_reported_loss_acc(self, client, name):
+        """Compare the mean loss of the steps of the last stage, and its accuracy."""
+        stages = client.entry.stages
+        steps = [step for step, stage in enumerate(stages) if stage == stages[-1]]
+        # The losses of a client with a peer have all parts.
+        others = {"kl", "aux_loss", "aux_kl"} & set(self.file.parts(client.prefix)) if client.trained.peers else ()
+        losses = client.trained.losses - sum(self.file.result(f"{client.prefix}/{part}") for part in others)
+        self.note("reported loss", self.loss_and_accuracy(client, steps, losses), name)
+
     def client_aux_after(self, client, name):
         """Compare the trained peer."""
         self.gaps.note("peer", client.trained.peers[0], self.expected(name))
@@ -1048,11 +1172,30 @@ class FeDepth(Replay):
 
     def is_merged(self, path):
         """The public code weights the exits 1 to 5, unless it is the last one, by budget group without a division."""
-        exits = "|".join(str(exit) for exit in range(1, 6) if exit != max(self.exits, default=0))
-        names = {name for name, variable in self.paths.items() if variable == path}
-        return not any(re.match(rf"(?:pre_)?linear({exits})\.", name) for name in names)
+        return path not in self.exit_factors()
+
+    def exit_factors(self):
+        """`{path: factor of each budget group}` of the exits that the public code weights by group."""
+        numbers = {path: re.match(r"(?:pre_)?linear(\d)\.", name) for name, path in self.paths.items()}
+        weighed = self.EXIT_FACTORS.keys() - {max(self.exits, default=0)}
+        return {
+            path: self.EXIT_FACTORS[int(match[1])]
+            for path, match in numbers.items()
+            if match and int(match[1]) in weighed
+        }
+
+    def compare_weighed_exits(self, number):
+        """Compare the exits that the public code weights by group: a plain sum, divided by all examples."""
+        recorded, sizes = self.expected(f"round{number}/global_after"), np.asarray(self.sizes())
+        for path, factors in self.exit_factors().items():
+            counts = {one.entry.client: factors[self.meta["budget_group"][one.entry.client]] for one in self.trained}
+            weighed = sum(
+                counts[one.entry.client] * sizes[one.entry.client] * one.trained.values[path] for one in self.trained
+            )
+            self.gaps.note("weighed exits", weighed / sum(sizes[list(counts)]), recorded[path])
 
     def compare_round(self, state, number):
+        self.compare_weighed_exits(number)
         after = super().compare_round(state, number)
         for client in self.file.cohorts[number]:
             if expected := self.expected(f"round{number}/client{client}/aux_after"):

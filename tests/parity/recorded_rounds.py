@@ -385,6 +385,13 @@ class Replay:
         joint = block.stages[entry.stages[step] if entry.stages else 0].joint
         return tf.stack([output[0] for output in joint.call(row, tf.zeros([block.clients, 4], tf.int32), inputs)[0]])
 
+    def loss_and_accuracy(self, client, steps, losses):
+        """Return the means over the examples of some steps: of the losses of all steps, and of the first exit's hits."""
+        batches = [client.entry.batches[step] for step in steps]
+        labels = self.process.dataset.train.y[np.concatenate(batches)]
+        hits = np.argmax(np.concatenate([self.step_logits(client, step)[0] for step in steps]), -1) == labels
+        return np.average(losses[steps], weights=list(map(len, batches))), np.mean(hits)
+
     def client_loss(self, client, name):
         """Compare the losses of the steps."""
         self.note("loss", client.trained.losses, name)
@@ -432,10 +439,25 @@ class Replay:
         images = tf.constant(images, self.process.recipe.float_type)
         return self.process.network(state, level, statistics={})(images, training=training)
 
+    def eval_logits(self, state, level=None, training=False):
+        """Return the logits of each test batch."""
+        return [self.predict(state, images, level, training).numpy() for images, _ in self.file.batches("eval")]
+
+    def metrics(self, logits):
+        """Return the mean loss over the test batches, and the accuracy over the examples."""
+        labels = [each for _, each in self.file.batches("eval")]
+        hits = np.argmax(np.concatenate(logits), -1) == np.concatenate(labels)
+        return np.mean(list(map(mean_loss, logits, labels))), np.mean(hits)
+
     def compare_logits(self, state, prefix, level=None, training=False):
-        """Compare the logits of the test batches."""
-        for batch, (images, _) in enumerate(self.file.batches("eval")):
-            self.note("logits", self.predict(state, images, level, training), f"{prefix}/batch{batch}/logits")
+        """Compare the logits of the test batches, and their metrics if the file lists them under a prefix."""
+        logits = self.eval_logits(state, level, training)
+        for batch, value in enumerate(logits):
+            # Sorted ensembles predict the first batch only.
+            if batch == 0 or not prefix.startswith("sort/"):
+                self.note("logits", value, f"{prefix}/batch{batch}/logits")
+        if f"{self.file.prefix}{prefix}/loss_acc" in self.file:
+            self.note("metrics", self.metrics(logits), f"{prefix}/loss_acc")
 
     def client_state(self, state, client):
         """Return a `State` in which all clients have the personal values of one client."""

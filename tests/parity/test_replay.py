@@ -65,9 +65,10 @@ WRONG = {
     ),
     "splitmix_resnet": (
         "f64/round0/client0/loss f64/round0/client1/after/1.linear.weight f64/round0/global_after/0.conv1.weight "
-        "f64/eval/members2/batch0/logits",
-        {"loss", "client", "round", "logits", "compared"},
+        "f64/eval/members2/batch0/logits f64/sort/base_acc",
+        {"loss", "client", "round", "logits", "accuracy", "compared"},
     ),
+    "fedepth_heads": ("f64/round0/global_after/linear1.bias", {"exits", "compared"}),
     "conv_bn": ("f64/round0/global_after/blocks.5.weight f64/eval/global/logits", {"round", "global"}),
 }
 
