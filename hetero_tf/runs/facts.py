@@ -3,6 +3,7 @@
 A checksum detects accidental changes. A forged checkpoint can have a valid checksum, so types are checked too.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,16 +93,13 @@ def digest(rows: bytes) -> dict:
     return {"bytes": len(rows), "sha256": hashlib.sha256(rows).hexdigest()}
 
 
-def newest(run: RunFolder, with_arrays: bool = True) -> dict | None:
+def newest(run: RunFolder) -> dict | None:
     """Return the facts of the newest checkpoint with its "round"; None if there is none.
-
-    Args:
-        with_arrays: Skip a checkpoint whose arrays are damaged.
 
     Raises:
         InputError: The checkpoints are damaged, or this program cannot have written their info.
     """
-    checkpoint = checkpoints.load_newest(run.checkpoints, with_arrays=with_arrays)
+    checkpoint = checkpoints.load_newest(run.checkpoints)
     return None if checkpoint is None else from_checkpoint(checkpoint, run.checkpoints)
 
 
@@ -129,14 +127,15 @@ def load_best(run: RunFolder, *expected: Any) -> checkpoints.SavedRound | None:
     Raises:
         InputError, DiskProblem, MemoryProblem: See `newest` and `read_best`.
     """
-    facts = newest(run, with_arrays=False)
-    if facts is None or not facts["best"]:
+    newest_round = checkpoints.load_newest(run.checkpoints, with_arrays=False)
+    facts = None if newest_round is None else from_checkpoint(newest_round, run.checkpoints)
+    if newest_round is None or not facts or not facts["best"]:
         return None
     try:
-        return read_best(run, facts, *expected)
+        return dataclasses.replace(read_best(run, facts, *expected), skipped=newest_round.skipped)
     except Damaged:
         # A running training may have replaced the best round in between.
-        if newest(run, with_arrays=False) == facts:
+        if checkpoints.load_newest(run.checkpoints, with_arrays=False) == newest_round:
             raise
         return load_best(run, *expected)
 

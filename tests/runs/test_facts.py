@@ -58,6 +58,11 @@ def test_global_weights_are_those_of_the_best_state_and_means_of_personal_units(
     weights, source = facts.global_weights(run)
     assert {path: value.tolist() for path, value in weights.items()} == {"a": [1, 2], "b": [1.5, 7]}
     assert source == f"{run.checkpoints}, round 2" and weights["b"].dtype == np.float32
+    newest = checkpoints.path_of(run.checkpoints, 3)
+    content = newest.read_bytes()
+    newest.write_bytes(b"x")
+    assert facts.load_best(run).skipped == (f"skipped {newest}: is damaged: File is not a zip file",)
+    newest.write_bytes(content)
     checkpoints.path_of(run.checkpoints, 2).unlink()
     with pytest.raises(InputError, match="round-000002.npz: could not read: No such file"):
         facts.global_weights(run)
