@@ -118,11 +118,13 @@ def test_operations_of_a_stage_depend_on_run_and_trained_units():
 def test_cost_of_a_level_is_proportional_to_its_epochs_except_for_its_buffer():
     each = "client.epochs={a: 3, b: 5, c: 1}"
     one_epoch, more_epochs = (
-        level_loads(costs(EQUAL, more), describe_levels(EQUAL, more).levels, 10.0).levels.values()
+        level_loads(costs(EQUAL, more), describe_levels(EQUAL, more).levels, 10.0)["levels"].values()
         for more in ("client.epochs=1", each)
     )
-    assert [more.train_flops / one.train_flops for one, more in zip(one_epoch, more_epochs)] == pytest.approx([3, 5, 1])
-    assert [more.bytes_up for more in more_epochs] == [one.bytes_up for one in one_epoch]
+    assert [more["train_flops"] / one["train_flops"] for one, more in zip(one_epoch, more_epochs)] == pytest.approx(
+        [3, 5, 1]
+    )
+    assert [more["bytes_up"] for more in more_epochs] == [one["bytes_up"] for one in one_epoch]
     buffered = ("client.stages={name: blockwise, buffered: true}",)
     flops = {
         name: costs(*BUDGETS, *more, f"client.epochs={epochs}").train_flops("b")[1]
@@ -149,9 +151,9 @@ def test_slimmable_training_costs_the_sum_of_its_widths():
     each = {width: count.units("a", width) for width in (1, 0.5, 0.25)}
     flops = {width: 6 * sum(cost.multiply_adds for cost in units.values()) for width, units in each.items()}
     assert count.train_flops("a") == (sum(flops.values()),) and count.train_flops("c") == (flops[0.25],)
-    assert [load.trains for load in loads.levels.values()] == ["3 widths", "2 widths", "width 1/4"]
+    assert [load["trains"] for load in loads["levels"].values()] == ["3 widths", "2 widths", "width 1/4"]
     memory_by_width = {width: sum(cost.memory(32) for cost in units.values()) for width, units in each.items()}
-    assert [load.estimate for load in loads.levels.values()] == [
+    assert [load["estimate"] for load in loads["levels"].values()] == [
         memory_by_width[1],
         memory_by_width[0.5],
         memory_by_width[0.25],
@@ -195,7 +197,7 @@ def test_budgets_of_products_divide_by_products():
             assert sum(units[unit] for unit in stage.trained - {"0", "5"}) <= 1.05 * share * sum(units.values())
     assert staged.family.stages != costs(*BUDGETS).family.stages
     loads = accounting.describe(tiny.process(DEEP, *BUDGETS, "levels.measure=multiply_adds")).loads
-    assert loads.measure == "multiply_adds" and loads.whole == sum(units[unit] for unit in units if unit != "2")
+    assert loads["measure"] == "multiply_adds" and loads["whole"] == sum(units[unit] for unit in units if unit != "2")
 
 
 def test_units_that_exceed_every_budget_are_refused():
@@ -212,18 +214,20 @@ def test_budgets_are_described_with_stages_and_skipped_units():
     process = tiny.process(DEEP, *BUDGETS)
     description = accounting.describe(process)
     loads = description.loads
-    assert [(level, load.budget, load.trains) for level, load in loads.levels.items()] == [
+    assert [(level, load["budget"], load["trains"]) for level, load in loads["levels"].items()] == [
         ("a", "1", "all"),
         ("b", "1/2", "3 stages"),
         ("c", "11/20", "2 stages"),
     ]
-    assert loads.levels["a"].of_budget == pytest.approx(1)
-    assert not any(load.over for load in loads.levels.values()) and loads.tolerance == 0.05
-    level_load = loads.levels["b"]
-    assert [unit for part in level_load.parts for unit in part.units] == ["1", "3", "4"] and level_load.skipped == ()
+    assert loads["levels"]["a"]["of_budget"] == pytest.approx(1)
+    assert not any(load["over"] for load in loads["levels"].values()) and loads["tolerance"] == 0.05
+    level_load = loads["levels"]["b"]
+    assert [unit for part in level_load["parts"] for unit in part["units"]] == ["1", "3", "4"] and level_load[
+        "skipped"
+    ] == ()
     steps = process.partition.train.sizes.mean() * 2
     flops = level_costs.LevelCosts(process.family, 9).train_flops("b")
-    assert level_load.train_flops == pytest.approx(steps * sum(flops)) and level_load.clients == 1
+    assert level_load["train_flops"] == pytest.approx(steps * sum(flops)) and level_load["clients"] == 1
     plain = accounting.to_json(description)
     assert json.loads(json.dumps(plain)) == plain and plain["loads"]["levels"]["b"]["budget"] == "1/2"
     assert "level  budget  budget MiB" in accounting.to_text(description)
@@ -244,8 +248,8 @@ PEERS = (EQUAL, "levels.budgets={a: 2}", "client.stages={name: blockwise, peers:
 )
 def test_description_reports_the_training_of_levels(overrides, trains, skipped):
     loads = accounting.describe(tiny.process(DEEP, *overrides)).loads
-    assert [load.trains for load in loads.levels.values()] == trains
-    assert loads.levels["b"].skipped == skipped
+    assert [load["trains"] for load in loads["levels"].values()] == trains
+    assert loads["levels"]["b"]["skipped"] == skipped
 
 
 def test_levels_that_differ_in_width_alone_have_no_such_table():

@@ -1,8 +1,8 @@
 """Training load of each level under its budget, the totals of a round, and their tables."""
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -17,69 +17,6 @@ from hetero_tf.models.family import ModelFamily
 UNITS = {"memory": ("MiB", MIB), "multiply_adds": ("million multiply-adds", 1e6)}
 
 
-@dataclass(frozen=True)
-class StageLoad:
-    """Load of one stage, or of a sub-model that a client trains in one stage.
-
-    Attributes:
-        amount: Amount that counts against a budget, see `counting.ForwardCost.by`.
-        buffer: Bytes of the buffer of a client with the mean number of examples; 0: no buffer.
-    """
-
-    units: tuple[str, ...]
-    amount: float
-    buffer: float
-
-
-@dataclass(frozen=True)
-class LevelLoad:
-    """Load of a client of one level.
-
-    Attributes:
-        budget: Budget as a share of the full model, such as "1/4"; None: unlimited.
-        trains: Trained part as text: "width 0.5", "2 of 4 exits", "3 members", "6 stages"; "takes no part" for an idle
-            level.
-        skipped: Names of the units that exceed the budget.
-        clients: Expected active clients of this level in a round.
-        bytes_down, bytes_up: Weights that one client receives and sends in a round.
-        train_flops: Operations of one client's local training in a round.
-        estimate: Amount of the largest stage.
-        of_budget: The estimate as a share of the budget; None without a budget.
-        over: The estimate exceeds the budget by more than the tolerance; an idle level never does.
-    """
-
-    budget: str | None
-    trains: str
-    skipped: tuple[str, ...]
-    parts: tuple[StageLoad, ...]
-    clients: float
-    bytes_down: float
-    bytes_up: float
-    train_flops: float
-    estimate: float
-    of_budget: float | None
-    over: bool
-
-
-@dataclass(frozen=True)
-class Loads:
-    """All levels of a recipe.
-
-    Attributes:
-        batch: Examples of a step in all estimates.
-        measure: Measure of amounts and budgets: memory (bytes of training) or multiply_adds.
-        tolerance: Share by which a budget may be exceeded.
-        round: Expected {"clients", "bytes_down", "bytes_up", "train_flops"} of a round.
-    """
-
-    whole: float
-    batch: int
-    measure: str
-    tolerance: float
-    levels: dict[str, LevelLoad]
-    round: dict[str, float]
-
-
 def has_unequal_loads(family: ModelFamily) -> bool:
     """Return True if the levels of a recipe differ in more than their widths."""
     levels = family.recipe.levels
@@ -88,37 +25,54 @@ def has_unequal_loads(family: ModelFamily) -> bool:
     )
 
 
-def level_loads(costs: LevelCosts, cost_by_level: dict[str, LevelCost], examples: float) -> Loads:
-    """Return the `Loads` of the levels of the mix."""
+def level_loads(costs: LevelCosts, cost_by_level: dict[str, LevelCost], examples: float) -> dict[str, Any]:
+    """Return the loads of the levels of the mix, ready for JSON.
+
+    Returns:
+        {"whole": amount of the full model, "batch": examples of a step in all estimates,
+        "measure": memory (bytes of training) or multiply_adds, "tolerance": share by which a budget may be exceeded,
+        "levels": of a client of each level {"budget": as a share of the full model, such as "1/4", or None,
+        "trains": trained part as text, "skipped": names of the units that exceed the budget, "parts": of each stage
+        {"units", "amount", "buffer" (bytes)}, "clients": expected active ones in a round, "bytes_down", "bytes_up",
+        "train_flops" of a round, "estimate": amount of the largest stage, "of_budget": its share of the budget or None,
+        "over": whether it exceeds the budget by more than the tolerance},
+        "round": expected {"clients", "bytes_down", "bytes_up", "train_flops"}}
+    """
     levels = costs.family.recipe.levels
     loads = {name: _level_load(costs, name, cost_by_level[name], examples) for name in levels.names}
     totals = {
-        name: sum(load.clients * getattr(load, name) for load in loads.values())
+        name: sum(load["clients"] * load[name] for load in loads.values())
         for name in ("bytes_down", "bytes_up", "train_flops")
     }
-    totals = {"clients": sum(load.clients for load in loads.values()), **totals}
-    return Loads(costs.full_cost, TABLE_BATCH, levels.measure, levels.tolerance, loads, totals)
+    return {
+        "whole": costs.full_cost,
+        "batch": TABLE_BATCH,
+        "measure": levels.measure,
+        "tolerance": levels.tolerance,
+        "levels": loads,
+        "round": {"clients": sum(load["clients"] for load in loads.values()), **totals},
+    }
 
 
 def _level_load(costs, name, cost, examples):
     recipe, family = costs.family.recipe, costs.family
     flops, budget, parts = costs.train_flops(name), recipe.levels.budget_of(name), _parts(costs, name, examples)
     flops_per_example = sum(flops) / len(flops) if family.drawn else sum(flops)
-    clients, estimate = recipe.levels.active(recipe.round.clients)[name], max(part.amount for part in parts)
+    clients, estimate = recipe.levels.active(recipe.round.clients)[name], max(part["amount"] for part in parts)
     share = None if budget is None else estimate / float(as_fraction(budget) * Fraction(costs.full_cost))
-    return LevelLoad(
-        budget=None if budget is None else str(as_fraction(budget)),
-        trains=_training_summary(costs, name),
-        skipped=_skipped_units(costs, name),
-        parts=parts,
-        clients=clients,
-        bytes_down=cost.bytes_down,
-        bytes_up=cost.bytes_up,
-        train_flops=flops_per_example * examples * recipe.client.epochs_of(name) * recipe.levels.networks_of(name),
-        estimate=estimate,
-        of_budget=share,
-        over=share is not None and clients > 0 and share > (1 + recipe.levels.tolerance) * (1 + 1e-9),
-    )
+    return {
+        "budget": None if budget is None else str(as_fraction(budget)),
+        "trains": _training_summary(costs, name),
+        "skipped": _skipped_units(costs, name),
+        "parts": parts,
+        "clients": clients,
+        "bytes_down": cost.bytes_down,
+        "bytes_up": cost.bytes_up,
+        "train_flops": flops_per_example * examples * recipe.client.epochs_of(name) * recipe.levels.networks_of(name),
+        "estimate": estimate,
+        "of_budget": share,
+        "over": share is not None and clients > 0 and share > (1 + recipe.levels.tolerance) * (1 + 1e-9),
+    }
 
 
 def _training_summary(costs, level):
@@ -146,13 +100,17 @@ def _skipped_units(costs, level):
 
 
 def _parts(costs, level, examples):
-    """Return the `StageLoad`s of a level; `examples` is the number of examples of a client."""
+    """Return the loads of the stages of a level; `examples` is the number of examples of a client."""
     uses = stage_memory(costs, level)
     stages = costs.stages(level) if len(uses) > 1 else (None,)
-    return tuple(
-        StageLoad(use.units, use.amount, 0 if stage is None else examples * _buffer_bytes(costs.family, stage))
+    return [
+        {
+            "units": use.units,
+            "amount": use.amount,
+            "buffer": 0 if stage is None else examples * _buffer_bytes(costs.family, stage),
+        }
         for use, stage in zip(uses, stages, strict=True)
-    )
+    ]
 
 
 def _buffer_bytes(family, stage):
@@ -162,20 +120,22 @@ def _buffer_bytes(family, stage):
     return math.prod(shape) * np.dtype(family.recipe.float_type).itemsize
 
 
-def to_text(loads: Loads) -> str:
+def to_text(loads: dict[str, Any]) -> str:
     """Return tables of the estimates and budgets of all levels, their stages if any, and the totals of a round."""
-    unit, divisor = UNITS[loads.measure]
+    unit, divisor = UNITS[loads["measure"]]
     levels = [("level", "budget", f"budget {unit}", "trains", "left out", f"estimate {unit}", "of budget")]
     stages: list[tuple[str, ...]] = [("level", "stage", "units", unit, "buffer MiB")]
-    for name, load in loads.levels.items():
+    for name, load in loads["levels"].items():
         budget, usage = ["-", "-"], "-"
-        if load.budget is not None:
-            budget = [load.budget, f"{float(Fraction(load.budget) * Fraction(loads.whole)) / divisor:,.2f}"]
-            usage = f"{100 * (load.of_budget or 0):.1f} %{' OVER' * load.over}"
-        levels.append((name, *budget, load.trains, _span(load.skipped), f"{load.estimate / divisor:,.2f}", usage))
-        for number, part in enumerate(load.parts, 1) if len(load.parts) > 1 else ():
-            buffer = f"{part.buffer / MIB:,.2f}" if part.buffer else "-"
-            stages.append((name, str(number), _span(part.units), f"{part.amount / divisor:,.2f}", buffer))
+        if load["budget"] is not None:
+            budget = [load["budget"], f"{float(Fraction(load['budget']) * Fraction(loads['whole'])) / divisor:,.2f}"]
+            usage = f"{100 * (load['of_budget'] or 0):.1f} %{' OVER' * load['over']}"
+        levels.append(
+            (name, *budget, load["trains"], _span(load["skipped"]), f"{load['estimate'] / divisor:,.2f}", usage)
+        )
+        for number, part in enumerate(load["parts"], 1) if len(load["parts"]) > 1 else ():
+            buffer = f"{part['buffer'] / MIB:,.2f}" if part["buffer"] else "-"
+            stages.append((name, str(number), _span(part["units"]), f"{part['amount'] / divisor:,.2f}", buffer))
     if all(buffer == "-" for *_, buffer in stages[1:]):
         stages = [row[:-1] for row in stages]
     tables = [format_table(levels), *([format_table(stages)] if len(stages) > 1 else [])]
@@ -184,11 +144,11 @@ def to_text(loads: Loads) -> str:
 
 def _notes(loads, divisor):
     meaning = "million multiply-adds for one example, forward"
-    if loads.measure == "memory":
-        meaning = f"MiB of training memory (FeDepth's convention, batches of {loads.batch})"
-    totals = loads.round
+    if loads["measure"] == "memory":
+        meaning = f"MiB of training memory (FeDepth's convention, batches of {loads['batch']})"
+    totals, tolerance = loads["round"], 100 * loads["tolerance"]
     return (
-        f"full model: {loads.whole / divisor:,.2f} {meaning}. Budgets are shares of it; {100 * loads.tolerance:g} % "
+        f"full model: {loads['whole'] / divisor:,.2f} {meaning}. Budgets are shares of it; {tolerance:g} % "
         "more is allowed.\n"
         f"a round of {totals['clients']:,.10g} clients: {totals['bytes_down']:,.0f} bytes down, "
         f"{totals['bytes_up']:,.0f} bytes up, {totals['train_flops']:.4g} FLOPs of training, expected."

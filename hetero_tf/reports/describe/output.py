@@ -1,6 +1,6 @@
 """Description of a recipe, as JSON and as aligned text."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.planning.selection import reads_state
 from hetero_tf.reports.describe import fleet, loads
 from hetero_tf.reports.describe.fleet import fleet_report
-from hetero_tf.reports.describe.loads import Loads, has_unequal_loads, level_loads
+from hetero_tf.reports.describe.loads import has_unequal_loads, level_loads
 from hetero_tf.run import notes
 from hetero_tf.run.learning_process import LearningProcess
 
@@ -36,7 +36,7 @@ class Description:
         engine: Output of `rounds.engine.report`, or None without data.
         replica_shares: `(clients, share of the operations)` of each process or device in the first round; empty
             without replicas.
-        loads: `loads.Loads` if the levels differ in more than their widths, else None.
+        loads: Output of `level_loads` if the levels differ in more than their widths, else None.
         data: Lines that show how the data were understood.
         warnings: Sentences about the data and the levels.
     """
@@ -52,7 +52,7 @@ class Description:
     targets: str = "label"
     stand_in_for: str | None = None
     engine: dict | None = None
-    loads: Loads | None = None
+    loads: dict[str, Any] | None = None
     fleet: dict[str, Any] | None = None
     replica_shares: tuple[tuple[int, float], ...] = ()
     data: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ def to_json(description: Description) -> dict:
         "split", "data", "stand_in_for", "engine", "understood", "warnings", "loads", "fleet", "dealt": [{"clients",
         "share"}]};
         memory: bytes with the sum training_bytes; inference: bytes;
-        ratio: mean parameters relative to the global model; loads, fleet: attributes of `Loads`, and `fleet_report`.
+        ratio: mean parameters relative to the global model; loads, fleet: see `level_loads` and `fleet_report`.
     """
     about = {name: getattr(description, name) for name in ("recipe", "example", "classes", "split", "stand_in_for")}
     return finite(
@@ -116,7 +116,7 @@ def to_json(description: Description) -> dict:
             "dealt": [{"clients": clients, "share": share} for clients, share in description.replica_shares],
             "understood": list(description.data),
             "warnings": list(description.warnings),
-            "loads": None if description.loads is None else asdict(description.loads),
+            "loads": description.loads,
             "fleet": description.fleet,
         }
     )
