@@ -44,6 +44,12 @@ def test_options_are_values_of_yaml():
             "such as --slurm time=240; a job that reaches it is requeued and resumes. Received: time=None",
         ),
         (["time=1:30:00"], "Received: time='1:30:00'"),
+        (
+            ['comment="x\\ntouch PWNED"'],
+            "--slurm comment: must have no line ends and no control characters. Received: ",
+        ),
+        (['additional_parameters={wckey: ["a\\rb"]}'], "--slurm additional_parameters: must have no line ends"),
+        (["com\nment=x"], "must have no line ends"),
     ],
 )
 def test_invalid_options_are_refused(texts, sentence):
