@@ -146,7 +146,7 @@ def test_an_export_predicts_the_same_as_its_run(tmp_path):
     )
     (folder / "saved_model.pb").write_bytes(b"")
     assert refusal(predictor_of_export, folder) == (
-        f"{folder}: cannot be loaded: the total size of the files differs from export.json"
+        f"{folder}: cannot be loaded: the SHA-256 of saved_model.pb differs from export.json"
     )
 
 
