@@ -97,7 +97,7 @@ ELSEWHERE = {
     ("data", "csv", "size"): "data/test_parquet.py: needs Parquet files",
     ("data", "csv", "channels"): "data/test_parquet.py: needs Parquet files",
     ("data", "wikitext2", "download"): "data/test_wikitext2.py: needs a server",
-    ("data", "wikitext2", "verify"): "data/test_text_data.py: needs the published text",
+    ("data", "wikitext2", "verify"): "data/test_wikitext2.py: needs the published text",
     ("layers", "Embedding", "padding"): "layers/test_layers_recurrent.py: steps that later layers leave out",
     ("layers", "Dropout", "rate"): "layers/test_layers_dropout.py: draws by an ambient key",
 }
