@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hetero_tf.base import hardware
+from hetero_tf.base import hardware, registry
 
 SETTINGS = {
     "CUDA_VISIBLE_DEVICES": "-1",
@@ -68,6 +68,20 @@ def write_run(tmp_path):
     import written_runs
 
     return functools.partial(written_runs.write, tmp_path)
+
+
+@pytest.fixture
+def plugin_module(tmp_path, monkeypatch):
+    """`(name, source) -> name` of a new module on the path; the registry of plug-ins is as before afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(registry, "_registered", {kind: {} for kind in registry.KINDS})
+
+    def write(name, source):
+        (tmp_path / f"{name}.py").write_text(source)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return name
+
+    return write
 
 
 @pytest.fixture

@@ -220,12 +220,9 @@ def _describe_failure(error):
     message = f"{type(error).__name__}: {error}"
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_importing(frame.filename)]
+    ours = ("<frozen importlib", __file__, importlib.__file__)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
     return f"{frames[-1].filename}:{frames[-1].lineno}: {message}" if frames else message
-
-
-def _is_importing(filename):
-    return filename.startswith("<frozen importlib") or filename in (__file__, importlib.__file__)
 
 
 def plugin_location(error: BaseException) -> str | None:

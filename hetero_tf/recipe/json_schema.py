@@ -76,17 +76,17 @@ def _value(constraint: Constraint) -> dict:
         section = _section(constraint.section)
         # The only optional section, `fleet`, may be a name.
         return {"anyOf": [section, {"type": ["string", "null"]}]} if constraint.optional else section
-    forms = [*_forms(constraint), *_other_forms(constraint)]
+    forms = [*_forms(constraint)]
     return forms[0] if len(forms) == 1 else {"anyOf": forms}
 
 
 def _forms(constraint: Constraint) -> Iterator[dict]:
-    """Yield the schemas of the forms of a value that its type allows."""
+    """Yield the schemas of the forms of a value: of its type, and texts, a mapping by level, null for `!classes`."""
     kind, item = constraint.type, constraint.item
     if kind == "plugin":
         yield from _plugin(constraint.kind, {})
     elif kind == "dict":
-        yield {"type": "object"} if item is None else _by_name(item) if constraint.named else _by_level(item)
+        yield _mapping_of(item, constraint.named) if item else {"type": "object"}
     elif kind == "tuple" and item and item.type == "section":
         yield {"type": "array", "items": _LAYER, "minItems": 1}
     elif kind == "tuple":
@@ -97,29 +97,23 @@ def _forms(constraint: Constraint) -> Iterator[dict]:
         yield {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
     elif not (constraint.choices or constraint.pattern):
         yield {"type": _TYPES[kind]} | _bounds(constraint)
-
-
-def _other_forms(constraint: Constraint) -> Iterator[dict]:
-    """Yield the schemas of the other forms of a value: texts, a mapping by level, null (also for `!classes`)."""
     patterns = (constraint.pattern, constraint.fractions and FRACTION.pattern, constraint.memory and MEMORY.pattern)
     for pattern in filter(None, patterns):
         yield {"type": "string", "pattern": f"^(?:{pattern})$"}
     if constraint.choices:
         yield {"enum": list(constraint.choices)}
     if constraint.by_level:
-        yield _by_level(replace(constraint, by_level=False))
+        yield _mapping_of(replace(constraint, by_level=False))
     if constraint.single:
         yield {"type": "string"}
     if constraint.optional or constraint.sizes:
         yield {"type": "null"}
 
 
-def _by_level(item: Constraint) -> dict:
-    return {"type": "object", "propertyNames": {"pattern": f"^{LEVEL}$"}, "additionalProperties": _value(item)}
-
-
-def _by_name(item: Constraint) -> dict:
-    return {"type": "object", "additionalProperties": _value(item)}
+def _mapping_of(item: Constraint, named: bool = False) -> dict:
+    """Schema of values by level, or by any name."""
+    names = {} if named else {"propertyNames": {"pattern": f"^{LEVEL}$"}}
+    return {"type": "object", **names, "additionalProperties": _value(item)}
 
 
 def _bounds(constraint: Constraint) -> dict:

@@ -90,7 +90,7 @@ def check_keys(recipe: Recipe) -> None:
     errors = ErrorList()
     _collect(errors, recipe, _unknown_levels, _unknown_names)
     errors.raise_all()
-    _collect(errors, recipe, _larger_levels, _members, _idle, _limits, _fleet)
+    _collect(errors, recipe, _larger_levels, _idle, _fleet)
     for check, rules in ((check_conflict, CONFLICTS), (check_unused, UNUSED)):
         for reason, values in rules.items():
             with errors:
@@ -156,7 +156,7 @@ def _unknown_names(recipe):
 
 
 def _larger_levels(recipe):
-    """The first level of the mix, that of the global model, is the largest."""
+    """The first level of the mix, that of the global model, is the largest; networks of an ensemble have one width."""
     levels, last = recipe.levels, len(recipe.model.exits) + 1
     for name, depth in levels.depths.items():
         if depth > last:
@@ -177,15 +177,14 @@ def _larger_levels(recipe):
                     f"{sizes[top]:g}), which is the global model's; list the largest level first"
                 )
                 yield ("levels", key), text, getattr(levels, key)
-
-
-def _members(recipe):
-    levels = recipe.levels
     if levels.members and len({levels.widths[name] for name in levels.names}) > 1:
         text = (
             "all levels of the mix must have the same width with levels.members: that of the networks of the ensemble"
         )
         yield ("levels", "widths"), text, levels.widths
+    if levels.entries_of(levels.global_level) != 1:
+        text = "must be 1 for the first level of the mix, which is that of the global model"
+        yield ("levels", "entries", levels.global_level), text, levels.entries[levels.global_level]
 
 
 def _idle(recipe):
@@ -203,13 +202,6 @@ def _idle(recipe):
     if recipe.round.clients > able:
         text = f"more active clients than clients that are not idle (levels.idle); must be at most {able}"
         yield ("round", "clients"), text, recipe.round.clients
-
-
-def _limits(recipe):
-    levels = recipe.levels
-    if levels.entries_of(levels.global_level) != 1:
-        text = "must be 1 for the first level of the mix, which is that of the global model"
-        yield ("levels", "entries", levels.global_level), text, levels.entries[levels.global_level]
 
 
 def _fleet(recipe):

@@ -41,14 +41,10 @@ def fleets() -> dict[str, Path]:
     return {file.stem: file for file in sorted((_HERE / "planning" / "fleets").glob("*.yaml"))}
 
 
-def _files():
-    return _files_in(next((folder for folder in SHIPPED if folder.is_dir()), SHIPPED[0]))
-
-
 @functools.cache
-def _files_in(folder):
-    files = sorted(folder.rglob("*.yaml"))
-    return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
+def _files():
+    folder = next((folder for folder in SHIPPED if folder.is_dir()), SHIPPED[0])
+    return {file.relative_to(folder).with_suffix("").as_posix(): file for file in sorted(folder.rglob("*.yaml"))}
 
 
 def read(path: str | Path) -> Source:

@@ -118,14 +118,10 @@ def _items(value, constraint, path):
     errors, items = ErrorList(), []
     for index, part in enumerate(value):
         with errors:
-            items.append(convert(part, constraint.item or _any_number(part), (*path, index)))
+            of_number = Constraint("int" if type(part) is int else "float")
+            items.append(convert(part, constraint.item or of_number, (*path, index)))
     errors.raise_all()
     return tuple(items)
-
-
-def _any_number(value):
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return Constraint("int" if whole else "float")
 
 
 def _mapping(value, constraint, path):

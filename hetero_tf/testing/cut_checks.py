@@ -46,12 +46,15 @@ def check_pure_coordinates(subject: Subject) -> None:
         subject.require_graph(lambda *numbers: subject.call("keep", 16, 11, *numbers), *map(tf.constant, numbers))
 
 
-def _drawn(dtype="float64", seed=0):
+def draw_weights(dtype: str = "float64", seed: int = 0) -> tf.Tensor:
+    """Return weights of the clients."""
     return tf.constant(np.random.default_rng(seed).normal(size=SHAPE), dtype)
 
 
-def _masked(subject, start, share, weights=None, keys=KEYS):
-    """The mask of weights after `prepare` with the start, and its state."""
+def masked(
+    subject: Subject, start: tf.Tensor, share: float, weights: tf.Tensor | None = None, keys: tf.Tensor = KEYS
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the mask of weights after `prepare` with the start, and its state."""
     number = int(share * MASKABLE.sum())
     state = tf.stop_gradient(subject.call("prepare", start, keys, tf.constant(MASKABLE), number))
     return subject.call("mask", start if weights is None else weights, state), state
@@ -60,7 +63,7 @@ def _masked(subject, start, share, weights=None, keys=KEYS):
 def check_mask_share(subject: Subject) -> None:
     """A mask selects the share of the maskable entries, and all others."""
     for share in (1.0, 0.25, 1 / 16):
-        mask = _masked(subject, _drawn(), share)[0].numpy()
+        mask = masked(subject, draw_weights(), share)[0].numpy()
         subject.require(set(np.unique(mask)) <= {0.0, 1.0}, "a mask must be 0 or 1")
         subject.require((mask[:, ~MASKABLE] == 1).all(), "entries that are not maskable must have mask 1")
         counts = mask[:, MASKABLE].sum(1)
@@ -70,24 +73,24 @@ def check_mask_share(subject: Subject) -> None:
 def check_masks_of_clients(subject: Subject) -> None:
     """Batched clients get the masks of single clients, in the type of the weights."""
     for dtype in ("float32", "float64"):
-        start, weights = _drawn(dtype), _drawn(dtype, 1)
+        start, weights = draw_weights(dtype), draw_weights(dtype, 1)
         mask = subject.require_rows(
-            lambda start, weights, keys: _masked(subject, start, 0.25, weights, keys)[0], start, weights, KEYS
+            lambda start, weights, keys: masked(subject, start, 0.25, weights, keys)[0], start, weights, KEYS
         )
         subject.require_form(mask, SHAPE, dtype, "a mask must have the weights' form and type")
-        counts = subject.call("counts", weights, start, _masked(subject, start, 0.25, weights)[1])
+        counts = subject.call("counts", weights, start, masked(subject, start, 0.25, weights)[1])
         subject.require_form(counts, SHAPE, "bool", "`counts` must return bool [clients, entries]")
 
 
 def check_mask_gradients(subject: Subject) -> None:
     """Masked entries get no gradient, and others a finite one, also at zeros."""
     # Zeros among the weights: a threshold of 0 must divide nothing by 0.
-    weights = _drawn() * tf.constant(np.arange(SHAPE[1]) % 3 != 0, tf.float64)
+    weights = draw_weights() * tf.constant(np.arange(SHAPE[1]) % 3 != 0, tf.float64)
     for share in (1.0, 0.25):
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            mask = _masked(subject, weights, share)[0]
-            value = tf.reduce_sum(weights * mask * _drawn(seed=2))
+            mask = masked(subject, weights, share)[0]
+            value = tf.reduce_sum(weights * mask * draw_weights(seed=2))
         gradient = tape.gradient(value, weights).numpy()
         subject.require(np.isfinite(gradient).all(), "gradients through a mask must be finite")
         subject.require(((gradient != 0) == (mask.numpy() != 0)).all(), "exactly the masked entries have no gradient")

@@ -105,13 +105,17 @@ def check_masking(subject: Subject) -> None:
         subject.require((cut_slope.numpy()[:, len(labels) :] == 0).all(), "padding must get no gradient")
 
 
-def _draw_logits(outputs, shape=(2, 3), scale=2.0, dtype="float64"):
-    rng = np.random.default_rng(0)
+def draw_logits(
+    outputs: int, shape: tuple[int, ...] = (2, 3), scale: float = 2.0, dtype: str = "float64", seed: int = 0
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Return the logits of several outputs, and the labels."""
+    rng = np.random.default_rng(seed)
     logits = [tf.constant(scale * rng.normal(size=(*shape, CLASSES)), dtype) for _ in range(outputs)]
     return logits, tf.constant(rng.integers(0, CLASSES, shape), tf.int32)
 
 
-def _couple(subject, logits, targets, round=4):
+def couple(subject: Subject, logits: list, targets: tf.Tensor, round: tf.Tensor | int = 4) -> tf.Tensor:
+    """Return the coupled loss of every example, with cross-entropy as the loss of each output."""
     losses = [cross_entropy.loss(one, targets, None, 0) for one in logits]
     return subject.call("couple", losses, logits if subject.module.READS_LOGITS else None, targets, round)
 
@@ -121,41 +125,41 @@ def check_coupling_values(subject: Subject) -> None:
     for shape, dtype in (((2, 3), "float64"), ((1, 4), "float32"), ((2, 3, 2), "float64")):
         for outputs in (1, 2, 4):
             for scale in (2.0, LARGE):
-                logits, targets = _draw_logits(outputs, shape, scale, dtype)
-                value, slopes = _gradient(lambda logits, targets=targets: _couple(subject, logits, targets), logits)
+                logits, targets = draw_logits(outputs, shape, scale, dtype)
+                value, slopes = _gradient(lambda logits, targets=targets: couple(subject, logits, targets), logits)
                 subject.require_form(value, shape, dtype, "a coupled loss must have the losses' form and type")
                 is_finite = all(np.isfinite(each).all() for each in (value, *slopes))
                 subject.require(is_finite, f"losses and gradients must be finite for logits around {scale:g}")
-    logits, targets = _draw_logits(1)
+    logits, targets = draw_logits(1)
     for round in (0, 500):
-        value = _couple(subject, logits, targets, tf.constant(round))
+        value = couple(subject, logits, targets, tf.constant(round))
         subject.require_close(value, cross_entropy.loss(logits[0], targets, None, 0), "one output must have its loss")
 
 
 def check_coupling_of_clients(subject: Subject) -> None:
     """Batched clients get single clients' losses; `SEPARABLE` states whether outputs are summed; NaN stays inside."""
-    logits, targets = _draw_logits(3)
-    whole = subject.require_rows(lambda logits, targets: _couple(subject, logits, targets), logits, targets, rtol=1e-14)
-    is_sum = np.allclose(whole, sum(_couple(subject, [one], targets) for one in logits), rtol=1e-12)
+    logits, targets = draw_logits(3)
+    whole = subject.require_rows(lambda logits, targets: couple(subject, logits, targets), logits, targets, rtol=1e-14)
+    is_sum = np.allclose(whole, sum(couple(subject, [one], targets) for one in logits), rtol=1e-12)
     is_separable = getattr(subject.module, "SEPARABLE", False)
     subject.require(is_separable == is_sum, "SEPARABLE must say whether the outputs' losses are summed", is_separable)
     for value in (np.nan, np.inf):
         damaged = [*logits[:2], logits[2].numpy()]
         damaged[2][0, 1, 2] = value
-        coupled = _couple(subject, [*logits[:2], tf.constant(damaged[2])], targets).numpy()
+        coupled = couple(subject, [*logits[:2], tf.constant(damaged[2])], targets).numpy()
         subject.require(np.isnan(coupled[0, 1]), "an example whose outputs are not finite must get NaN")
         subject.require_close(coupled[1], whole[1], "an example that is not finite must not change others")
 
 
 def check_coupling_graph(subject: Subject) -> None:
     """A graph with unknown batch sizes is stateless and equals the eager loss and gradients, also with XLA."""
-    logits, targets = _draw_logits(3)
+    logits, targets = draw_logits(3)
     outputs = [tf.TensorSpec([2, None, CLASSES], tf.float64)] * 3
     signature = [outputs, tf.TensorSpec([2, None], tf.int32), tf.TensorSpec([], tf.int32)]
-    expected, slopes = _gradient(lambda logits: _couple(subject, logits, targets, tf.constant(4)), logits)
+    expected, slopes = _gradient(lambda logits: couple(subject, logits, targets, tf.constant(4)), logits)
 
     def coupled(logits, targets, round):
-        return _gradient(lambda logits: _couple(subject, logits, targets, round), logits)
+        return _gradient(lambda logits: couple(subject, logits, targets, round), logits)
 
     for jit in (False, True):
         graph = tf.function(coupled, input_signature=signature, jit_compile=jit, autograph=False)

@@ -1,7 +1,7 @@
 """Contracts of plug-ins of the round: its plan, local steps and the server."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -18,14 +18,15 @@ REGISTERED, SERVER_SHAPE = 20, (4, 5)
 DTYPES = ("float32", "float64")
 
 
-def _draw(count, dtype="float64", seed=0):
+def draw(count: int, dtype: str = "float64", seed: int = 0) -> tuple[tf.Tensor, ...]:
+    """Return arrays with a row for each client."""
     return tuple(tf.constant(np.random.default_rng(seed).normal(size=(count, *SHAPE)), dtype))
 
 
 def _correction_values(subject, dtype="float64"):
     """Weights, start, memory (None if the correction has none) and the slots that it reads."""
     module = subject.module
-    weights, start, memory, *slots = _draw(3 + len(module.READS), dtype)
+    weights, start, memory, *slots = draw(3 + len(module.READS), dtype)
     return weights, start, memory if module.REMEMBERS else None, tuple(slots)
 
 
@@ -67,8 +68,8 @@ def check_correction_at_the_start(subject: Subject) -> None:
     subject.require_graph(lambda weights, start: _terms(subject)(weights, start, *others), weights, start)
 
 
-def _optimizer_values(subject, dtype="float64"):
-    """Weights and slots of a client after some steps: squares are not negative."""
+def optimizer_values(subject: Subject, dtype: str = "float64") -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+    """Return weights and slots of a client after some steps: squares are not negative."""
     rng = np.random.default_rng(0)
     weights = tf.constant(rng.normal(size=SHAPE), dtype)
     return weights, tuple(tf.constant(rng.random(SHAPE), dtype) for _ in subject.module.SLOTS)
@@ -84,7 +85,7 @@ def check_optimizer_of_clients(subject: Subject) -> None:
     """Batched clients move like single ones; the first step follows the negative gradient; the graph is stateless."""
     counts = np.array([4, 0, 9], np.int32)
     for dtype in DTYPES:
-        (gradients,), (weights, slots) = _draw(1, dtype, seed=1), _optimizer_values(subject, dtype)
+        (gradients,), (weights, slots) = draw(1, dtype, seed=1), optimizer_values(subject, dtype)
 
         def step(weights, gradients, slots=slots, counts=counts):
             rate = tf.constant(RATE, weights.dtype)
@@ -110,7 +111,10 @@ def check_updates_of_clients(subject: Subject) -> None:
     subject.require_graph(lambda *values: subject.call("update", *values), *values)
 
 
-def _apply(subject, old, mean, coverage, slots):
+def apply_server(
+    subject: Subject, old: np.ndarray, mean: np.ndarray, coverage: np.ndarray, slots: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Return the new values and slots of a server."""
     tensors = [tf.constant(value) for value in (old, mean, coverage)]
     new, after = subject.call("apply", *tensors, tuple(map(tf.constant, slots)), **_injected(subject, mean))
     return [new.numpy(), *(slot.numpy() for slot in after)]
@@ -134,12 +138,12 @@ def check_uncovered_entries(subject: Subject) -> None:
             change, old = rng.normal(size=(2, *SERVER_SHAPE)).astype(dtype)
             old[0, 0], coverage[0, 0] = -0.0, 0
             away, mean = coverage == 0, np.where(coverage == 0, old, old + change)
-            for one, other in zip(_apply(subject, old, mean, coverage, slots), (old, *slots), strict=True):
+            for one, other in zip(apply_server(subject, old, mean, coverage, slots), (old, *slots), strict=True):
                 is_valid = one.dtype == dtype and one.shape == SERVER_SHAPE and np.isfinite(one).all()
                 subject.require(is_valid, "values and slots must stay finite, in their form and type")
                 subject.require_close(one[away], other[away], "an entry without coverage must stay bit-equal")
                 subject.require((one[~away] != other[~away]).all(), "an entry with coverage must change")
-        first = _apply(subject, old, mean, coverage, [np.zeros(SERVER_SHAPE, dtype) for _ in slots])[0]
+        first = apply_server(subject, old, mean, coverage, [np.zeros(SERVER_SHAPE, dtype) for _ in slots])[0]
         moved = ((first - old) * change)[~away]
         subject.require((moved > 0).all(), "the first round must move towards the mean")
 
@@ -150,8 +154,8 @@ def check_coverage_and_graph(subject: Subject) -> None:
     old, mean, *slots = rng.random((2 + len(subject.module.SLOTS), *SERVER_SHAPE))
     for shape in ((4, 1), (), (1, 5)):
         coverage = rng.integers(1, 4, shape).astype(float)
-        expected = _apply(subject, old, mean, np.broadcast_to(coverage, SERVER_SHAPE).copy(), slots)
-        for one, other in zip(_apply(subject, old, mean, coverage, slots), expected, strict=True):
+        expected = apply_server(subject, old, mean, np.broadcast_to(coverage, SERVER_SHAPE).copy(), slots)
+        for one, other in zip(apply_server(subject, old, mean, coverage, slots), expected, strict=True):
             subject.require_close(one, other, "coverage may have axes of size 1")
     values = [tf.constant(value) for value in (old, mean, np.ones(SERVER_SHAPE), *slots)]
     subject.require_graph(

@@ -12,21 +12,16 @@ KEEP = "def keep(size, count, round, client, seed):\n    return list(range(count
 
 
 @pytest.fixture
-def install(tmp_path, monkeypatch):
+def install(tmp_path, plugin_module):
     """Function that writes a package with entry points, as pip does, into a folder of the path."""
-    site = tmp_path / "site"
-    site.mkdir()
-    monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setattr(registry, "_registered", {kind: {} for kind in registry.KINDS})
 
     def write(package, entry_points):
-        info = site / f"{package.replace('-', '_')}-1.5.dist-info"
+        info = tmp_path / f"{package.replace('-', '_')}-1.5.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.5\n")
         (info / "entry_points.txt").write_text(f"[hetero_tf.plugins]\n{entry_points}\n[console_scripts]\nx = x:y\n")
 
-    (site / "strips.py").write_text(KEEP)
-    monkeypatch.delitem(sys.modules, "strips", raising=False)
+    plugin_module("strips", KEEP)
     return write
 
 

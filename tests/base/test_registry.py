@@ -1,7 +1,6 @@
 """The closed registry of plug-ins, options read from source, and user modules."""
 
 import py_compile
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,20 +47,6 @@ def helper(x):
 '''
 
 
-@pytest.fixture
-def plugged(tmp_path, monkeypatch):
-    """Writes modules to a folder on the path; the registry is as before afterwards."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(registry, "_registered", {kind: {} for kind in registry.KINDS})
-
-    def write(name, text):
-        (tmp_path / f"{name}.py").write_text(text)
-        monkeypatch.delitem(sys.modules, name, raising=False)
-        return name
-
-    return write
-
-
 def test_plugins_are_modules_with_the_function_of_their_kind():
     assert registry.names("submodels") == SUBMODELS and {"prefix", "random", "rolling"} <= set(SUBMODELS)
     assert "dataset" not in registry.names("data") and "digits" in registry.names("data")
@@ -100,8 +85,8 @@ def test_layers_are_keras_classes():
             layer_class(name)
 
 
-def test_plugin_is_registered_by_its_function(plugged):
-    name = plugged("own_split", PLUGIN)
+def test_plugin_is_registered_by_its_function(plugin_module):
+    name = plugin_module("own_split", PLUGIN)
     assert registry.register_plugin(name) == [("partitions", "own_split")]
     assert registry.register_plugin(name) == [("partitions", "own_split")], "a second time is no clash"
     assert "own_split" in registry.names("partitions")
@@ -112,8 +97,8 @@ def test_plugin_is_registered_by_its_function(plugged):
     assert options["names"].doc == options["share"].doc == "used together"
 
 
-def test_a_plugin_without_its_source_is_rejected(plugged, tmp_path):
-    source = tmp_path / f"{plugged('compiled_split', PLUGIN)}.py"
+def test_a_plugin_without_its_source_is_rejected(plugin_module, tmp_path):
+    source = tmp_path / f"{plugin_module('compiled_split', PLUGIN)}.py"
     py_compile.compile(source, source.with_suffix(".pyc"))
     source.unlink()
     assert refusal(registry.register_plugin, "compiled_split") == (
@@ -121,9 +106,9 @@ def test_a_plugin_without_its_source_is_rejected(plugged, tmp_path):
     )
 
 
-def test_plugin_registers_only_layers_it_defines(plugged):
+def test_plugin_registers_only_layers_it_defines(plugin_module):
     pytest.importorskip("keras")
-    name = plugged(
+    name = plugin_module(
         "own_layers",
         "import keras\nfrom keras.layers import Dense\n\n\nclass Twice(keras.layers.Layer):\n"
         "    def __init__(self, units: int, scale: float = 1.0, **kwargs):\n"
@@ -166,8 +151,8 @@ def update(weights, start, steps, key, *, strength):
 """
 
 
-def test_unnamed_sublayers_have_the_same_paths_in_every_model(plugged):
-    registry.register_plugin(plugged("sublayers", SUBLAYERS))
+def test_unnamed_sublayers_have_the_same_paths_in_every_model(plugin_module):
+    registry.register_plugin(plugin_module("sublayers", SUBLAYERS))
     layer = LayerSpec(kind="Mixer", args={"units": Width(4)}, name="mixer", unit="0")
     last = LayerSpec(kind="Dense", args={"units": Classes()}, name="head", unit="1")
     built = [
@@ -181,8 +166,8 @@ def test_unnamed_sublayers_have_the_same_paths_in_every_model(plugged):
     assert "again/dense_1/kernel" in paths[0] and [v.shape[-1] for v in built[1].weights][:4] == [2, 2, 2, 2]
 
 
-def test_parameters_without_annotation_cannot_be_set(plugged):
-    registry.register_plugin(plugged("sublayers", SUBLAYERS))
+def test_parameters_without_annotation_cannot_be_set(plugin_module):
+    registry.register_plugin(plugin_module("sublayers", SUBLAYERS))
     hint = ". Keys are the parameters that {} defines with an annotation, such as `{}: int` (BUILD.md, Add a part)"
     for layer in ("Bare", "Inheriting"):
         message = refusal(recipe.loads, tiny.DENSE.replace("Dense: {units: !w 8}", f"{layer}: {{units: 3}}"))
@@ -208,8 +193,8 @@ def test_parameters_without_annotation_cannot_be_set(plugged):
         ),
     ],
 )
-def test_module_without_plugins_is_refused(plugged, name, text, message):
-    assert refusal(registry.register_plugin, plugged(name, text)).startswith(message)
+def test_module_without_plugins_is_refused(plugin_module, name, text, message):
+    assert refusal(registry.register_plugin, plugin_module(name, text)).startswith(message)
     assert not any(registry._registered.values())
 
 
@@ -232,8 +217,8 @@ def multiplier(
 """
 
 
-def test_user_modules_use_the_same_annotations(plugged):
-    registry.register_plugin(plugged("forms", FORMS))
+def test_user_modules_use_the_same_annotations(plugin_module):
+    registry.register_plugin(plugin_module("forms", FORMS))
     assert {name: option.constraint for name, option in registry.options("schedules", "forms").items()} == {
         "plain": Constraint("int", low=1),
         "low": Constraint("int", low=-2),
@@ -260,10 +245,10 @@ def test_user_modules_use_the_same_annotations(plugged):
         ("int = len('abc')", "typed.py:2: rate must be a plain value, since the module is not imported"),
     ],
 )
-def test_unreadable_types_and_defaults_are_reported(plugged, annotation, message):
+def test_unreadable_types_and_defaults_are_reported(plugin_module, annotation, message):
     imports = "from __future__ import annotations\n"
     registry.register_plugin(
-        plugged("typed", f"{imports}def multiplier(round, *, rate: {annotation}):\n    return 1\n")
+        plugin_module("typed", f"{imports}def multiplier(round, *, rate: {annotation}):\n    return 1\n")
     )
     with pytest.raises(InputError, match=message):
         registry.options("schedules", "typed")

@@ -73,8 +73,6 @@ def test_unread_pipe_does_not_block_the_exit():
 FOLDER = """
 import pathlib, sys, time
 from hetero_tf.base import processes
-from hetero_tf.base import processes
-from hetero_tf.base import processes
 def work():
     with processes.temporary_folder() as outer, processes.before_exit(lambda: 1 / 0):
         pathlib.Path(outer, "x").write_text("x")

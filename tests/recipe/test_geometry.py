@@ -1,7 +1,6 @@
 """Shapes and weight counts of every layer match Keras; a layer in a file of a plug-in is checked like the others."""
 
 import math
-import sys
 
 import keras
 import pytest
@@ -126,20 +125,6 @@ HEAD = ("GlobalAveragePooling2D", "{Dense: {units: !classes}}")
 FACTS = DataFacts(source="digits", example=(8, 8, 1), classes=10, several=True, pixels=(0.0, 1.0), train=200, test=100)
 
 
-@pytest.fixture
-def plugged(tmp_path, monkeypatch):
-    """Registers the source of a module with layers."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(registry, "_registered", {kind: {} for kind in registry.KINDS})
-    monkeypatch.delitem(sys.modules, "own_layers", raising=False)
-
-    def register(text):
-        (tmp_path / "own_layers.py").write_text(text)
-        registry.register_plugin("own_layers")
-
-    return register
-
-
 def loaded(*layers):
     return load("tiny/digits", [f"model.layers=[{', '.join(layers)}]", "model.settings={}"])
 
@@ -155,8 +140,8 @@ def error_of(*layers, memory=2**50):
     return refusal(check).split("\n")[0]
 
 
-def test_a_layer_of_a_plug_in_is_checked_by_its_declaration(plugged):
-    plugged(LAYER)
+def test_a_layer_of_a_plug_in_is_checked_by_its_declaration(plugin_module):
+    registry.register_plugin(plugin_module("own_layers", LAYER))
     tiles = "{PaddedConv2D: {filters: 8}}", "{Tiles: {units: !w 16}}"
     model = loaded(*tiles, *HEAD).model
     built = build_model(model, (8, 8, 1), 0.5)
@@ -176,8 +161,8 @@ def test_a_layer_of_a_plug_in_is_checked_by_its_declaration(plugged):
     assert "model: needs at least 0.0 GiB of memory" in error_of(*tiles, *HEAD, memory=1000)
 
 
-def test_a_layer_without_a_declaration_has_an_unknown_output(plugged):
-    plugged(LAYER)
+def test_a_layer_without_a_declaration_has_an_unknown_output(plugin_module):
+    registry.register_plugin(plugin_module("own_layers", LAYER))
     model = loaded("{PaddedConv2D: {filters: 8}}", "Undeclared", "{Dense: {units: !classes}}").model
     assert [step.outputs for step in walk(model, (8, 8, 1), 1.0, 10)] == [(8, 8, 8), UNKNOWN, UNKNOWN[:1] + (10,)]
 
@@ -197,8 +182,8 @@ def test_a_layer_without_a_declaration_has_an_unknown_output(plugged):
         ("tile**2 *", "tile**2 * *", "which leads to SyntaxError: invalid syntax"),
     ],
 )
-def test_an_invalid_declaration_is_reported(plugged, old, new, expected):
-    plugged("x = 1\n" + LAYER.replace(old, new, 1))
+def test_an_invalid_declaration_is_reported(plugin_module, old, new, expected):
+    registry.register_plugin(plugin_module("own_layers", "x = 1\n" + LAYER.replace(old, new, 1)))
     with pytest.raises(InputError) as error:
         loaded("{Tiles: {units: 4}}", *HEAD)
     assert expected in str(error.value) and "Received: " in str(error.value)

@@ -1,7 +1,6 @@
 """Rules of plug-ins as data: those of the package name existing keys and values, and a file of one's own can have some."""
 
 import re
-import sys
 
 import bad_recipes
 import pytest
@@ -71,20 +70,6 @@ def apply(old, mean, coverage, slots, *, registered, rate: float = 1.0):
     raise AssertionError("a recipe is checked without calling its plug-ins")
 '''
 SGD = ("optimizer={name: sgd, momentum: 0, learning_rate: 0.1}", "client.epochs=1")
-
-
-@pytest.fixture
-def server(tmp_path, monkeypatch):
-    """Register a server `nova` with the given source text; the registry is as before afterwards."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(registry, "_registered", {kind: {} for kind in registry.KINDS})
-
-    def register(text):
-        (tmp_path / "nova.py").write_text(text)
-        monkeypatch.delitem(sys.modules, "nova", raising=False)
-        assert registry.register_plugin("nova") == [("servers", "nova")]
-
-    return register
 
 
 def error_of(*overrides):
@@ -207,8 +192,9 @@ def test_requirements_of_a_shipped_plugin_can_be_met(plugin):
         ),
     ],
 )
-def test_rules_of_a_server_in_one_file(server, required, override, message):
-    server(SERVER.replace('"optimizer.name": "sgd"', required) if required else SERVER)
+def test_rules_of_a_server_in_one_file(plugin_module, required, override, message):
+    source = SERVER.replace('"optimizer.name": "sgd"', required) if required else SERVER
+    assert registry.register_plugin(plugin_module("nova", source)) == [("servers", "nova")]
     if required is None:
         recipe.loads(IMAGES, "r.yaml", ["round.server=nova", *SGD])
     assert error_of(override) == f"--set {override}: {message.format('round.server nova')}"
@@ -229,6 +215,6 @@ def test_rules_of_a_server_in_one_file(server, required, override, message):
         ),
     ],
 )
-def test_malformed_rules_are_explained(server, rules, message):
-    server(re.sub("REQUIRES.*\\nCONFLICTS.*\\nUNUSED.*", rules, SERVER))
+def test_malformed_rules_are_explained(plugin_module, rules, message):
+    registry.register_plugin(plugin_module("nova", re.sub("REQUIRES.*\\nCONFLICTS.*\\nUNUSED.*", rules, SERVER)))
     assert error_of() == f"--set round.server=nova: round.server: nova has an invalid rule: {message}"

@@ -1,7 +1,6 @@
 """Plug-ins that violate the contract of their kind, each with the rule that `check_plugin` reports."""
 
 import importlib
-import sys
 
 import numpy as np
 import pytest
@@ -45,18 +44,9 @@ CASES = [
 
 
 @pytest.fixture
-def module(tmp_path, monkeypatch):
+def module(plugin_module):
     """Function that writes and imports a module."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(registry, "_registered", {kind: {} for kind in registry.KINDS})
-
-    def write(text):
-        name = f"tested_plugin_{abs(hash(text))}"
-        (tmp_path / f"{name}.py").write_text(text)
-        monkeypatch.delitem(sys.modules, name, raising=False)
-        return importlib.import_module(name)
-
-    return write
+    return lambda text: importlib.import_module(plugin_module(f"tested_plugin_{abs(hash(text))}", text))
 
 
 @pytest.mark.parametrize(("kind", "text", "rule"), CASES, ids=[f"{kind}-{rule}" for kind, _, rule in CASES])
