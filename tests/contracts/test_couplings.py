@@ -10,22 +10,14 @@ import tensorflow as tf
 
 from hetero_tf.base import registry
 from hetero_tf.methods.losses import cross_entropy
-
-CLASSES = 5
-
-
-def draw(outputs, shape=(2, 3), seed=0, scale=2.0, dtype="float64"):
-    rng = np.random.default_rng(seed)
-    logits = [tf.constant(scale * rng.normal(size=(*shape, CLASSES)), dtype) for _ in range(outputs)]
-    return logits, tf.constant(rng.integers(0, CLASSES, shape), tf.int32)
+from hetero_tf.testing import loss_checks
+from hetero_tf.testing.loss_checks import CLASSES, draw_logits
+from hetero_tf.testing.subject import Subject
 
 
 def couple(name, logits, targets, round=4, **options):
     """The coupled loss of every example, with cross-entropy as the objective."""
-    module = registry.find("couplings", name)
-    losses = [cross_entropy.loss(one, targets, None, 0) for one in logits]
-    arguments = options
-    return module.couple(losses, logits if module.READS_LOGITS else None, targets, tf.constant(round), **arguments)
+    return loss_checks.couple(Subject("couplings", name, options), logits, targets, tf.constant(round))
 
 
 def slopes(name, logits, targets, round=4, **options):
@@ -59,7 +51,7 @@ FORMS = [
 @pytest.mark.parametrize("outputs", [2, 4])
 def test_losses_and_gradients_are_those_of_the_published_formulas(name, options, outputs):
     """Teachers get no gradient in the formulas of the oracle."""
-    logits, targets = draw(outputs, seed=outputs)
+    logits, targets = draw_logits(outputs, seed=outputs)
     options = {option.name: option.default for option in registry.options("couplings", name).values()} | options
     coupling = SimpleNamespace(name=name, options=options)
     process = SimpleNamespace(recipe=SimpleNamespace(client=SimpleNamespace(coupling=coupling)))
@@ -75,7 +67,7 @@ def test_losses_and_gradients_are_those_of_the_published_formulas(name, options,
 
 
 def test_the_weight_of_mutual_distillation_starts_at_e_to_the_minus_5_and_ends_at_1():
-    logits, targets = draw(2)
+    logits, targets = draw_logits(2)
     labels = couple("sum", logits, targets)
     whole = couple("mutual", logits, targets, ramp=None) - labels
     for round, share in ((0, math.exp(-5)), (150, math.exp(-1.25)), (300, 1.0), (301, 1.0)):
@@ -83,7 +75,7 @@ def test_the_weight_of_mutual_distillation_starts_at_e_to_the_minus_5_and_ends_a
 
 
 def test_divergences_of_equal_outputs_have_no_gradient():
-    (one,), targets = draw(1)
+    (one,), targets = draw_logits(1)
     for name in ("mutual", "weighted"):
         options = {"gamma": 1.0} if name == "weighted" else {"ramp": None}
         np.testing.assert_allclose(
@@ -96,7 +88,7 @@ def test_divergences_of_equal_outputs_have_no_gradient():
 
 
 def test_exits_learn_from_the_last_exit_only_after_from_round():
-    logits, targets = draw(2)
+    logits, targets = draw_logits(2)
     options = {"gamma": 0.5, "from_round": 126}
     without, before, after = (
         slopes("weighted", logits, targets, **options_of_round)
@@ -111,7 +103,7 @@ def test_exits_learn_from_the_last_exit_only_after_from_round():
 
 
 def test_the_last_exit_gets_a_gradient_unless_detached():
-    logits, targets = draw(2)
+    logits, targets = draw_logits(2)
     still, moving = (slopes("weighted", logits, targets, gamma=1.0, detached=value) for value in (True, False))
     np.testing.assert_array_equal(still[0], moving[0])
     assert np.abs(still[1] - moving[1]).max() > 0.01
@@ -123,7 +115,7 @@ def test_the_last_exit_gets_a_gradient_unless_detached():
 
 
 def test_float32_keeps_its_digits():
-    logits, targets = draw(3, (1, 500), scale=4.0)
+    logits, targets = draw_logits(3, (1, 500), scale=4.0)
     rough = [tf.cast(one, tf.float32) for one in logits]
     exact = [tf.cast(one, tf.float64) for one in rough]
     for one, other in zip(slopes("mutual", rough, targets, ramp=None), slopes("mutual", exact, targets, ramp=None)):

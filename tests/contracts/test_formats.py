@@ -209,21 +209,3 @@ def test_every_file_gives_the_same_logits_in_a_separate_process(exported):
         exact = name in ("savedmodel", "openvino") or formats.find(name).EXACT
         assert row["gap"] <= (1e-4 if exact else 1) and row["ms"] > 0, row
         assert row["failed"].keys() <= ({"batch 0"} if name == "keras" else set()), row
-
-
-@pytest.mark.parametrize("exported", ["images", pytest.param("text", marks=pytest.mark.long)], indirect=True)
-@pytest.mark.long
-def test_a_fresh_process_loads_a_keras_file(exported, tmp_path):
-    process, folder, _ = exported
-    request = requests(process)[1]
-    np.savez(tmp_path / "request.npz", **request)
-    code = """
-import sys, numpy as np, hetero_tf
-model = hetero_tf.load_model(sys.argv[1])
-(inputs,) = np.load(sys.argv[2]).values()
-np.save(sys.argv[3], model(inputs))
-"""
-    paths = [folder / "model.keras", tmp_path / "request.npz", tmp_path / "logits.npy"]
-    subprocess.run([sys.executable, "-c", code, *map(str, paths)], check=True, cwd=ROOT)
-    expected = saved_model.load_runtime(folder)(**request)["logits"]
-    np.testing.assert_allclose(np.load(paths[-1]), expected, atol=1e-4)

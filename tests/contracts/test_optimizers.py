@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from hetero_tf.base import registry
 from hetero_tf.recipe.schema import Plugin
+from hetero_tf.testing.step_checks import KEYS, RATE, SHAPE, STEPS, draw, optimizer_values
+from hetero_tf.testing.subject import Subject
 
-SHAPE, RATE = (3, 7), 0.1
 # Several forms of each optimizer: options other than the defaults.
 FORMS = [
     ("sgd", {}),
@@ -22,51 +23,27 @@ FORMS = [
 ]
 
 
-def start(name, dtype="float64", seed=0):
-    """Weights and slots of a client after some steps: squares are not negative."""
-    rng, num_slots = np.random.default_rng(seed), len(registry.find("optimizers", name).SLOTS)
-    weights = tf.constant(rng.normal(size=SHAPE), dtype)
-    return weights, tuple(tf.constant(rng.random(SHAPE), dtype) for _ in range(num_slots))
-
-
-def stepped(name, gradients, weights, slots, first=(0, 0, 0), **options):
-    """The weights after each of some steps, and the last slots."""
-    module, weights_by_step = registry.find("optimizers", name), []
-    rate = tf.constant(RATE, weights.dtype)
-    for number, gradient in enumerate(gradients):
-        count = tf.constant(first) + number
-        weights, slots = module.step(weights, gradient, slots, rate, count, **options)
-        weights_by_step.append(weights.numpy())
-    return weights_by_step, slots
-
-
-def drawn(count, dtype="float64"):
-    return tf.constant(np.random.default_rng(1).normal(size=(count, *SHAPE)), dtype)
-
-
 @pytest.mark.parametrize(("name", "options"), FORMS)
 def test_several_steps_equal_numpy(name, options):
-    weights, slots = start(name)
-    slots = tuple(map(tf.zeros_like, slots))
+    subject, rate = Subject("optimizers", name, options), tf.constant(RATE, tf.float64)
+    weights, slots = optimizer_values(subject)
+    slots, value, expected_slots = tuple(map(tf.zeros_like, slots)), weights.numpy(), (np.zeros(SHAPE),) * 2
     defaults = {option.name: option.default for option in registry.options("optimizers", name).values()}
-    actual, _ = stepped(name, drawn(6), weights, slots, **options)
-    value, expected_slots = weights.numpy(), (np.zeros(SHAPE),) * 2
-    for count, gradient in enumerate(drawn(6).numpy()):
+    for count, gradient in enumerate(draw(6, seed=1)):
+        weights, slots = subject.call("step", weights, gradient, slots, rate, tf.constant([count] * 3))
         value, expected_slots = oracle_terms.moved(
-            Plugin(name, defaults | options), value, gradient, expected_slots, RATE, count
+            Plugin(name, defaults | options), value, gradient.numpy(), expected_slots, RATE, count
         )
-        np.testing.assert_allclose(actual[count], value, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(weights, value, rtol=1e-12, atol=1e-14)
 
 
 OPTIONS = {"clip": {"norm": 2.0}}  # {update: options without a default}
-STEPS = (2, 1, 5)
-KEYS = ((0, 1, 2), (0, 1, 5), (0, 1, 7))
 
 
-def draw(dtype="float64"):
+def moved():
     """Weights and start; the first client moves less than the others."""
     start, change = np.random.default_rng(0).normal(size=(2, *SHAPE))
-    return tf.constant(start + change * [[0.1], [1.0], [3.0]], dtype), tf.constant(start, dtype)
+    return tf.constant(start + change * [[0.1], [1.0], [3.0]]), tf.constant(start)
 
 
 def updated(name, weights, start, clients=slice(None), **options):
@@ -76,14 +53,14 @@ def updated(name, weights, start, clients=slice(None), **options):
 
 
 def test_clip_limits_each_clients_distance_and_keeps_its_direction():
-    weights, start = draw()
+    weights, start = moved()
     clipped = updated("clip", weights, start, norm=1.0)
-    moved, change = clipped - start, (weights - start).numpy()
+    clipped_change, change = clipped - start, (weights - start).numpy()
     lengths = np.linalg.norm(change, axis=1)
     assert lengths[0] < 1 < lengths[1] < lengths[2]
     assert clipped[0].tobytes() == weights[0].numpy().tobytes(), "who moves less stays bit-equal"
-    np.testing.assert_allclose(np.linalg.norm(moved[1:], axis=1), 1.0, rtol=1e-12)
-    np.testing.assert_allclose(moved[1:], change[1:] / lengths[1:, None], rtol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(clipped_change[1:], axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(clipped_change[1:], change[1:] / lengths[1:, None], rtol=1e-12)
 
 
 def test_clip_leaves_unchanged_clients_and_keeps_nan_visible():

@@ -1,6 +1,5 @@
 """Servers: each is compared with a plain loop over several rounds."""
 
-import inspect
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,44 +8,25 @@ import pytest
 import tensorflow as tf
 
 from hetero_tf.base import registry
-
-REGISTERED, SHAPE = 20, (4, 5)
-
-
-def server(name, **options):
-    """`(old, mean, coverage, slots) -> (new, slots)` in NumPy, and the number of slots."""
-    module = registry.find("servers", name)
-
-    def apply(old, mean, coverage, slots):
-        tensors = [tf.constant(value) for value in (old, mean, coverage)]
-        new, slots = module.apply(*tensors, tuple(map(tf.constant, slots)), **injected(module, mean), **options)
-        return new.numpy(), tuple(slot.numpy() for slot in slots)
-
-    return apply, len(module.SLOTS)
+from hetero_tf.testing.step_checks import REGISTERED, apply_server
+from hetero_tf.testing.step_checks import SERVER_SHAPE as SHAPE
+from hetero_tf.testing.subject import Subject
 
 
-def injected(module, mean):
-    """The keywords that are not options: those of every server, and those in this server's signature."""
-    arguments = {"registered": REGISTERED, "memory_change": tf.constant(2 * mean)}
-    parameters = inspect.signature(module.apply).parameters
-    return {name: value for name, value in arguments.items() if name in parameters}
-
-
-def rounds(count, dtype="float64", seed=0, shape=SHAPE):
+def rounds(count):
     """Per round: the number of clients that cover each entry, and the change of their mean."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     for _ in range(count):
-        yield rng.integers(0, 4, shape).astype(dtype), rng.normal(size=shape).astype(dtype)
+        yield rng.integers(0, 4, SHAPE).astype(float), rng.normal(size=SHAPE)
 
 
-def played(name, changes, dtype="float64", seed=0, **options):
+def played(name, changes, **options):
     """The weights and slots after every round."""
-    apply, num_slots = server(name, **options)
-    weights = np.random.default_rng(seed + 1).normal(size=SHAPE).astype(dtype)
-    slots, states = (np.zeros(SHAPE, dtype),) * num_slots, []
+    subject, weights = Subject("servers", name, options), np.random.default_rng(1).normal(size=SHAPE)
+    slots, states = [np.zeros(SHAPE)] * len(subject.module.SLOTS), []
     for coverage, change in changes:
         mean = np.where(coverage > 0, weights + change, weights)
-        weights, slots = apply(weights, mean, coverage, slots)
+        weights, *slots = apply_server(subject, weights, mean, coverage, slots)
         states.append((weights, slots))
     return states
 
@@ -77,9 +57,9 @@ def test_several_rounds_equal_the_published_formulas(name):
 
 
 def test_scaffold_moves_by_a_share_and_adds_the_change_of_the_memories():
-    apply, _ = server("scaffold", learning_rate=0.5)
+    scaffold = Subject("servers", "scaffold", {"learning_rate": 0.5})
     old, mean, control = np.zeros(2), np.asarray([3.0, 1.0]), np.asarray([1.0, 0.0])
-    new, (after,) = apply(old, mean, np.ones(2), (control,))
+    new, after = apply_server(scaffold, old, mean, np.ones(2), [control])
     np.testing.assert_allclose([new, after], [[1.5, 0.5], [1 + 2 * 3 / REGISTERED, 2 / REGISTERED]])
 
 

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from hetero_tf.base import registry
-
-CASES = [(1, 1), (5, 1), (5, 3), (5, 5), (16, 1), (16, 11)]
+from hetero_tf.testing.cut_checks import AXES, KEYS, SHAPE, draw_weights, masked
+from hetero_tf.testing.subject import Subject
 
 
 def test_prefix_is_nested_and_the_same_for_all_clients():
@@ -18,7 +18,7 @@ def test_prefix_is_nested_and_the_same_for_all_clients():
 
 def test_rolling_covers_every_coordinate_equally_in_one_turn():
     keep = registry.find("submodels", "rolling").keep
-    for size, count in CASES:
+    for size, count in AXES:
         counts = np.zeros(size, int)
         for round in range(3, 3 + size):
             coordinates = keep(size, count, tf.constant(round), None, None).numpy()
@@ -42,22 +42,6 @@ def test_random_differs_by_round_client_and_seed_and_is_uniform():
         assert any(draw(*(np.add(start, other))).tolist() != draw(*start).tolist() for start in ((0, 0, 0), (5, 5, 5)))
 
 
-SHAPE = (3, 41)
-MASKABLE = np.arange(SHAPE[1]) % 5 != 0
-KEYS = tf.constant([[0, 1, 2], [0, 1, 5], [0, 1, 7]])
-
-
-def drawn(dtype="float64", seed=0):
-    return tf.constant(np.random.default_rng(seed).normal(size=SHAPE), dtype)
-
-
-def masked(name, start, share, weights=None, clients=slice(None), **options):
-    """The mask of weights after `prepare` with the start, and its state."""
-    module, number = registry.find("masks", name), int(share * MASKABLE.sum())
-    state = tf.stop_gradient(module.prepare(start, KEYS[clients], tf.constant(MASKABLE), number, **options))
-    return module.mask(start if weights is None else weights, state, **options), state
-
-
 def test_fiarse_keeps_its_threshold_in_a_round_and_masks_the_current_weights():
     start = tf.constant([[0.0, 4.0, -3.0, 2.0, -1.0]], tf.float64)
     module = registry.find("masks", "fiarse")
@@ -70,10 +54,11 @@ def test_fiarse_keeps_its_threshold_in_a_round_and_masks_the_current_weights():
 
 @pytest.mark.parametrize("surrogate", [True, False])
 def test_the_gradient_of_fiarse_is_the_published_one(surrogate):
-    weights, slope = drawn(), drawn(seed=3)
+    weights, slope = draw_weights(), draw_weights(seed=3)
+    subject = Subject("masks", "fiarse", {"surrogate": surrogate})
     with tf.GradientTape() as tape:
         tape.watch(weights)
-        mask, state = masked("fiarse", weights, 0.5, surrogate=surrogate)
+        mask, state = masked(subject, weights, 0.5)
         value = tf.reduce_sum(weights * mask * slope)
     size, threshold = np.abs(weights), np.broadcast_to(state, SHAPE)
     factor = 1 + 2 * threshold * size / (size + threshold) ** 2 if surrogate else 1
