@@ -144,8 +144,8 @@ def resize(model: keras.Model, width: float, classes: int) -> keras.Model:
     copy = keras.models.clone_model(model, clone_function=scale_layer, recursive=True)
     for variable, value in zip(copy.variables, model.variables, strict=True):
         variable.assign(value[tuple(map(slice, variable.shape))])
-    for layer, given in zip(all_layers(copy), all_layers(model), strict=True):
-        layer.trainable = given.trainable
+    for layer, original in zip(all_layers(copy), all_layers(model), strict=True):
+        layer.trainable = original.trainable
     return copy
 
 

@@ -79,19 +79,19 @@ def find_parts(models: Mapping[str, keras.Model], top: str) -> dict[tuple[int, i
     Those things are the branches of a Concatenate, the positions of a Flatten or Reshape, the gates of an LSTM or GRU,
     and the directions of a Bidirectional layer. Sizes that two layers divide in different ways are left out.
     """
-    found: dict[tuple[int, int], set[Parts]] = {}
+    parts_of_sizes: dict[tuple[int, int], set[Parts]] = {}
     for narrow in models.values():
         for layers in zip(all_layers(models[top]), all_layers(narrow)):
             full, few = map(_sizes_of_parts, layers)
             if full != few and len(full) == len(few) > 1:
-                found.setdefault((sum(full), sum(few)), set()).add(tuple(zip(full, few)))
-    known = {sizes: next(iter(parts)) for sizes, parts in found.items() if len(parts) == 1}
+                parts_of_sizes.setdefault((sum(full), sum(few)), set()).add(tuple(zip(full, few)))
+    unique = {sizes: next(iter(parts)) for sizes, parts in parts_of_sizes.items() if len(parts) == 1}
     # A part may have parts, such as the branches at each position of a Flatten.
-    for sizes, parts in known.items():
-        known[sizes] = tuple(
-            part for each in parts for part in ((each,) if each == sizes else known.get(each, (each,)))
+    for sizes, parts in unique.items():
+        unique[sizes] = tuple(
+            part for each in parts for part in ((each,) if each == sizes else unique.get(each, (each,)))
         )
-    return known
+    return unique
 
 
 def _sizes_of_parts(layer):

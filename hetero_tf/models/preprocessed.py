@@ -16,7 +16,7 @@ from hetero_tf.base.sound_files import FULL_SCALE
 from hetero_tf.data.codecs import Field, raw
 from hetero_tf.data.inputs import Input
 from hetero_tf.data.inputs.spectrogram import Spectrogram
-from hetero_tf.models.requirements import check_training, takes
+from hetero_tf.models.requirements import accepts, check_training
 
 
 def add_preprocessing(model: keras.Model, source: Input, x: np.ndarray, is_stored: bool = False) -> keras.Model:
@@ -145,7 +145,7 @@ def _arrange(model, arrays):
         return arrays
     by_name = model.input if isinstance(model.input, dict) else {tensor.name: tensor for tensor in model.inputs}
     received, expected = ({name: tuple(x.shape[1:]) for name, x in each.items()} for each in (by_name, arrays))
-    if received.keys() != expected.keys() or not all(takes(received[name], expected[name]) for name in expected):
+    if received.keys() != expected.keys() or not all(accepts(received[name], expected[name]) for name in expected):
         raise InputError(
             "`model` must have one input for each array of the data, of the same name and shape: "
             f"{_format(expected)}. Received: {_format(received)}"

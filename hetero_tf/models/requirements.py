@@ -18,9 +18,9 @@ def has_embedding(model: keras.Model) -> bool:
     return any(isinstance(layer, keras.layers.Embedding | Embedding) for layer in all_layers(model))
 
 
-def takes(shape: tuple[int | None, ...], example: tuple[int | None, ...]) -> bool:
+def accepts(shape: tuple[int | None, ...], example: tuple[int | None, ...]) -> bool:
     """Return True if an input of a shape, in which None is any size, takes examples."""
-    return len(shape) == len(example) and all(size in (None, given) for size, given in zip(shape, example))
+    return len(shape) == len(example) and all(expected in (None, size) for expected, size in zip(shape, example))
 
 
 def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> None:
@@ -38,7 +38,7 @@ def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> 
             f"Received: {type(model).__name__}"
         )
     inputs, outputs = [tuple(x.shape[1:]) for x in model.inputs], [tuple(x.shape) for x in model.outputs]
-    if len(inputs) != 1 or not takes(inputs[0], shape):
+    if len(inputs) != 1 or not accepts(inputs[0], shape):
         raise InputError(f"`model` must have one input, of the shape {tuple(shape)} of the data. Received: {inputs}")
     logits = (None, classes) if shape != (None,) else (None, None, classes)
     if len(outputs) != 1 or len(outputs[0]) != len(logits) or outputs[0][-1] != classes:
