@@ -116,11 +116,11 @@ def from_tf_data(
     kind: Literal["audio", "images", "series", "table"] | None = None,
     rate: int | None = None,
 ) -> Dataset:
-    """Build a data set from finite `tf.data.Dataset`s of pairs `(x, y)`; see `from_arrays`.
+    """Build a data set from finite, unbatched `tf.data.Dataset`s of pairs `(x, y)`; see `from_arrays`.
 
     Args:
         train, test: Elements `(x, y)`: one image, row or dictionary of arrays, and its label as a number, a text or a
-            one-hot row; or batches of them of unknown size.
+            one-hot row.
         classes, class_names, feature_names, source, targets, kind, rate: As for `from_arrays`.
 
     Raises:
@@ -134,14 +134,12 @@ def from_tf_data(
 def _read_pairs(source, part, pairs):
     """Read a `tf.data.Dataset` into the arrays x and y."""
     spec = pairs.element_spec
-    if not isinstance(spec, tuple) or len(spec) != 2:
-        raise InputError(f"{source}, {part}: must yield pairs (x, y). Received: {spec}")
+    # Batches usually have an unknown size, in contrast to one-hot labels.
+    if not isinstance(spec, tuple) or len(spec) != 2 or spec[1].shape.rank and spec[1].shape[0] is None:
+        raise InputError(f"{source}, {part}: must yield pairs (x, y); call unbatch() on batches. Received: {spec}")
     # cardinality() is -1 for an infinite data set and -2 for an unknown size.
     if int(pairs.cardinality()) == -1:
         raise InputError(f"{source}, {part}: must be finite; call take(n). Received: an infinite data set")
-    # Batches usually have an unknown size, in contrast to one-hot labels.
-    if spec[1].shape.rank and spec[1].shape[0] is None:
-        pairs = pairs.unbatch()
     arrays = next(iter(pairs.batch(MAX_EXAMPLES).as_numpy_iterator()), None)
     if arrays is None:
         raise InputError(f"{source}, {part}: must yield at least one example. Received: none")

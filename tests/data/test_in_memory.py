@@ -56,13 +56,14 @@ def test_tf_data_equals_arrays():
     assert from_tf_data(one_hot, one_hot.take(2)).sha256 == expected.sha256
     named = pairs(IMAGES, [f"class {label}" for label in LABELS])
     assert from_tf_data(named, named.take(2)).class_names == ("class 0", "class 1", "class 2")
-    batches = pairs(ROWS, LABELS).batch(4).map(lambda x, y: (2 * x, y))
-    assert from_tf_data(batches, batches.unbatch()).train.x.tolist() == (2 * ROWS).astype(np.float32).tolist()
+    shuffled = pairs(ROWS, LABELS).batch(4).map(lambda x, y: (2 * x, y)).unbatch()
+    assert from_tf_data(shuffled, shuffled).train.x.tolist() == (2 * ROWS).astype(np.float32).tolist()
 
 
 @pytest.mark.parametrize(
     ("train", "message"),
     [
+        (lambda: pairs(IMAGES, LABELS).batch(2), r"tf.data, train: must yield pairs \(x, y\); call unbatch\(\) on"),
         (lambda: tf.data.Dataset.from_tensor_slices(IMAGES), r"must yield pairs \(x, y\)"),
         (lambda: pairs(IMAGES, LABELS).repeat(), r"train: must be finite; call take\(n\)"),
         (lambda: pairs(IMAGES, LABELS).take(0), r"train: must yield at least one example. Received: none"),
