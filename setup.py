@@ -17,7 +17,7 @@ def version():
 
 # Lower bounds: TensorFlow 2.20 is the first that has wheels for every Python from 3.10 to 3.13. Upper bounds, each with
 # its reason: the next major version of a library may remove functions that are used here.
-TENSORFLOW = "tensorflow>=2.20,<3"  # reads private modules for gradients in loops and for devices
+TENSORFLOW = "tensorflow>=2.20,<3"  # reads a private module for gradients in loops
 NUMPY = "numpy>=1.26,<3"  # a major version changes the type of results, and with it bits
 YAML = "pyyaml>=6.0,<7"  # the recipe reader extends the classes of the parser
 ABSL = "absl-py>=2.1"

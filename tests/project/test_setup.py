@@ -382,7 +382,7 @@ PRIVATE = {
     "flwr": ["flwr.supercore.heartbeat", "flwr.supercore.inflatable", "flwr.supercore.task_identity"]
     + ["flwr.superlink.grid", "flwr.superlink.main", "flwr.superlink.servicer.runtime"]
     + ["flwr.supernode.fleet_http_connection"],
-    "tensorflow": ["tensorflow.python.eager", "tensorflow.python.framework"],
+    "tensorflow": ["tensorflow.python.framework"],
 }
 PUBLIC = {"tensorboard.plugins.hparams", "ai_edge_litert.interpreter", "flwr.app"}
 
