@@ -124,7 +124,7 @@ def test_failed_split_of_a_stand_in_names_the_original_data(monkeypatch):
     loaded = recipe.load("methods/heterofl", ["partition.least=10"])
     with pytest.raises(
         InputError,
-        match="^--set partition.least=10: .*none of 1000 .* least=10. The data are a fallback: "
-        ".*digits.*, standing in for cifar10: not found in any folder$",
+        match="^recipes/methods/heterofl.yaml:.*none of 1000 .* least=10. The data are a fallback: "
+        ".*digits.*, standing in for cifar10: not found in any folder",
     ):
         split(loaded, stand_in(loaded, monkeypatch))
