@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import Size
 from hetero_tf.layers.lstm import Recurrent
-from hetero_tf.layers.stacked.forms import leading_shape
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -28,7 +27,7 @@ class GRU(Recurrent):
     Reference: Cho et al. 2014 (arXiv 1406.1078), in the form of cuDNN, which resets after the product.
     """
 
-    GATES, STATES = 3, 1
+    BIAS = (0, 0, 0)
     GEOMETRY = {
         "inputs": "tokens",
         "outputs": "(positions, units) if return_sequences else (units,)",
@@ -41,11 +40,8 @@ class GRU(Recurrent):
         super().__init__(units, return_sequences, clients, **kwargs)
 
     def build(self, input_shape: tuple) -> None:
-        channels = leading_shape(input_shape, self.clients)[-1]
-        self.kernel = self.gate_weight("kernel", channels, keras.initializers.GlorotUniform())
-        self.recurrent_kernel = self.gate_weight("recurrent_kernel", self.units, keras.initializers.Orthogonal())
-        self.bias = self.gate_bias("bias", [0, 0, 0])
-        self.recurrent_bias = self.gate_bias("recurrent_bias", [0, 0, 0])
+        super().build(input_shape)
+        self.recurrent_bias = self.gate_bias("recurrent_bias")
         self.recurrent_weights = [self.recurrent_kernel, self.recurrent_bias]
 
     def step(
@@ -53,9 +49,9 @@ class GRU(Recurrent):
     ) -> Sequence[tf.Tensor]:
         """Return the state after a position, see `Recurrent.step`."""
         (kernel, bias), (output,) = recurrent, states
-        update, reset, candidate = tf.split(projected, self.GATES, -1)
+        update, reset, candidate = tf.split(projected, self.gates, -1)
         recurrent_update, recurrent_reset, recurrent_candidate = tf.split(
-            tf.matmul(output, kernel) + bias, self.GATES, -1
+            tf.matmul(output, kernel) + bias, self.gates, -1
         )
         update, reset = tf.sigmoid(update + recurrent_update), tf.sigmoid(reset + recurrent_reset)
         return (update * output + (1 - update) * tf.tanh(candidate + reset * recurrent_candidate),)

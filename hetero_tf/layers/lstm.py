@@ -13,15 +13,16 @@ from hetero_tf.layers.stacked.forms import leading_shape, to_leading
 class Recurrent(keras.layers.Layer):
     """A layer whose state after a position depends on its input and on the state before it.
 
-    A subclass defines the number of gates (`GATES`) and of states (`STATES`), creates `kernel`, `bias` and
-    `recurrent_weights` in `build`, and implements `step`.
+    A subclass defines the initial bias of each gate (`BIAS`) and the number of states (`STATES`), and implements
+    `step`. The recurrent product has the weights `recurrent_weights`.
 
     Args:
         units: Size of the state.
         return_sequences: Whether the output is the state after every position; else the last state.
     """
 
-    GATES = STATES = 1
+    BIAS: tuple[int, ...] = ()
+    STATES = 1
 
     def __init__(self, units: int, return_sequences: bool, clients: int, **kwargs):
         super().__init__(**kwargs)
@@ -29,30 +30,38 @@ class Recurrent(keras.layers.Layer):
         self.return_sequences = return_sequences
         self.clients = clients
         self.supports_masking = True
+        self.gates = len(self.BIAS)
         self.lead = [] if clients == 1 else [clients]
+
+    def build(self, input_shape: tuple) -> None:
+        channels = leading_shape(input_shape, self.clients)[-1]
+        self.kernel = self.gate_weight("kernel", channels, keras.initializers.GlorotUniform())
+        self.recurrent_kernel = self.gate_weight("recurrent_kernel", self.units, keras.initializers.Orthogonal())
+        self.bias = self.gate_bias("bias")
+        self.recurrent_weights = [self.recurrent_kernel]
 
     def gate_weight(self, name: str, inputs: int, initializer: Callable) -> keras.Variable:
         """Add a kernel `(inputs, gates, units)` with the initial values of a Keras kernel `(inputs, gates * units)`."""
 
         def initial(shape, dtype):
-            flat = initializer((inputs, self.GATES * self.units), dtype=dtype)
+            flat = initializer((inputs, self.gates * self.units), dtype=dtype)
             return tf.broadcast_to(tf.reshape(flat, shape[-3:]), shape)
 
-        return self.add_weight(shape=(*self.lead, inputs, self.GATES, self.units), initializer=initial, name=name)
+        return self.add_weight(shape=(*self.lead, inputs, self.gates, self.units), initializer=initial, name=name)
 
-    def gate_bias(self, name: str, initial: list[float]) -> keras.Variable:
-        """Add a bias `(gates, units)` with one initial value per gate."""
+    def gate_bias(self, name: str) -> keras.Variable:
+        """Add a bias `(gates, units)` with the initial value of each gate."""
 
         def values(shape, dtype):
-            return tf.broadcast_to(tf.constant(initial, dtype)[:, None], shape)
+            return tf.broadcast_to(tf.constant(self.BIAS, dtype)[:, None], shape)
 
         each = [*self.lead, 1] if self.lead else []
-        return self.add_weight(shape=(*each, self.GATES, self.units), initializer=values, name=name)
+        return self.add_weight(shape=(*each, self.gates, self.units), initializer=values, name=name)
 
     def flat(self, weight: keras.Variable) -> tf.Tensor:
         """Return a kernel or bias with the gates concatenated on the last axis."""
         value = tf.convert_to_tensor(weight)
-        return tf.reshape(value, [*value.shape[:-2], self.GATES * self.units])
+        return tf.reshape(value, [*value.shape[:-2], self.gates * self.units])
 
     def step(
         self, recurrent: Sequence[tf.Tensor], projected: tf.Tensor, states: Sequence[tf.Tensor]
@@ -72,7 +81,7 @@ class Recurrent(keras.layers.Layer):
         shape = tf.shape(inputs)
         rows = tf.reshape(inputs, [*self.lead, -1, inputs.shape[-1]])
         projected = tf.matmul(rows, self.flat(self.kernel)) + self.flat(self.bias)
-        projected = tf.reshape(projected, tf.concat([shape[:-1], [self.GATES * self.units]], 0))
+        projected = tf.reshape(projected, tf.concat([shape[:-1], [self.gates * self.units]], 0))
         start = (tf.zeros(tf.concat([shape[:axis], [self.units]], 0), inputs.dtype),) * self.STATES
         moves = None if mask is None else _positions_first(mask[..., None], axis)
         # Outside of the loop, which would reshape them at every position.
@@ -145,7 +154,7 @@ class LSTM(Recurrent):
     Reference: Hochreiter and Schmidhuber 1997 (Neural Computation 9), with the forget gate of Gers et al. 2000.
     """
 
-    GATES, STATES = 4, 2
+    BIAS, STATES = (0, 1, 0, 0), 2
     GEOMETRY = {
         "inputs": "tokens",
         "outputs": "(positions, units) if return_sequences else (units,)",
@@ -157,19 +166,12 @@ class LSTM(Recurrent):
     def __init__(self, units: Size, return_sequences: bool = False, clients: int = 1, **kwargs):
         super().__init__(units, return_sequences, clients, **kwargs)
 
-    def build(self, input_shape: tuple) -> None:
-        channels = leading_shape(input_shape, self.clients)[-1]
-        self.kernel = self.gate_weight("kernel", channels, keras.initializers.GlorotUniform())
-        self.recurrent_kernel = self.gate_weight("recurrent_kernel", self.units, keras.initializers.Orthogonal())
-        self.bias = self.gate_bias("bias", [0, 1, 0, 0])
-        self.recurrent_weights = [self.recurrent_kernel]
-
     def step(
         self, recurrent: Sequence[tf.Tensor], projected: tf.Tensor, states: Sequence[tf.Tensor]
     ) -> Sequence[tf.Tensor]:
         """Return the states (output, memory) after a position, see `Recurrent.step`."""
         (kernel,), (output, memory) = recurrent, states
         gates = projected + tf.matmul(output, kernel)
-        enter, forget, candidate, leave = tf.split(gates, self.GATES, -1)
+        enter, forget, candidate, leave = tf.split(gates, self.gates, -1)
         memory = tf.sigmoid(forget) * memory + tf.sigmoid(enter) * tf.tanh(candidate)
         return tf.sigmoid(leave) * tf.tanh(memory), memory

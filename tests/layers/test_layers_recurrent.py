@@ -69,7 +69,7 @@ def test_initial_values_are_those_of_keras(kind):
     theirs(INPUTS)
     recurrent = flat(mine.get_weights())[1]
     np.testing.assert_allclose(recurrent @ recurrent.T, np.eye(UNITS), atol=1e-5)
-    limit = np.sqrt(6 / (CHANNELS + kind.GATES * UNITS))
+    limit = np.sqrt(6 / (CHANNELS + len(kind.BIAS) * UNITS))
     kernels = [
         abs(flat(layer.get_weights())[0]) if layer is mine else abs(layer.get_weights()[0]) for layer in (mine, theirs)
     ]
