@@ -143,7 +143,10 @@ def _read_pairs(source, part, pairs):
     arrays = next(iter(pairs.batch(MAX_EXAMPLES).as_numpy_iterator()), None)
     if arrays is None:
         raise InputError(f"{source}, {part}: must yield at least one example. Received: none")
-    return arrays
+    x, y = arrays
+    if y.ndim == 2 and np.shape(x)[1:2] == y.shape[1:] and y.dtype.kind in "iu" and (y.sum(1) != 1).any():
+        raise InputError(f"{source}, {part}: must yield one example at a time; call unbatch() on batches")
+    return x, y
 
 
 def _fill_masks(values):

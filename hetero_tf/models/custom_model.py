@@ -228,6 +228,12 @@ def _replace_layers(model, replace):
 
 def _check_norm(layer):
     """Refuse a norm that static batch normalisation cannot replace exactly."""
+    for name in ("gamma_regularizer", "beta_regularizer", "gamma_constraint", "beta_constraint"):
+        if getattr(layer, name) is not None:
+            raise InputError(
+                f"static_norms: {layer.name} must have no {name}, which local training does not apply; leave it out. "
+                f"Received: {name}={type(getattr(layer, name)).__name__}"
+            )
     rank = layer.input_spec.ndim
     if layer.axis % rank != rank - 1:
         raise InputError(

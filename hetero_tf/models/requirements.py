@@ -87,7 +87,9 @@ def check_behavior(model: keras.Model) -> None:
     operation = outputs.op
     while operation.type in KEEPING:
         operation = operation.inputs[0].op
-    if operation.type in ("Sigmoid", "Softmax"):
+    # Keras computes a hard sigmoid as relu6(x + 3) / 6.
+    is_hard = operation.type in ("Mul", "RealDiv") and operation.inputs[0].op.type == "Relu6"
+    if is_hard or operation.type in ("Sigmoid", "Softmax"):
         raise InputError(
             "`model` must give logits, since the loss applies the softmax: leave out the softmax or sigmoid at its "
             f"end. Received: the outputs of {operation.name}"

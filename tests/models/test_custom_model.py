@@ -376,6 +376,7 @@ ENDS = {
     "activation": keras.layers.Activation("softmax"),
     "function": keras.ops.softmax,
     "sigmoid": keras.ops.sigmoid,
+    "hard sigmoid": keras.ops.hard_sigmoid,
     "bfloat16": keras.layers.Softmax(dtype="bfloat16"),
     "nested": keras.Sequential([keras.Input((3,)), keras.layers.Dense(3), keras.layers.Softmax()]),
 }
@@ -423,6 +424,7 @@ def test_norms_that_static_ones_cannot_replace_are_refused():
     def refused(**options):
         return refusal(static_norms, keras.Sequential([keras.Input(SHAPE), keras.layers.BatchNormalization(**options)]))
 
+    assert "must have no gamma_regularizer, which local training does not apply" in refused(gamma_regularizer="l2")
     assert "must normalize the last axis, which has the channels" in refused(axis=1)
 
 
