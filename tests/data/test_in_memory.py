@@ -64,7 +64,10 @@ def test_tf_data_equals_arrays():
     ("train", "message"),
     [
         (lambda: pairs(IMAGES, LABELS).batch(2), r"tf.data, train: must yield pairs \(x, y\); call unbatch\(\) on"),
-        (lambda: pairs(IMAGES, LABELS).batch(2, True), r"must yield one example at a time; call unbatch\(\) on batches"),
+        (
+            lambda: pairs(IMAGES, LABELS).batch(2, True),
+            r"must yield one example at a time; call unbatch\(\) on batches",
+        ),
         (lambda: tf.data.Dataset.from_tensor_slices(IMAGES), r"must yield pairs \(x, y\)"),
         (lambda: pairs(IMAGES, LABELS).repeat(), r"train: must be finite; call take\(n\)"),
         (lambda: pairs(IMAGES, LABELS).take(0), r"train: must yield at least one example. Received: none"),

@@ -110,13 +110,13 @@ def test_an_adapted_normalization_keeps_its_statistics():
     norm = keras.layers.Normalization()
     norm.adapt(np.random.default_rng(0).normal(3, 2, (50, *SHAPE)))
     inputs = keras.Input(SHAPE)
-    given = keras.Model(
+    ready = keras.Model(
         inputs, keras.layers.Dense(4, name="logits")(keras.layers.GlobalAveragePooling2D()(norm(inputs)))
     )
-    model = build_custom_model(lambda width, classes: given, SHAPE, 1.0, classes=4)
+    model = build_custom_model(lambda width, classes: ready, SHAPE, 1.0, classes=4)
     assert [variable.path for variable in model.weights] == ["logits/kernel", "logits/bias"]
     x = np.random.default_rng(1).normal(size=(3, *SHAPE)).astype(np.float32)
-    np.testing.assert_array_equal(model(x), given(x))
+    np.testing.assert_array_equal(model(x), ready(x))
 
 
 def test_a_ready_model_has_fewer_channels_at_a_narrow_level_and_starts_from_its_weights(eager):
