@@ -45,7 +45,8 @@ def test_recipe_keys_are_explained_with_their_allowed_values():
     for path in paths:
         assert any(text.startswith(f"recipe key {path}: ") for text in explain(path)), path
     assert explain("checkpoint.keep") == [
-        "recipe key checkpoint.keep: number of checkpoints to keep, in addition to that of the best round (a whole number from 1 to 1000000; default 2)"
+        "recipe key checkpoint.keep: number of checkpoints to keep, in addition to that of the best round "
+        "(a whole number from 1 to 1000000; default 2)"
     ]
     (text,) = explain("round.server")
     assert "(one of adagrad, adam, " in text and text.endswith("; default replace)")
