@@ -173,7 +173,7 @@ def pytest_runtest_setup(item):
 def pytest_runtest_makereport(item, call):
     """Fail a quick test that traced too many operations, or imported TensorFlow in the process of the layer pure."""
     report = yield
-    if call.when == "teardown" and report.passed:
+    if call.when == "teardown" and report.passed and not item.get_closest_marker("changed"):
         count = traces.count() - item.stash[STARTED]
         item.config.stash[TRACED][layer_of(item.path) or "other"] += count
         reason = _reason_to_fail(item, count)
