@@ -252,7 +252,8 @@ def build_family(
     if function is not None and not recipe.model.layers:
         recipe = _with_custom_model(recipe, shape, classes, function, inputs)
     plugin, options = registry.find("stages", recipe.client.stages.name), recipe.client.stages.options
-    shares = unit_shares(recipe, shape, example, classes)
+    reads_shares = getattr(plugin, "READS_SHARES", True)
+    shares = unit_shares(recipe, shape, example, classes) if reads_shares else {}
     # The plug-in divides every level of the mix into its stages.
     stages = {
         level: plugin.divide(outline(recipe), level_of(recipe, level), shares=shares, **options)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data import csv, series
+from hetero_tf.data import csv, labelled_text, series
 from hetero_tf.data.targets import NUMBERS
 
 ROWS = pd.DataFrame({"person": np.arange(40) // 4, "size": np.arange(40) % 7 + 0.5, "kind": ["no", "yes"] * 20})
@@ -63,3 +63,13 @@ def test_series_have_the_options_of_tables(tmp_path):
     path = write(tmp_path, VALUES.assign(x=VALUES["x"].where(VALUES.index != 7, -999)))
     assert forecast(path).train.x.min() == -999
     assert forecast(path, missing="previous", missing_values=("-999",)).train.x.min() > -1.1
+
+
+def test_texts_without_a_header_or_a_label(tmp_path):
+    rows = pd.DataFrame({"text": ["a good day", "a bad day"] * 10, "label": ["up", "down"] * 9 + ["up", None]})
+    path = tmp_path / "texts.csv"
+    path.write_text(rows.to_csv(index=False, header=False))
+    options = {"path": str(path), "text": "column_0", "label": "column_1", "header": False}
+    assert len(labelled_text.load(None, **options, missing="drop").train.x) == 15
+    with pytest.raises(InputError, match="missing"):
+        labelled_text.load(None, **options)

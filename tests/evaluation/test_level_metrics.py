@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
-from refusals import refusal
 from test_validation_metrics import held_out, measure_plain
 
-from hetero_tf import recipe
 from hetero_tf.evaluation.predictor import select_networks, sort_networks
 from hetero_tf.models.state import State
 
@@ -116,10 +114,3 @@ def test_networks_are_sorted_like_in_the_authors_code():
     assert sorted_state.weights["kernel"].numpy().ravel().tolist() == [0.75, 0.75, 0.5, 0.25]
     tied = State(0, {"kernel": tf.constant([1.0, 2.0, 3.0])})
     assert sort_networks(tied, 3, lambda alone: 1.0).weights["kernel"].numpy().tolist() == [3, 2, 1]
-
-
-def test_network_selection_is_refused_without_alternatives():
-    members = ("levels.widths={a: 1, b: 1, c: 1}", "levels.members={a: 2, b: 2, c: 2}", "evaluate.members=best")
-    assert (
-        "has no effect because every level predicts with all networks; reduce levels.members of a level or remove"
-    ) in refusal(recipe.loads, tiny.DENSE, "tiny", members)

@@ -150,7 +150,7 @@ def test_exports_have_an_input_for_each_array(run, tmp_path):
     logits = keras_file.load(folder / "model.keras")(x)
     np.testing.assert_array_equal(tf.argmax(logits, 1), classes)
     card = (folder / "MODEL_CARD.md").read_text()
-    assert "`word` int32 [2]" in card and '"table": [0, 0, 0], "word": [0, 0]}]}' in card
+    assert "`word` int32 [2]" in card and '"table": [0.0, 0.0, 0.0], "word": [0, 0]}]}' in card
 
 
 def test_models_that_do_not_fit_the_arrays_are_rejected():

@@ -2,7 +2,8 @@
 
 A stage defines the units that a client runs and trains in some of its steps. Stages run in order, each with all local
 epochs. In a module with `DRAWN = True` every step draws one stage instead. `shares`, `{unit: share}`, is the cost of
-each unit as a share of the full model, in the measure of the budgets; it is empty if no level has a budget.
+each unit as a share of the full model, in the measure of the budgets; it is empty if no level has a budget, and in a
+module with `READS_SHARES = False`, since counting the costs builds the full model.
 """
 
 from dataclasses import dataclass

@@ -5,6 +5,7 @@ from typing import Literal
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Stage, full_route
 
 DRAWN = False
+READS_SHARES = False
 UNUSED = {
     "a step has one output": {"model.exits": False, "client.coupling": True},
     "the model has one output": {"model.exits": False, "exits": True},

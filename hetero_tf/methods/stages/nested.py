@@ -5,6 +5,7 @@ import dataclasses
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Stage, full_route
 
 DRAWN = True
+READS_SHARES = False
 CONFLICTS = {"bn has one set of running statistics for all widths; use wbn or sbn": {"model.layers.*": "bn"}}
 UNUSED = {
     "a step has one output": {"model.exits": False, "distill": False, "client.coupling": True},

@@ -5,6 +5,7 @@ import dataclasses
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Stage, full_route
 
 DRAWN = False
+READS_SHARES = False
 CONFLICTS = {"bn has one set of running statistics for all widths; use wbn or sbn": {"model.layers.*": "bn"}}
 UNUSED = {
     "a step has one output": {"model.exits": False, "levels.widths": False, "client.coupling": True},
