@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 PARTS = ("train", "test")
-MAX_EXAMPLES = 2**31 - 1
 # By kind: description, axes, lower bound and factor of floats that become whole numbers, and stored type.
 FORMS: dict[str, tuple[str, int, float, int | None, Any]] = {
     "images": (
@@ -140,13 +139,27 @@ def _read_pairs(source, part, pairs):
     # cardinality() is -1 for an infinite data set and -2 for an unknown size.
     if int(pairs.cardinality()) == -1:
         raise InputError(f"{source}, {part}: must be finite; call take(n). Received: an infinite data set")
-    arrays = next(iter(pairs.batch(MAX_EXAMPLES).as_numpy_iterator()), None)
-    if arrays is None:
+    inputs, labels = [], []
+    # tf.data's `batch` would allocate its largest size.
+    for x, y in pairs.as_numpy_iterator():
+        inputs.append(x)
+        labels.append(y)
+    if not inputs:
         raise InputError(f"{source}, {part}: must yield at least one example. Received: none")
-    x, y = arrays
-    if y.ndim == 2 and np.shape(x)[1:2] == y.shape[1:] and y.dtype.kind in "iu" and (y.sum(1) != 1).any():
+    y = np.stack(labels)
+    if y.ndim == 2 and np.shape(inputs[0])[:1] == y.shape[1:] and y.dtype.kind in "iu" and (y.sum(1) != 1).any():
         raise InputError(f"{source}, {part}: must yield one example at a time; call unbatch() on batches")
-    return x, y
+    return _stack(source, part, inputs), y
+
+
+def _stack(source, part, examples):
+    """Return examples of equal shapes as an array, or as one array by name."""
+    if isinstance(examples[0], dict):
+        return {name: _stack(source, part, [example[name] for example in examples]) for name in examples[0]}
+    shapes = sorted(set(map(np.shape, examples)))
+    if len(shapes) != 1:
+        raise InputError(f"{source}, {part}: all examples must have the same shape. Received: {shapes[:5]}")
+    return np.stack(examples)
 
 
 def _fill_masks(values):

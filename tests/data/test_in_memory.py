@@ -56,6 +56,8 @@ def test_tf_data_equals_arrays():
     assert from_tf_data(one_hot, one_hot.take(2)).sha256 == expected.sha256
     named = pairs(IMAGES, [f"class {label}" for label in LABELS])
     assert from_tf_data(named, named.take(2)).class_names == ("class 0", "class 1", "class 2")
+    mapped = pairs(IMAGES, LABELS).map(lambda x, y: (x, y))
+    assert from_tf_data(mapped, mapped.take(2)).sha256 == expected.sha256
     shuffled = pairs(ROWS, LABELS).batch(4).map(lambda x, y: (2 * x, y)).unbatch()
     assert from_tf_data(shuffled, shuffled).train.x.tolist() == (2 * ROWS).astype(np.float32).tolist()
 
@@ -69,6 +71,13 @@ def test_tf_data_equals_arrays():
             r"must yield one example at a time; call unbatch\(\) on batches",
         ),
         (lambda: tf.data.Dataset.from_tensor_slices(IMAGES), r"must yield pairs \(x, y\)"),
+        (
+            lambda: tf.data.Dataset.from_generator(
+                lambda: ((np.zeros([size, 2]), 0) for size in (1, 2)),
+                output_signature=(tf.TensorSpec([None, 2]), tf.TensorSpec([], tf.int32)),
+            ),
+            r"train: all examples must have the same shape. Received: \[\(1, 2\), \(2, 2\)\]",
+        ),
         (lambda: pairs(IMAGES, LABELS).repeat(), r"train: must be finite; call take\(n\)"),
         (lambda: pairs(IMAGES, LABELS).take(0), r"train: must yield at least one example. Received: none"),
     ],
