@@ -53,14 +53,14 @@ def check_entries(models: Mapping[str, keras.Model], top: str, examples: np.ndar
     Raises:
         InputError: Names the level, the weight and the axis.
     """
-    wide, compared = models[top], [_shapes(models[top])]
+    wide, compared, parts = models[top], [_shapes(models[top])], find_parts(models, top)
     narrowest = min(models, key=lambda level: models[level].count_params())
     for level, narrow in models.items():
         shapes = _shapes(narrow)
         if shapes in compared or len(narrow.weights) != len(wide.weights):
             continue
         compared.append(shapes)
-        mismatch = _find_mismatch(narrow, wide, examples, find_parts(models, top), probes=level == narrowest)
+        mismatch = _find_mismatch(narrow, wide, examples, parts, probes=level == narrowest)
         if mismatch is not None:
             path, axis = mismatch
             raise InputError(

@@ -25,13 +25,6 @@ RECIPE = "recipe.yaml"
 # The definition of a sweep, stored in the folder of its runs.
 SWEEP = "sweep.yaml"
 RECIPE_LIMIT = 2**24
-# Files that a run replaces atomically.
-_FILES = (
-    *(RECIPE, "metrics.jsonl", "timings.jsonl", "timeline.jsonl", "environment.json", "costs.json", "classes.json"),
-    *("partition.npz", "data.json", "mlflow.json", "wandb.json", "fleet.yaml", "fleet_trace.csv", "README.txt"),
-)
-# Temporary files that killed processes leave.
-_LEFT = re.compile(rf"\.tmp-(?:{'|'.join(map(re.escape, _FILES))})(?:\.[0-9]+)?")
 
 
 class _PathProperty(property):
@@ -39,6 +32,7 @@ class _PathProperty(property):
 
     def __init__(self, name: str, meaning: str):
         super().__init__(lambda folder: folder.path / name, doc=meaning)
+        self.name = name
 
 
 @dataclass(frozen=True)
@@ -86,8 +80,7 @@ class RunFolder:
 
     def contents(self) -> dict[str, str]:
         """Return `{file name: meaning}` of all files that a run may have."""
-        members = {name: member for name, member in vars(RunFolder).items() if isinstance(member, _PathProperty)}
-        return {getattr(self, name).name: str(member.__doc__) for name, member in members.items()}
+        return {each.name: str(each.__doc__) for each in vars(RunFolder).values() if isinstance(each, _PathProperty)}
 
     def check_started(self) -> None:
         """Raise `InputError` if the folder holds no run."""
@@ -177,6 +170,12 @@ class RunFolder:
                 os.close(descriptor)
                 raise
         return descriptor
+
+
+# Files that a run replaces atomically; it appends to its log.
+_FILES = tuple(name for name in RunFolder(Path()).contents() if name not in ("checkpoints", "export", "log.txt"))
+# Temporary files that killed processes leave.
+_LEFT = re.compile(rf"\.tmp-(?:{'|'.join(map(re.escape, _FILES))})(?:\.[0-9]+)?")
 
 
 def _holder(descriptor):

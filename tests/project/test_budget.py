@@ -29,7 +29,7 @@ LINES = {
     "reports": 2638,
     "rounds": 2599,
     "run": 2737,
-    "runs": 2277,
+    "runs": 2276,
     "starter": 1480,
     "sweeps": 926,
     "testing": 1407,
