@@ -45,11 +45,31 @@ def learning_process(recipe: "Recipe | Mapping | str | Path", **options) -> "Lea
     return process.learning_process(recipe, **options)
 
 
-def train(process: "LearningProcess", rounds: int | None = None, **options) -> "Trained":
-    """Train a learning process in Python, with callbacks; see `run.callbacks.train`."""
-    _check_keras()
-    from hetero_tf.run import callbacks
+def train(
+    process: "LearningProcess | Recipe | Mapping | str | Path",
+    rounds: int | None = None,
+    run_dir: "str | Path | None" = None,
+    **options,
+) -> "Trained":
+    """Train in Python: a learning process, or a recipe with your own model and data set.
 
+    Args:
+        process: A learning process, or a recipe as for `learning_process`.
+        rounds: Number of the last round; None: the recipe's.
+        run_dir: Folder of a run of a recipe, which the commands read; a run in it is continued. None: no files.
+        options: Of a process: `state`, `callbacks`, see `run.callbacks.train`. Of a recipe: `model`, `dataset`,
+            `data_dir`, see `learning_process`; also `callbacks` without a run folder, `threads` and `quiet` with one.
+            The commands find a model function of a module by --plugin MODULE.
+    """
+    _check_keras()
+    from hetero_tf.run import callbacks, experiment
+    from hetero_tf.run import learning_process as building
+
+    if run_dir is not None:
+        return experiment.train_from_python(process, run_dir, rounds, **options)
+    if not isinstance(process, building.LearningProcess):
+        callback_list = options.pop("callbacks", ())
+        process, options = building.learning_process(process, **options), {"callbacks": callback_list}
     return callbacks.train(process, rounds, **options)
 
 
@@ -62,7 +82,7 @@ def static_norms(model: "Model") -> "Model":
 
 
 def load_run(
-    path: "str | Path", state: str = "best", data_dir: "str | Path | None" = None, threads: int | None = None
+    path: "str | Path", state: str = "best", data_dir: "str | Path | None" = None, threads: int | None = None, **passed
 ) -> "tuple[LearningProcess, State]":
     """Load a state of a run folder, with the data and the partition of the run; nothing is written.
 
@@ -71,6 +91,7 @@ def load_run(
         state: "best", the round selected by the metric of the run, or "last", the newest checkpoint.
         data_dir: Folder of the data; None: HETERO_TF_DATA.
         threads: Client blocks that run in parallel; None: the number of cores.
+        passed: `model` and `dataset`, if they were passed to `train`.
 
     Returns:
         The learning process of the run's recipe, and the state: `process.model(state, "c")` is a Keras model,
@@ -82,7 +103,7 @@ def load_run(
     _check_keras()
     from hetero_tf.run import experiment as opened
 
-    return opened.load_run(path, state, data_dir, threads)
+    return opened.load_run(path, state, data_dir, threads, **passed)
 
 
 def load_model(path: "str | Path") -> "Model":

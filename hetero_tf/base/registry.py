@@ -75,6 +75,7 @@ EXPORTS = {
     "servers": "apply",
     "schedules": "multiplier",
     "metrics": "metric",
+    "models": "build",
 }
 KINDS = (*EXPORTS, "layers")
 # Folders of the kinds that are not in `methods`.
@@ -83,6 +84,7 @@ _FOLDERS = {
     "inputs": ("data", "inputs"),
     "partitions": ("data", "partitions"),
     "layers": ("layers",),
+    "models": ("models", "functions"),
 }
 METHOD_KINDS = tuple(kind for kind in EXPORTS if kind not in _FOLDERS)
 LEVEL_PARAMETERS = ("scale", "clients")
@@ -128,7 +130,12 @@ def options(kind: str, name: str) -> dict[str, Option]:
     path = _source(kind, name)
     if kind == "layers":
         return {option.name: option for option in _arguments(path, name) if option.name not in LEVEL_PARAMETERS}
-    return {option.name: option for option in _keywords(path, EXPORTS[kind])}
+    return {option.name: option for option in _keywords(path, function_name(kind, name))}
+
+
+def function_name(kind: str, name: str) -> str:
+    """Return the name of a plug-in's function: that of its kind, or FUNCTION of a model function MODULE:FUNCTION."""
+    return name.partition(":")[2] or EXPORTS[kind]
 
 
 def constant(kind: str, name: str, attribute: str) -> Any:
@@ -161,7 +168,8 @@ def register_plugin(module_name: str) -> list[tuple[str, str]]:
     """Import a user module and register its plug-ins, for `--plugin pkg.module`.
 
     A public function named in `EXPORTS` adds a plug-in of that kind, named after the last part of the module name.
-    Every public Keras layer defined there becomes a layer. Returns the added (kind, name) pairs.
+    Every public Keras layer defined there becomes a layer, and every public function whose first parameter is `width`
+    becomes a model function, named MODULE:FUNCTION. Returns the added (kind, name) pairs.
 
     Args:
         module_name: The module, or the name of an entry point of an installed package, which takes precedence.
@@ -177,12 +185,18 @@ def register_plugin(module_name: str) -> list[tuple[str, str]]:
     except Exception as error:
         raise InputError(f"--plugin {requested}: cannot be imported; {_describe_failure(error)}") from error
     short = module_name.rpartition(".")[2]
-    added = [(kind, short) for kind, function in EXPORTS.items() if _defined_in(module, function)]
+    functions = [name for name in vars(module) if not name.startswith("_") and _defined_in(module, name)]
+    models = [
+        name for name in functions if next(iter(inspect.signature(getattr(module, name)).parameters), "") == "width"
+    ]
+    others = {name: kind for kind, name in EXPORTS.items() if kind != "models"}
+    added = [(others[name], short) for name in others if name in functions and name not in models]
+    added += [("models", f"{short}:{name}") for name in models]
     added += [("layers", name) for name, value in vars(module).items() if _is_layer(module, name, value)]
     if not added:
         raise InputError(
-            f"--plugin {requested}: defines nothing to add; it must define a Keras layer or one of the "
-            f"functions {', '.join(EXPORTS.values())}"
+            f"--plugin {requested}: defines nothing to add; it must define a Keras layer, a function "
+            f"(width, classes) -> keras.Model, or one of the functions {', '.join(dict.fromkeys(EXPORTS.values()))}"
         )
     if find_source(module_name) is None:
         raise InputError(f"--plugin {requested}: must have a source file (.py), from which its options are read")

@@ -34,4 +34,4 @@ from hetero_tf.base.constraints import Plugin
 def function_of(kind: str, plugin: Plugin, name: str | None = None) -> Callable:
     """Return a function of a plug-in with the recipe's options: by default the main one of its kind."""
     module = registry.find(kind, plugin.name)
-    return functools.partial(getattr(module, name or registry.EXPORTS[kind]), **plugin.options)
+    return functools.partial(getattr(module, name or registry.function_name(kind, plugin.name)), **plugin.options)

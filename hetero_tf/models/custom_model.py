@@ -4,13 +4,20 @@ The cut of each level follows from the shapes of the variables, so a model only 
 names at every width. Clients of such a model are computed one by one.
 """
 
+import collections
+import contextlib
+import hashlib
 import inspect
-from collections.abc import Callable
+import json
+import re
+import textwrap
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.registry import snake_case
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.build_model import seeded
 from hetero_tf.models.requirements import check_structure, check_training, has_embedding
@@ -64,10 +71,9 @@ def build_custom_model(
         except InputError:
             raise
         except Exception as error:
-            raise InputError(
-                f"`model` must build a Keras model. Received: {type(error).__name__}: {error} from "
-                f"{_name(function)}(width={width:g}, classes={classes})"
-            ) from error
+            call = f"{_name(function)}(width={width:g}, classes={classes})"
+            message = textwrap.shorten(f"{type(error).__name__}: {error}", 400)
+            raise InputError(f"`model` must build a Keras model. Received: {message} from {call}") from error
     check_structure(model, shape, classes)
     return model
 
@@ -133,9 +139,10 @@ def resize(model: keras.Model, width: float, classes: int) -> keras.Model:
     The channels of a layer are its arguments of the names `CHANNELS`. The layers that give the outputs have `classes`.
     """
     last = {layer.name for output in model.outputs for layer in _last_layers(output)}
+    names = _first_names(model)
 
     def scale_layer(layer):
-        config = layer.get_config()
+        config = layer.get_config() | {"name": names[layer.name]}
         sizes = {name: config[name] for name in CHANNELS if isinstance(config.get(name), int)}
         is_last = layer.name in last
         config |= {name: classes if is_last else Width(size).at(width) for name, size in sizes.items()}
@@ -143,10 +150,26 @@ def resize(model: keras.Model, width: float, classes: int) -> keras.Model:
 
     copy = keras.models.clone_model(model, clone_function=scale_layer, recursive=True)
     for variable, value in zip(copy.variables, model.variables, strict=True):
-        variable.assign(value[tuple(map(slice, variable.shape))])
+        # Label axes are found with more outputs than the model has.
+        common, resized = tuple(map(slice, map(min, variable.shape, value.shape))), variable.numpy()
+        resized[common] = value.numpy()[common]
+        variable.assign(resized)
     for layer, original in zip(all_layers(copy), all_layers(model), strict=True):
         layer.trainable = original.trainable
     return copy
+
+
+def _first_names(model):
+    """Return `{layer: name}` with the names that Keras gives in a new process: `dense_7` may become `dense`."""
+    counts, names = collections.Counter(), {}
+    for layer in [model, *all_layers(model)]:
+        default = snake_case(type(layer).__name__)
+        if re.fullmatch(rf"{default}(_\d+)?", layer.name):
+            names[layer.name] = f"{default}_{counts[default]}" if counts[default] else default
+            counts[default] += 1
+        else:
+            names[layer.name] = layer.name
+    return names
 
 
 def _last_layers(tensor):
@@ -164,6 +187,20 @@ def layers_of(model: keras.Model) -> tuple[LayerSpec, ...]:
     """Return the layers of a built Keras model as a recipe names them, by the first part of their paths; one unit."""
     names = dict.fromkeys([layer.name for layer in model.layers] + [v.path.split("/")[0] for v in model.weights])
     return tuple(LayerSpec(kind="Model", args={}, name=name, unit="0") for name in names)
+
+
+def model_digest(models: Iterable[keras.Model]) -> str:
+    """Return the first 16 digits of the SHA-256 of the weights' shapes and, where Keras writes them, of the configs."""
+    digest = hashlib.sha256()
+    for model in models:
+        digest.update(repr([(weight.path, tuple(weight.shape)) for weight in model.weights]).encode())
+        # The names of models and inputs may have a number that depends on the models built before.
+        for layer in (
+            each for each in all_layers(model) if not isinstance(each, keras.Model | keras.layers.InputLayer)
+        ):
+            with contextlib.suppress(NotImplementedError, TypeError, ValueError):
+                digest.update(json.dumps(keras.saving.serialize_keras_object(layer), sort_keys=True).encode())
+    return digest.hexdigest()[:16]
 
 
 def static_norms(model: keras.Model) -> keras.Model:

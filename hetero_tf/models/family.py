@@ -17,7 +17,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, Stage, full_route
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs.counting import ForwardCost, forward, unit_shares
-from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of
+from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of, model_digest
 from hetero_tf.models.cut import PartsOfSizes, check_parts, first_entries
 from hetero_tf.models.nesting import check_entries, find_parts
 from hetero_tf.models.requirements import check_behavior
@@ -132,6 +132,14 @@ class ModelFamily:
         levels = self.recipe.levels
         models = {level: self.training_model(level, self.classes) for level in (levels.global_level, *levels.names)}
         return find_parts(models, levels.global_level)
+
+    @functools.cached_property
+    def digest(self) -> str | None:
+        """Digest of the custom models of all levels; None for the layers of a recipe."""
+        if self.function is None:
+            return None
+        models = {level: self.training_model(level, self.classes) for level in self.recipe.levels.names}
+        return model_digest(models.values())
 
     def prediction_value(self, variable: keras.Variable, value_of: Callable[[str], tf.Tensor]) -> tf.Tensor:
         """Return the value of a predictor's variable: the first channels of a global one, in an ensemble its network's.

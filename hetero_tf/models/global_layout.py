@@ -132,9 +132,10 @@ def _cut(family, label_axis):
 
 def label_axes(family: ModelFamily) -> dict[str, dict[int, int]]:
     """Return the label axes of the values of one network, see `cut.find_label_axes`."""
-    widths = family.recipe.levels.widths
-    deepest = max(map(family.route, widths), key=lambda route: len(route.exits))
-    narrowest = dataclasses.replace(deepest, width=min(widths.values()))
+    # A custom model may have no channels at the widths of other levels.
+    routes = [family.route(level) for level in family.recipe.levels.names]
+    deepest = max(routes, key=lambda route: len(route.exits))
+    narrowest = dataclasses.replace(deepest, width=min(route.width for route in routes))
     # Two and three classes show which dimensions are label axes.
     models = [family.single_client_model(narrowest, classes) for classes in (2, 3)]
     return find_label_axes(*({v.path: tuple(v.shape) for v in values(model)} for model in models))

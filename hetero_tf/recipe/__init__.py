@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,10 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.changes import apply, label_of, read_tree
 from hetero_tf.recipe.check import build_recipe
 from hetero_tf.recipe.key_rules import check_keys
-from hetero_tf.recipe.model import CustomModelKey
 from hetero_tf.recipe.nodes import ErrorList, InvalidValue, error_at, join_errors, locate, to_plain
 from hetero_tf.recipe.recipe_files import Source, read
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.recipe.write import differences, keys_of, mapping_to_yaml, resolved_text
+from hetero_tf.recipe.write import differences, flow, keys_of, mapping_to_yaml, resolved_text
 
 __all__ = [
     "CHANGEABLE_KEYS",
@@ -29,6 +28,8 @@ __all__ = [
     "with_source_location",
 ]
 
+# Name of the data and of the model function of a run whose data set and model were passed from Python.
+FROM_PYTHON = "from_python"
 # Keys that may change when a run is resumed.
 CHANGEABLE_KEYS = (
     "rounds",
@@ -40,66 +41,72 @@ CHANGEABLE_KEYS = (
 )
 
 
-def load(path: str | Path, overrides: Iterable[str] = (), custom_model: bool = False) -> Recipe:
+def load(path: str | Path, overrides: Iterable[str] = (), passed: Collection[str] = ()) -> Recipe:
     """Load a recipe from a file.
 
     Args:
         path: A YAML file, or the name of a shipped recipe such as `mnist` or `tiny/mnist`.
         overrides: Texts `path=value`, applied in order, such as `levels.mix=a1-e9`.
-        custom_model: True if a Python function builds the model. The key `model` is then optional, and only its
-            `initial_weights` is read.
+        passed: Those of the keys "model" and "data" whose values are passed from Python. They are then optional; of a
+            model, only `initial_weights` is read.
 
     Raises:
         InputError: The recipe is invalid. The message has all errors: file, line, column and key (or the override),
             the problem and the allowed values.
     """
-    return _build(read(path), overrides, custom_model)
+    return _build(read(path), overrides, passed)
 
 
-def loads(text: str, name: str = "recipe", overrides: Iterable[str] = (), custom_model: bool = False) -> Recipe:
+def loads(text: str, name: str = "recipe", overrides: Iterable[str] = (), passed: Collection[str] = ()) -> Recipe:
     """Build a recipe from a YAML text.
 
     Args:
         text: YAML as in a recipe file.
         name: File name in error messages and in `Recipe.path`; a `base: PATH` is relative to its folder.
-        overrides, custom_model: See `load`.
+        overrides, passed: See `load`.
 
     Raises:
         InputError: See `load`.
     """
-    return _build(Source(text, name, Path(name)), overrides, custom_model)
+    return _build(Source(text, name, Path(name)), overrides, passed)
 
 
-def as_recipe(value: Recipe | Mapping[str, Any] | str | Path, custom_model: bool = False) -> Recipe:
+def as_recipe(value: Recipe | Mapping[str, Any] | str | Path, passed: Collection[str] = ()) -> Recipe:
     """Convert a Python value to a recipe.
 
     Args:
         value: A `Recipe`; a mapping with the keys of a recipe, in which texts such as "!w 8" and "!classes" are tags; a
             YAML text with at least one line break; or a file path or the name of a shipped recipe.
-        custom_model: See `load`.
+        passed: See `load`.
 
     Raises:
         InputError: See `load`; or the mapping has a value that YAML cannot represent.
     """
     if isinstance(value, Recipe):
-        return loads(value.source, value.path, custom_model=True) if custom_model else value
+        function = value.model.function
+        is_replaced = "model" in passed and (function is None or function.name != FROM_PYTHON)
+        return loads(value.source, value.path, passed=["model"]) if is_replaced else value
     if isinstance(value, Mapping):
-        return loads(mapping_to_yaml(value), custom_model=custom_model)
+        return loads(mapping_to_yaml(value), passed=passed)
     if isinstance(value, str) and "\n" in value:
-        return loads(value, custom_model=custom_model)
-    return load(value, custom_model=custom_model)
+        return loads(value, passed=passed)
+    return load(value, passed=passed)
 
 
-def _build(source, overrides, custom_model):
+def _build(source, overrides, passed):
     root, problems, overrides = read_tree(source), [], tuple(overrides)
     for override in overrides:
         try:
             root = apply(root, override)
         except InputError as problem:
             problems.append(problem)
+    if isinstance(root.value, dict):
+        for key in passed:
+            if key != "data" or key not in root.value:
+                root = apply(root, f"{key}={_from_python(root, key)}")
     errors = ErrorList()
     with errors:
-        recipe = _check_tree(root, custom_model)
+        recipe = _check_tree(root)
     located = [(locate(root, error.path, error.at_key), error) for error in errors]
     # First the errors of overrides, then those of files in their order.
     located.sort(key=lambda pair: (pair[0].in_file, pair[0].label.partition(":")[0], pair[0].index))
@@ -116,13 +123,16 @@ def _error_with(overrides, position, path, text):
     return error_at(position, path, text)
 
 
-def _check_tree(root, custom_model):
+def _from_python(root, key):
+    """Return the text of a key whose value is passed from Python."""
+    value = root.value.get(key)
+    weights = value.value.get("initial_weights") if key == "model" and value and isinstance(value.value, dict) else None
+    return FROM_PYTHON if weights is None else flow({"function": FROM_PYTHON, "initial_weights": to_plain(weights)})
+
+
+def _check_tree(root):
     """Build and check the recipe of a tree; raises `InvalidValue(s)`."""
-    value = to_plain(root)
-    if custom_model and isinstance(value, dict):
-        model = value.get("model")
-        value["model"] = CustomModelKey(model.get("initial_weights") if isinstance(model, dict) else None)
-    recipe = build_recipe(value)
+    recipe = build_recipe(to_plain(root))
     check_keys(recipe)
     return dataclasses.replace(recipe, tree=root)
 

@@ -103,7 +103,7 @@ def _overlay(old, new, path):
     after, before = new.value, _expand_name(old, None, path)
     if path not in SECTIONS or not isinstance(after, dict) or not isinstance(before, dict):
         return new
-    if path == ("model",) and "layers" in after:
+    if path == ("model",) and ("layers" in after or ("function" in after and "layers" in before)):
         return new
     if path in PLUGINS and "name" in after and after["name"].value != _name(before, path):
         return new
@@ -115,6 +115,8 @@ def _expand_name(node, step, path):
     """Return the value of a node; the plain name of a plug-in or layer becomes a mapping."""
     if isinstance(node.value, str) and path in PLUGINS:
         return {"name": Node(node.value, node.position)}
+    if isinstance(node.value, str) and path == ("model",):
+        return {"function": Node(node.value, node.position)}
     if isinstance(node.value, str) and node.value == step:
         return {step: Node({}, node.position)}
     if node.value is None:

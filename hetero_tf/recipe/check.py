@@ -13,7 +13,7 @@ from hetero_tf.base.constraints import Constraint, Option, Plugin, inline_plugin
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.base.registry import snake_case
 from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.model import Classes, CustomModelKey, LayerSpec, Model, Width
+from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
 from hetero_tf.recipe.nodes import ErrorList, InvalidValue, Setting, format_value
 from hetero_tf.recipe.schema import LEVEL, MIX, SCENARIOS, Device, Fleet, Levels, Recipe
 from hetero_tf.recipe.values import check_mapping, convert, lacks
@@ -95,7 +95,9 @@ def _plugin(selector: Option, value: Any, path: tuple, common: Iterable[str] = (
     value = value if "name" in value else {"name": default.name, **value}
     name = value["name"]
     if name not in known:
-        raise InvalidValue((*path, "name"), f"unknown name {format_value(name)}{did_you_mean(name, known)}")
+        module, colon, _ = str(name).partition(":")
+        advice = f"; add --plugin {module}" if colon and kind == "models" else did_you_mean(name, known)
+        raise InvalidValue((*path, "name"), f"unknown name {format_value(name)}{advice}")
     options = registry.options(kind, name)
     user_plugin = name if registry.is_registered(kind, name) else ""
     errors, values = check_mapping(value, path, ("name", *common, *options), user_plugin), {}
@@ -175,23 +177,30 @@ _TIMES = Constraint("int", low=0, high=MOST_LAYERS)
 _VALUES = (str, int, float, bool, Width, Classes, type(None))
 
 
-def build_model(value: dict | CustomModelKey, path: tuple) -> Model:
+def build_model(value: dict | str, path: tuple) -> Model:
     """Build the `Model` of a recipe.
 
     Args:
-        value: Plain value of the key `model`, or its placeholder for a custom model.
+        value: Plain value of the key `model`; a text is the name of a model function.
         path: Its path, for error messages.
 
     Raises:
         InvalidValue, InvalidValues: Layers, arguments or settings are invalid.
     """
-    if isinstance(value, CustomModelKey):
-        return Model(layers=(), initial_weights=_key("initial_weights", value.initial_weights, path))
+    value = {"function": value} if isinstance(value, str) else value
     known, others = keys(Model), {}
-    errors = check_mapping(value, path, tuple(known))
+    has_function = isinstance(value, dict) and value.get("function") is not None
+    errors = check_mapping(value, path, ("function", "initial_weights") if has_function else tuple(known))
+    if has_function:
+        with errors:
+            function = _plugin(known["function"], value["function"], (*path, "function"))
+        with errors:
+            initial_weights = _key("initial_weights", value.get("initial_weights"), path)
+        errors.raise_all()
+        return Model(function=function, initial_weights=initial_weights)
     with errors:
         specs, settings = _layers(value, path)
-    for name in known.keys() & value.keys() - {"settings", "layers"}:
+    for name in known.keys() & value.keys() - {"function", "settings", "layers"}:
         with errors:
             others[name] = _key(name, value[name], path)
     errors.raise_all()
@@ -201,7 +210,9 @@ def build_model(value: dict | CustomModelKey, path: tuple) -> Model:
 def _layers(value, path):
     if not isinstance(value.get("layers"), list) or not value["layers"]:
         raise InvalidValue(
-            (*path, "layers"), f"must be a list of at least one layer. Received: {format_value(value.get('layers'))}"
+            (*path, "layers"),
+            "must be a list of at least one layer; or set model to a function of --plugin. "
+            f"Received: {format_value(value.get('layers'))}",
         )
     settings, errors = _settings(value.get("settings"), (*path, "settings")), ErrorList()
     used: set[str] = set()

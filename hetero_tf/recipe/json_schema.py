@@ -11,6 +11,7 @@ from typing import Any
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint, Option, inline_plugin, keys
 from hetero_tf.recipe import layer_table
+from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.schema import LEVEL, Recipe
 from hetero_tf.recipe.values import FRACTION, MEMORY
 
@@ -74,8 +75,9 @@ def _plugin(kind: Any, common: dict) -> Iterator[dict]:
 def _value(constraint: Constraint) -> dict:
     if constraint.type == "section":
         section = _section(constraint.section)
-        # The only optional section, `fleet`, may be a name.
-        return {"anyOf": [section, {"type": ["string", "null"]}]} if constraint.optional else section
+        # `fleet`, which is optional, may be the name of a fleet, and `model` that of a function.
+        names = {"type": ["string", "null"] if constraint.optional else "string"}
+        return {"anyOf": [section, names]} if constraint.optional or constraint.section is Model else section
     forms = [*_forms(constraint)]
     return forms[0] if len(forms) == 1 else {"anyOf": forms}
 

@@ -25,6 +25,8 @@ CONFLICTS: Rules = {
         "round.personal": True,
         "evaluate.members": "best",
     },
+    "budgets divide the layers of a recipe": {"model.function": True, "levels.budgets": True},
+    "an ensemble repeats the layers of a recipe": {"model.function": True, "levels.members": True},
     "text has no classes to balance": {"input.TARGETS": "positions", "client.sampling": "balanced"},
     "text has no accuracy": {"input.TARGETS": "positions", "evaluate.members": "best"},
     "networks are compared by their accuracy": {"task": True, "evaluate.members": "best"},

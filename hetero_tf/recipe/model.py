@@ -2,8 +2,9 @@
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from hetero_tf.base.constraints import Units
+from hetero_tf.base.constraints import Kind, Plugin, Units
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,6 @@ class Width:
 @dataclass(frozen=True)
 class Classes:
     """`!classes`: number of outputs, one for each class, word or target; for ordinal and binary, one less."""
-
-
-@dataclass(frozen=True)
-class CustomModelKey:
-    """Placeholder of the key `model` if a Python function builds the model; see `models.custom_model`."""
-
-    initial_weights: object = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +45,10 @@ class LayerSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The layers in order, and their initial weights; empty until a Python function has built a custom model.
+    """The layers in order, or the function that builds them, and their initial weights.
 
     Args:
+        function: function that builds a Keras model at a width, instead of layers: MODULE:FUNCTION of --plugin MODULE
         settings: values that layers refer to by `!setting name` or `!setting name.0`
         initial_weights: weights that training starts from: the folder of another run (its best checkpoint, else the
             newest one), or a .npz file with one array per variable path; relative paths start at the working folder
@@ -63,11 +58,12 @@ class Model:
         layers: the layers in order: class names with their arguments, units as nested lists, Repeats and Exits
     """
 
+    function: Annotated[Plugin, Kind("models")] | None = None
     settings: dict = field(default_factory=dict)
     initial_weights: str | None = None
     reinitialize: tuple[str, ...] = ()
     frozen: Units = ()
-    layers: tuple[LayerSpec, ...]
+    layers: tuple[LayerSpec, ...] = ()
 
     def rounded_down(self) -> "Model":
         """Return the same model with every `!w n` rounded down."""

@@ -419,7 +419,7 @@ class Recipe:
         task: the form of the targets, and the meaning of the outputs
         input: how examples become batches
         partition: how examples are split over clients
-        model: the layers
+        model: the layers, or the name of a function that builds them
         levels: levels of clients
         fleet: devices of the clients, in simulated time: the name of a shipped fleet such as phones, a YAML file, or a
             mapping; null: time is not simulated

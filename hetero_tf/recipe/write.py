@@ -23,9 +23,9 @@ def resolved_text(recipe: Recipe) -> str:
     lines = []
     for name, value in _resolved_values(recipe).items():
         if name == "model":
-            layers = value.pop("layers")
-            lines += ["model:", *(f"  {key}: {flow(child)}" for key, child in value.items()), "  layers:"]
-            lines += [f"    - {flow(item)}" for item in layers]
+            layers = value.pop("layers", [])
+            lines += ["model:", *(f"  {key}: {flow(child)}" for key, child in value.items())]
+            lines += ["  layers:"] * bool(layers) + [f"    - {flow(item)}" for item in layers]
         else:
             lines.append(f"{name}: {flow(value)}")
     return "\n".join(lines) + "\n"
@@ -34,10 +34,13 @@ def resolved_text(recipe: Recipe) -> str:
 def _resolved_values(recipe):
     """Return the plain value of every key of a recipe; repeats and `!setting` of the model stay unresolved."""
     values = {name: _plain_value(getattr(recipe, name)) for name in keys(Recipe) if name != "model"}
-    # The layers of a custom model are not in the recipe.
-    model = to_plain(recipe.tree.value["model"]) if recipe.model.layers else {"layers": []}
-    others = {name: getattr(recipe.model, name) for name in ("initial_weights", "reinitialize", "frozen")}
-    values["model"] = {"settings": model.get("settings") or {}, **_plain_value(others), "layers": model["layers"]}
+    names = ("initial_weights", "reinitialize", "frozen")
+    if recipe.model.function is not None:
+        names = ("function", "initial_weights")
+    values["model"] = {name: _plain_value(getattr(recipe.model, name)) for name in names}
+    if recipe.model.function is None:
+        model = to_plain(recipe.tree.value["model"])
+        values["model"] = {"settings": model.get("settings") or {}, **values["model"], "layers": model["layers"]}
     return {name: values[name] for name in keys(Recipe)}
 
 

@@ -55,10 +55,12 @@ class Trained:
 
     Attributes:
         state: The state after the last round.
+        rows: Metrics of each round.
     """
 
     state: State
     rows: list[dict]
+    process: LearningProcess
 
 
 def train(
@@ -108,7 +110,7 @@ def train(
             break
     if epochs:
         epochs.list.on_train_end()
-    return Trained(state, rows)
+    return Trained(state, rows, process)
 
 
 def _run_round(process, state, rounds):

@@ -2,23 +2,31 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from hetero_tf.base import files, hardware, metrics, registry, typed_json
 from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
 from hetero_tf.base.errors import InputError, NotBuilt
 from hetero_tf.base.escaping import escape_line, quote_shell
+from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.data.partitions.shares import ClientExamples
 from hetero_tf.models.costs.memory import describe_fit, over_budget
+from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.planning.fleets.device_table import trace_digest
+from hetero_tf.recipe import FROM_PYTHON, as_recipe, loads
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.run import data, notes, resume
+from hetero_tf.run.callbacks import Trained
 from hetero_tf.run.checkpoint import LoadedState, open_best, open_newest
 from hetero_tf.run.data import load_data, split
 from hetero_tf.run.learning_process import LearningProcess, State, learning_process
@@ -30,13 +38,14 @@ from hetero_tf.runs.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the command line for a run.
+    """Settings of a run.
 
     Attributes:
         threads: Blocks of clients that train concurrently.
         allow_other_machine: Resume even if results may differ from the run so far.
-        command: The command line, for the log.
+        command: The command line, for the log; empty in Python.
         trackers: Names of `trackers.TRACKERS` that get the metrics of each round.
+        model, dataset: Those that were passed from Python; None for those of the recipe.
     """
 
     run_dir: Path
@@ -45,6 +54,8 @@ class Settings:
     allow_other_machine: bool
     command: str
     trackers: tuple[str, ...] = ()
+    model: ModelBuilder | None = None
+    dataset: Dataset | None = None
 
 
 # `build(strategy, devices)` builds the learning process; `strategy` is a `tf.distribute` strategy or None.
@@ -73,6 +84,11 @@ def train(recipe: Recipe, settings: Settings, console: Console, execution: Execu
         InputError: The folder holds a run of another recipe, data set or machine, or a file of it was changed.
         Locked, DiskProblem, NotFinite: See `errors`.
     """
+    return _train(recipe, settings, console, execution)[-1]
+
+
+def _train(recipe, settings, console, execution):
+    """Train a recipe, and return its process, the last state and the summary."""
     console.mark_phase("start")
     run = RunFolder(settings.run_dir)
     with resume.locked(run), ProgressDisplay(console) as display:
@@ -105,7 +121,58 @@ def train(recipe: Recipe, settings: Settings, console: Console, execution: Execu
             with trackers.log_live(settings.trackers, run, console.say):
                 progress = TrainingLoop(run, process, progress, run_environment, console, display).train()
                 display.begin("finishing")
-    return _finish(run, process, progress, run_environment, console)
+    return process, progress.state, _finish(run, process, progress, run_environment, console)
+
+
+def train_from_python(
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    run_dir: Path | str,
+    rounds: int | None = None,
+    model: keras.Model | ModelBuilder | None = None,
+    dataset: Dataset | None = None,
+    data_dir: Path | str | None = None,
+    threads: int | None = None,
+    quiet: bool = False,
+) -> Trained:
+    """Train a recipe in a run folder, or continue its run; see `hetero_tf.train`.
+
+    Args:
+        quiet: Print only warnings.
+
+    Raises:
+        InputError, Locked, DiskProblem, NotFinite: See `train`.
+    """
+    function = model_function(model)
+    recipe = as_recipe(recipe, ["model"] * (model is not None) + ["data"] * (dataset is not None))
+    overrides = [] if function is None else [f"model.function={function}"]
+    overrides += [] if dataset is None else [f"data.name={FROM_PYTHON}"]
+    overrides += [] if rounds is None else [f"rounds={rounds}"]
+    if overrides:
+        recipe = loads(recipe.source, recipe.path, overrides)
+    folder = None if data_dir is None else Path(data_dir)
+    settings = Settings(
+        *(Path(run_dir), folder, threads or hardware.core_count(), False, ""),
+        model=model if function is None else None,
+        dataset=dataset,
+    )
+    process, state, _ = _train(recipe, settings, Console(sys.stdout, quiet=quiet), simulated)
+    return Trained(state, metrics_file.rows(RunFolder(settings.run_dir).metrics), process)
+
+
+def model_function(model: Any) -> str | None:
+    """Register the module of a model function as a plug-in, and return the function's name in recipes.
+
+    None for models, and for functions of other forms or without a module, such as those of a notebook.
+    """
+    module = getattr(model, "__module__", "__main__")
+    if not inspect.isfunction(model) or module == "__main__":
+        return None
+    try:
+        added = registry.register_plugin(module)
+    except InputError:
+        return None
+    name = f"{module.rpartition('.')[2]}:{model.__qualname__}"
+    return name if ("models", name) in added else None
 
 
 def read_data(recipe: Recipe, settings: Settings, run: RunFolder | None = None) -> Build:
@@ -138,17 +205,20 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
     partition = dataclasses.replace(
         partition, test=ClientExamples.empty(clients), held_out=ClientExamples.empty(clients)
     )
-    return learning_process(recipe, dataset, partition, parallel=settings.threads)
+    return learning_process(recipe, dataset, partition, parallel=settings.threads, model=settings.model)
 
 
 def _read_data(recipe, settings, run, newest_facts):
     recipe = recipe if run is None else resume.with_stored_trace(run, recipe, newest_facts)
-    dataset = load_data(recipe, settings.data_dir, None if newest_facts is None else _learned_vocabulary(recipe, run))
+    dataset = settings.dataset
+    if dataset is None:
+        learned = None if newest_facts is None else _learned_vocabulary(recipe, run)
+        dataset = load_data(recipe, settings.data_dir, learned)
     dataset, partition = resume.fit_stored(run, dataset, newest_facts, lambda: split(recipe, dataset))
 
     def build(strategy, devices):
         parallel = max(settings.threads // devices, 1)
-        return learning_process(recipe, dataset, partition, parallel=parallel, strategy=strategy)
+        return learning_process(recipe, dataset, partition, parallel=parallel, model=settings.model, strategy=strategy)
 
     return build
 
@@ -204,7 +274,7 @@ def _about_metrics(process):
 def _log_mark(settings, progress):
     """The first line of a run in the log, also when it is resumed."""
     done = progress.state.round
-    return f"{settings.command}  ({f'resumes after round {done}' if done else 'starts'})"
+    return f"{settings.command or 'hetero_tf.train'}  ({f'resumes after round {done}' if done else 'starts'})"
 
 
 def _run_environment(process, settings):
@@ -216,6 +286,7 @@ def _run_environment(process, settings):
     }
     fleet = process.recipe.fleet
     extra |= {"trace": trace_digest(fleet.trace)} if fleet is not None and fleet.trace is not None else {}
+    extra |= {"model": digest} if (digest := process.family.digest) is not None else {}
     extra |= {f"plugin {module}": digest for module, digest in registry.plugin_digests().items()}
     extra |= {"replicas": report["replicas"]} if report["replicas"] > 1 else {}
     extra |= {name: report[name] for name in ("by_taps", "by_winograd", "by_function") if report[name]}
@@ -285,6 +356,8 @@ def write_readme(run: RunFolder, recipe: Recipe, command: str, metric: str) -> N
         DiskProblem: The write failed.
     """
     folder, program = quote_shell(run.path), command.partition(" ")[0] or "hetero_tf"
+    started = ["It was started, or last resumed, by the command", "", f"  {command}", ""]
+    started += ["which also resumes it; --set rounds=N trains more."]
     contents = run.contents() | {"run.lock": "locked by the process that trains here"}
     lines = [
         f"A run of the recipe {recipe.name!r}, by hetero_tf: federated learning on unequal devices.",
@@ -292,11 +365,8 @@ def write_readme(run: RunFolder, recipe: Recipe, command: str, metric: str) -> N
         "",
         *(f"  {name:16}  {meaning}" for name, meaning in contents.items()),
         "",
-        "It was started, or last resumed, by the command",
-        "",
-        f"  {command}",
-        "",
-        "which also resumes it; --set rounds=N trains more. The commands below need the same --plugin, --data_dir.",
+        *(started if command else ["It was started, or last resumed, by hetero_tf.train in Python, which resumes it."]),
+        "The commands below need the same --plugin, --data_dir.",
         "",
         f"  {program} evaluate --run_dir {folder}   evaluates the best state again (--state last: the newest)",
         f"  {program} export --run_dir {folder}     writes a SavedModel that needs no hetero_tf",
@@ -343,14 +413,20 @@ def open_state(
 
 
 def load_run(
-    path: str | Path, state: str = "best", data_dir: str | Path | None = None, threads: int | None = None
+    path: str | Path,
+    state: str = "best",
+    data_dir: str | Path | None = None,
+    threads: int | None = None,
+    model: keras.Model | ModelBuilder | None = None,
+    dataset: Dataset | None = None,
 ) -> tuple[LearningProcess, State]:
     """Read a state of a run folder; see `hetero_tf.load_run`."""
     if state not in STATES:
         raise InputError(f"`state` must be one of {', '.join(STATES)}. Received: state={state!r}")
     run = RunFolder(Path(path))
+    model = None if model_function(model) else model
     recipe = facts.load_recipe(run)
     folder = None if data_dir is None else Path(data_dir)
-    settings = Settings(run.path, folder, threads or hardware.core_count(), False, "")
+    settings = Settings(run.path, folder, threads or hardware.core_count(), False, "", model=model, dataset=dataset)
     process, loaded = open_state(recipe, settings, state, lambda message: None)
     return process, loaded.state

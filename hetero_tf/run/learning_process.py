@@ -19,13 +19,14 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import hardware, registry
-from hetero_tf.base.errors import InputError, NotFinite
+from hetero_tf.base.errors import NotFinite
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.described import DescribedDataset
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.evaluation.fairness import ClientResults
+from hetero_tf.methods import function_of
 from hetero_tf.models.costs import memory
 from hetero_tf.models.custom_model import ModelBuilder, as_builder
 from hetero_tf.models.initial_weights import first_weights
@@ -177,12 +178,12 @@ class LearningProcess(Federation):
         return dataclasses.replace(self, setup=dataclasses.replace(self.setup, on_progress=on_progress))
 
 
-def _fit_levels(recipe, source, dataset, partition, device):
+def _fit_levels(recipe, source, dataset, partition, device, builder):
     """Return the recipe with levels that fit their budgets or the devices of the clients."""
     x = dataset.train.x
     fitted = memory.fit_levels(recipe, source.shape(x), example_shape(source, x), recipe.num_outputs(dataset.classes))
     if recipe.levels.fit == "device":
-        work = work_of(family_of(fitted, source, dataset, device), source, dataset, partition)
+        work = work_of(family_of(fitted, source, dataset, device, builder), source, dataset, partition)
         return memory.fit_to_devices(fitted, work, partition.train.sizes)
     if recipe.levels.fit is not None:
         check_keys(fitted)
@@ -221,12 +222,7 @@ def learning_process(
     parallel = hardware.core_count() if parallel is None else parallel
     hardware.configure_threads(parallel)
     hardware.skip_graph_passes()
-    recipe = as_recipe(recipe, custom_model=model is not None)
-    if model is not None and (recipe.levels.fit or recipe.levels.budgets or recipe.levels.ensemble):
-        raise InputError(
-            "a custom `model` cannot be divided like the layers of a recipe; remove levels.fit, levels.budgets and "
-            "levels.members"
-        )
+    recipe = as_recipe(recipe, ["model"] * (model is not None) + ["data"] * (dataset is not None))
     dataset = load_data(recipe, data_dir) if dataset is None else dataset
     check_data(recipe, dataset)
     partition = split(recipe, dataset) if partition is None else partition
@@ -238,8 +234,10 @@ def learning_process(
         is_finished = isinstance(dataset, DescribedDataset)
         if not is_finished:
             check_split(recipe, partition)
-        fitted = _fit_levels(recipe, source, dataset, partition, device)
+        if model is None and recipe.model.function is not None:
+            model = function_of("models", recipe.model.function)
         builder = None if model is None else as_builder(model, recipe.num_outputs(dataset.classes))
+        fitted = _fit_levels(recipe, source, dataset, partition, device, builder)
         family = family_of(fitted, source, dataset, device, builder)
         process = LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy))
         if process.clock is not None and not is_finished:

@@ -32,7 +32,7 @@ class _PathProperty(property):
 
     def __init__(self, name: str, meaning: str):
         super().__init__(lambda folder: folder.path / name, doc=meaning)
-        self.name = name
+        self.name, self.meaning = name, meaning
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class RunFolder:
 
     def contents(self) -> dict[str, str]:
         """Return `{file name: meaning}` of all files that a run may have."""
-        return {each.name: str(each.__doc__) for each in vars(RunFolder).values() if isinstance(each, _PathProperty)}
+        return {each.name: each.meaning for each in vars(RunFolder).values() if isinstance(each, _PathProperty)}
 
     def check_started(self) -> None:
         """Raise `InputError` if the folder holds no run."""

@@ -434,9 +434,7 @@ def test_inputs_of_another_shape_and_layers_that_only_recipes_have_are_refused()
     with pytest.raises(ValueError, match="one client at a time"):
         build_custom_model(dense, SHAPE, 1.0, clients=2)
     message = refusal(build_process, dense, WITHOUT_MODEL.replace("mix: a1-c1", "mix: a1-c1\n  budgets: {c: 0.5}"))
-    assert message.startswith(
-        "a custom `model` cannot be divided like the layers of a recipe; remove levels.fit, levels"
-    )
+    assert "levels.budgets: cannot be combined with model.function from_python: budgets divide the layers" in message
 
 
 def test_recipe_may_be_a_mapping_a_text_a_path_or_a_recipe():
@@ -456,8 +454,8 @@ def test_recipe_may_be_a_mapping_a_text_a_path_or_a_recipe():
     assert one.model.layers[1].args == {"units": Width(8)}
     assert recipe.as_recipe(one) is one and recipe.as_recipe(one.source) == recipe.loads(one.source)
     assert recipe.as_recipe("tiny/digits").source == recipe.load("tiny/digits").source
-    assert recipe.as_recipe({**mapping, "model": 3}, custom_model=True).model.layers == ()
-    assert recipe.as_recipe(one, custom_model=True).model.layers == ()
+    assert recipe.as_recipe({**mapping, "model": 3}, passed=["model"]).model.layers == ()
+    assert recipe.as_recipe(one, passed=["model"]).model.layers == ()
     assert refusal(recipe.as_recipe, {**mapping, "rounds": object()}) == (
         "a recipe may contain only numbers, texts, lists, tuples and mappings. Received: object"
     )

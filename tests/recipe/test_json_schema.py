@@ -37,6 +37,11 @@ def test_shipped_recipes_are_valid(name):
     assert errors(shipped()[name].read_text()) == []
 
 
+def test_a_model_may_be_the_name_of_a_function():
+    text = shipped()["digits"].read_text()
+    assert errors(text[: text.index("model:")] + "model: own_models:cnn\n" + text[text.index("levels:") :]) == []
+
+
 @pytest.mark.parametrize(
     ("correct", "wrong"),
     [

@@ -9,6 +9,8 @@ from bad_recipes import BASE, LAYERS, with_layers
 from refusals import refusal
 
 from hetero_tf import recipe
+from hetero_tf.base import registry
+from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.nodes import InvalidValue, dotted
@@ -122,3 +124,44 @@ def test_sizes_that_only_together_are_too_large():
 @pytest.mark.parametrize("name, overrides, message", LAYERS)
 def test_layers_that_cannot_process_text_are_rejected(name, overrides, message):
     assert refusal(recipe.load, name, overrides.split("\n")).split("\n")[0].endswith(f": {message}")
+
+
+FUNCTIONS = "def cnn(width, classes, *, hidden: int = 8):\n    return hidden\n\n\ndef build(size, *, step: int = 1):\n    pass\n"
+
+
+@pytest.fixture
+def model_plugin(plugin_module):
+    """The module name of a plug-in with a model function and an input, which has the same name as a shipped model."""
+    name = plugin_module("own_models", FUNCTIONS)
+    assert registry.register_plugin(name) == [("inputs", "own_models"), ("models", "own_models:cnn")]
+    return name
+
+
+def test_a_function_replaces_the_layers_and_layers_a_function(model_plugin):
+    short = recipe.loads(BASE, overrides=["model=own_models:cnn"])
+    assert short.model.layers == () and short.model.function == Plugin("own_models:cnn", {"hidden": 8})
+    changed = recipe.loads(short.source, overrides=["model.function.hidden=3", "model.initial_weights=runs/x"])
+    assert changed.model.function.options == {"hidden": 3} and changed.model.initial_weights == "runs/x"
+    assert recipe.loads(changed.source) == changed
+    assert recipe.difference(short.source, changed.source) == [
+        "model.function.hidden: 8 -> 3",
+        "model.initial_weights: null -> 'runs/x'",
+    ]
+    assert recipe.loads(
+        BASE, overrides=["model=own_models:cnn", f"model={{layers: [GlobalAveragePooling2D, {CLASSES}]}}"]
+    ).model.layers
+
+
+@pytest.mark.parametrize(
+    "overrides, expected",
+    [
+        (["model=others:cnn"], "model.function.name: unknown name 'others:cnn'; add --plugin others"),
+        (["model.function=own_models:cnn"], "model.settings: unknown key 'settings'"),
+        (["model=own_models:cnn", "model.function.hiden=2"], "unknown key 'hiden'; did you mean 'hidden'?"),
+        (["model=own_models:cnn", "levels.budgets={a: 1, e: 1}"], "budgets divide the layers of a recipe"),
+        (["model={settings: {}}"], "must be a list of at least one layer; or set model to a function of --plugin"),
+        (["model=from_python", "model.frozen=[1]"], "model.frozen: unknown key 'frozen'"),
+    ],
+)
+def test_models_of_functions_have_no_keys_of_layers(model_plugin, overrides, expected):
+    assert expected in refusal(recipe.loads, BASE, overrides=overrides)

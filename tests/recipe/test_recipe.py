@@ -57,7 +57,7 @@ def test_all_errors_of_a_one_line_recipe_are_reported_at_once():
     keys = ("name", "data", "input", "partition", "model", "levels", "round", "client", "optimizer")
     assert [re.match(r"r\.yaml:1:1: the key '(\w+)' is missing \(", line)[1] for line in lines] == list(keys)
     needs = [line.partition("; it needs ")[2] for line in lines if "; it needs " in line]
-    assert needs == ["layers", "widths and mix", "clients", "batch_size", "learning_rate"]
+    assert needs == ["widths and mix", "clients", "batch_size", "learning_rate"]
 
 
 def test_errors_of_several_sections_and_overrides_are_reported_in_order():

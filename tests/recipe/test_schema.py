@@ -169,6 +169,7 @@ ELSEWHERE = {
     "name": "recipe/test_naming.py: the run folder is named after it",
     "data": "methods/test_effects.py: options of the loaders",
     "task": "run/test_task_process.py: the form of the targets, loss, metrics and predictions",
+    "model.function": "recipe/test_model_layers.py: the function that builds the model",
     "model.initial_weights": "run/test_learning_process.py: values of a file",
     "model.reinitialize": "run/test_learning_process.py: values of a file that are ignored",
     "levels.fit_seconds": "models/test_device_fit.py: a level that takes too long",

@@ -19,7 +19,7 @@ _built, _traced = {}, {}
 _learning_process, _with_progress = experiment.learning_process, LearningProcess.with_progress
 
 
-def _shared(recipe, dataset, partition, parallel, strategy=None, stub=False):
+def _shared(recipe, dataset, partition, parallel, model=None, strategy=None, stub=False):
     # A resumed run may read the trace of its fleet from its folder.
     key = (recipe.source, repr(recipe.fleet), dataset.sha256, dataset.source, partition.sha256, parallel, stub)
     if key not in _built:
