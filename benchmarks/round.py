@@ -33,6 +33,7 @@ def parse():
     parser.add_argument("--threads", type=int, default=hardware.core_count())
     parser.add_argument("--evaluate", action="store_true", help="also time the statistics query and the test")
     parser.add_argument("--live", action="store_true", help="also time rounds with a progress display")
+    parser.add_argument("--model", action="store_true", help="also time the same layers, passed as a Python function")
     parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
     return parser.parse_args()
 
@@ -136,6 +137,8 @@ def measure(args):
         result["test_s"] = median(args.repeats, lambda: process.evaluate(state)) - result["statistics_s"]
     if args.live:
         result["live_share"] = live_share(args.repeats, process, state, plan)
+    if args.model:
+        result |= model_ratio(args, process, state, plan)
     result["traces"] = process.runner.compiled_round.experimental_get_tracing_count()
     result["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return result
@@ -150,6 +153,35 @@ def live_share(repeats, process, state, plan):
         for _ in range(repeats)
     ]
     return statistics.median(live / plain for live, plain in pairs) - 1
+
+
+def model_ratio(args, process, state, plan):
+    """The time of a round with the recipe's layers as a custom model, relative to that of the recipe.
+
+    The clients of a custom model are computed one by one. The ratio is the median over alternating pairs of rounds.
+    """
+    import numpy as np
+
+    from hetero_tf.models.build_model import build_model
+    from hetero_tf.run.learning_process import learning_process
+
+    model, shape = process.recipe.model, process.family.shape
+    custom = learning_process(
+        process.recipe,
+        process.dataset,
+        process.partition,
+        parallel=args.threads,
+        model=lambda width, classes, scale=1.0: build_model(model, shape, width, scale, classes),
+    )
+    begun = custom.begin(dict(state.weights))
+    weights = [each.run(start, [plan])[0].weights for each, start in ((custom, begun), (process, state))]
+    largest = max(float(np.abs(one - other).max()) for one, other in zip(*(each.values() for each in weights)))
+    pairs = [
+        (timed(lambda: custom.run(begun, [plan]))[0], timed(lambda: process.run(state, [plan]))[0])
+        for _ in range(args.repeats)
+    ]
+    ratio = statistics.median(passed / layers for passed, layers in pairs)
+    return {"model_ratio": ratio, "model_largest_difference": largest}
 
 
 def median(repeats, work, warm=False):
