@@ -107,7 +107,10 @@ def load_run(
 
 
 def load_model(path: "str | Path") -> "Model":
-    """Load a `model.keras` written by an export; see `export.formats.keras`."""
+    """Load a `model.keras` written by an export, or that of a folder, such as one of `export --push`.
+
+    The model takes the inputs of the export (pixels, rows, samples or ids), and returns logits.
+    """
     _check_keras()
     from hetero_tf.export.formats import keras
 

@@ -108,6 +108,7 @@ FLAGS = {
     "pair": Flag("list", "ids of the two clients to compare, such as 0,60; required"),
     "draw": Flag("string", "PNG file to draw into: the split, confusion of classes, or similarity; default none"),
     "format": Flag("list", "additional formats, such as keras,onnx,litert,litert_train; default none"),
+    "push": Flag("string", "folder of a model repository, as Hugging Face reads it, to write too; default none"),
     "export_version": Flag("integer", "number of the exported version; default the next one", low=1),
     "host": Flag("string", "address to serve at; other addresses are open to the network", "127.0.0.1"),
     "port": Flag("integer", "port to serve at; 0 selects a free one", 8501, 0, 65535),

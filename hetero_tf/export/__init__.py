@@ -12,6 +12,7 @@ FOLDER/<level>/<version>/
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -37,6 +38,8 @@ from hetero_tf.run.learning_process import LearningProcess
 from hetero_tf.runs.versions import EXPORTED, check_version_folder, create_draft, publish
 
 LABELS = Path("assets.extra", "labels.txt")
+# Files of an export that Git should not compare as texts.
+LARGE_FILES = ("*.keras", "*.onnx", "*.pb", "*.tflite", "variables/*")
 # Difference of logits, as a share of the largest one if that is above 1; another order of summation differs by less.
 TOLERANCE = 1e-4
 # Limits of compared test examples and of their logit values, which take 64 MiB.
@@ -92,6 +95,34 @@ def export(
         card = model_card(about, task.calls(signatures), task.notes(signatures))
         about = _write_about(draft, about, card)
         return publish(draft, version), about
+
+
+def check_repository(folder: Path) -> None:
+    """Refuse a folder that holds other things than a model repository, see `write_repository`.
+
+    Raises:
+        InputError: Names one of them.
+    """
+    files.check_write_target(folder, folder=True)
+    others = sorted(path.name for path in folder.glob("*") if path.name not in (".git", ".gitattributes", "README.md"))
+    if others and EXPORTED not in others:
+        raise InputError(f"{folder}: holds other things ({others[0]}); name a new folder, or one that --push wrote")
+
+
+def write_repository(version: Path, folder: Path) -> None:
+    """Copy a version into the folder of a model repository, as Hugging Face reads it.
+
+    The card is its README.md, and Git LFS stores its binary files. `hetero_tf.load_model` reads the folder if the
+    version has the format keras.
+
+    Raises:
+        DiskProblem: The operating system reported an error.
+    """
+    with files.disk_errors(folder, "write"):
+        shutil.copytree(version, folder, dirs_exist_ok=True)
+        shutil.copyfile(folder / CARD, folder / "README.md")
+        lines = [f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in LARGE_FILES]
+        (folder / ".gitattributes").write_text("".join(lines))
 
 
 def task_of(process: LearningProcess, model: keras.Model) -> ExportTask:

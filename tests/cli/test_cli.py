@@ -20,7 +20,7 @@ R = "--recipe=small.yaml"
 # Words => the sentence; with "..." at its end only its beginning is compared.
 WRONG = """
 --recpe=small.yaml => unknown flag --recpe; did you mean 'recipe'?; --set path=value changes a key of the recipe
---recipe=small.yaml --nosuch => unknown flag --nosuch; known: address, allow_host, allow_other_machine, append, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, export_dir, export_version, file, fleet, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, pair, patience, plugin, plugins, port, published, quiet, quorum, reach, recipe, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes; --set path=value changes a key of the recipe
+--recipe=small.yaml --nosuch => unknown flag --nosuch; known: address, allow_host, allow_other_machine, append, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, export_dir, export_version, file, fleet, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, pair, patience, plugin, plugins, port, published, push, quiet, quorum, reach, recipe, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes; --set path=value changes a key of the recipe
 list nowhere => nowhere: is not a folder; name run folders, or a folder of runs such as runs
 --recipe=small.yaml --flagfile=nowhere => unknown flag --flagfile; did you mean 'file'?...
 --recipe=small.yaml -undefok=level --level=a => unknown flag --undefok; known: address, allow_host, allow_other_machine...
@@ -39,12 +39,14 @@ trian --recipe=small.yaml => unknown command 'trian'; did you mean 'train'?
 small.yaml => unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, flower, launch, list, measure-device, new, plot, predict, report, schema, serve, similarity, sweep, tensorboard, train
 train evaluate --recipe=small.yaml => unexpected word 'evaluate' after 'train'; flags begin with --
 evaluate => --run_dir is missing; name the folder of a run, such as runs/digits
+export --run_dir=begun --level=all --push=new => --push writes the model of one level; choose it by --level
+export --run_dir=begun --push=. => .: holds other things (afile); name a new folder, or one that --push wrote
 export --run_dir=begun --out=afile => afile: exists and is not a folder; choose another folder
 evaluate --run_dir=begun => begun/checkpoints: has no best round yet; train first
 export --run_dir=begun --state=last => begun/checkpoints: has no last round yet; train first
 --recipe=small.yaml --plugin=own_missing => --plugin own_missing: cannot be imported; ModuleNotFoundError: No module named 'own_missing'
 --recipe=small.yaml --plugin=own/nothing.py => --plugin own/nothing.py: must name a module as `import` does, such as own.layers, not a file
---recipe=small.yaml --plugin=own_nothing => --plugin own_nothing: defines nothing to add; it must define a Keras layer or...
+--recipe=small.yaml --plugin=own_nothing => --plugin own_nothing: defines nothing to add; it must define a Keras layer, a function...
 --recipe=small.yaml --plugin=own_raises => --plugin own_raises: cannot be imported; {here}/own_raises.py:1: RuntimeError: no luck
 --recipe=small.yaml --plugin=own_syntax => --plugin own_syntax: cannot be imported; {here}/own_syntax.py:1: SyntaxError: ...
 --recipe=small.yaml --plugin=own_exit => --plugin own_exit: the import ends the program; use a module that only contains definitions

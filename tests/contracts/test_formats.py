@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import exports
 import numpy as np
@@ -13,6 +14,7 @@ import tables
 from programs import ROOT
 from refusals import refusal
 
+import hetero_tf
 from hetero_tf import export
 from hetero_tf.export import formats, saved_model
 from hetero_tf.export.card import model_card
@@ -74,6 +76,25 @@ def test_a_format_predicts_what_the_saved_model_predicts(exported, name):
         f"| `{file_info['file']}` | {name}, signature {file_info['signature']}, {file_info['bytes']:,} bytes; loss"
         in (folder / "MODEL_CARD.md").read_text("utf-8")
     )
+
+
+def test_a_model_repository_has_the_card_and_is_loaded(exported, tmp_path):
+    process, folder, _ = exported
+    repository, request = tmp_path / "new" / "repository", requests(process)[-1]
+    (repository / ".git").mkdir(parents=True)
+    for _ in range(2):
+        export.check_repository(repository)
+        export.write_repository(folder, repository)
+    assert (repository / "README.md").read_bytes() == (folder / "MODEL_CARD.md").read_bytes()
+    written = {path.relative_to(folder) for path in folder.rglob("*")}
+    assert {path.relative_to(repository) for path in repository.rglob("*")} - written == {
+        Path(name) for name in (".git", ".gitattributes", "README.md")
+    }
+    value = next(iter(request.values()))
+    expected = saved_model.load_runtime(folder, of(exported, "keras")["signature"])(**request)["logits"]
+    np.testing.assert_allclose(hetero_tf.load_model(repository)(value), expected, atol=1e-4)
+    (tmp_path / "notes.txt").touch()
+    assert refusal(export.check_repository, tmp_path).startswith(f"{tmp_path}: holds other things (new); name a new")
 
 
 @pytest.mark.parametrize("name", ["savedmodel", *(name for name in formats.names() if name != "keras")])

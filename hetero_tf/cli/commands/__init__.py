@@ -132,7 +132,7 @@ COMMANDS = {
         "export --run_dir DIR",
         "writes a SavedModel that runs without hetero_tf",
         "deploy.export_run",
-        f"run_dir state level out format export_version {_RECIPE}",
+        f"run_dir state level out format push export_version {_RECIPE}",
         needs_tensorflow=True,
         source="run_dir",
         meanings={

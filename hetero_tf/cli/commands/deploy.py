@@ -39,11 +39,17 @@ def export_run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
         check_level(recipe, flags, "all")
     names = recipe.levels.names if flags.level == "all" else (recipe.levels.resolve(flags.level),)
     folder = Path(flags.out or RunFolder(flags.run_dir).export)
+    if flags.push and len(names) > 1:
+        raise InputError("--push writes the model of one level; choose it by --level")
+    if flags.push:
+        exports.check_repository(Path(flags.push))
     if escape_line(str(folder)) != str(folder):
         raise InputError(f"--out must be a printable UTF-8 path, because TensorFlow writes into it. Received: {folder}")
     for level in names:
         check_version_folder(folder / level, flags.export_version)
-    extra_formats = list(dict.fromkeys(name for name in flags.format if name != "savedmodel"))
+    # `hetero_tf.load_model` reads the file of Keras.
+    wanted = [*flags.format, *(["keras"] if flags.push else [])]
+    extra_formats = list(dict.fromkeys(name for name in wanted if name != "savedmodel"))
     for name in extra_formats:
         formats.find(name)
     process, loaded = _open(recipe, flags, names, console)
@@ -66,6 +72,11 @@ def export_run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
             )
             if "warning" in file_info:
                 console.say(f"warning: {file_info['warning']}")
+        if flags.push:
+            exports.write_repository(path, Path(flags.push))
+            console.say(
+                f"wrote the model repository {flags.push}: upload it by huggingface-cli upload NAME {flags.push}"
+            )
         written.append({"export": str(path), "level": level, **test_metrics, "formats": export_info["formats"]})
     return {"round": state.round, "state": flags.state, "exports": written}
 

@@ -24,10 +24,10 @@ def convert(source: ConversionSource, path: Path) -> dict:
 
 
 def load(path: str | Path) -> keras.Model:
-    """Return the model of a file, after registering the layers of this package and of plug-ins with Keras."""
+    """Return the model of a file or folder, after registering the layers of this package and of plug-ins with Keras."""
     for name in registry.names("layers"):
         registry.find("layers", name)
-    return keras.models.load_model(path, compile=False)
+    return keras.models.load_model(Path(path) / FILE if Path(path).is_dir() else path, compile=False)
 
 
 def load_runtime(path: Path) -> Callable[..., dict[str, np.ndarray]]:
