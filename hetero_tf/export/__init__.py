@@ -32,8 +32,9 @@ from hetero_tf.export.card import CARD, model_card
 from hetero_tf.export.formats import ConversionSource
 from hetero_tf.export.positions import MaskedTextTask, NextWordTask
 from hetero_tf.export.task import ExportTask
+from hetero_tf.models.custom_model import merge_adapters
 from hetero_tf.models.state import State
-from hetero_tf.models.variables import queried
+from hetero_tf.models.variables import constants, queried
 from hetero_tf.run.learning_process import LearningProcess
 from hetero_tf.runs.versions import EXPORTED, check_version_folder, create_draft, publish
 
@@ -86,9 +87,11 @@ def export(
             reason = f"`statistics` must be those of `process.statistics(state, {level!r})`"
             raise InputError(f"{reason}. Received: none of {variable.path}")
     check_version_folder(folder, version)
-    for name in others:
-        formats.find(name)
-    task = task_of(process, process.network(state, level, statistics))
+    modules = [formats.find(name) for name in others]
+    model = process.network(state, level, statistics)
+    if not any(getattr(module, "TRAINS", False) for module in modules):
+        merge_adapters(model)
+    task = task_of(process, model)
     with create_draft(folder) as draft:
         about = {**_describe(task, state, level), **_write_model(task, level, draft, folder, others), **info}
         signatures = about["signatures"]
@@ -266,7 +269,7 @@ def _describe(task, state, level):
         "level": level,
         "width": recipe.levels.widths[level],
         "round": state.round,
-        "parameters": int(sum(np.prod(variable.shape) for variable in model.trainable_variables)),
+        "parameters": int(sum(np.prod(v.shape) for v in (*model.trainable_variables, *constants(model)))),
         "data": {"name": dataset.name, "sha256": dataset.sha256, "stand_in_for": missing},
         "classes": dataset.classes,
         "class_names": dataset.class_names and list(dataset.class_names),

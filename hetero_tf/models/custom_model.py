@@ -263,6 +263,17 @@ def _replace_layers(model, replace):
     return cloned
 
 
+def merge_adapters(model: keras.Model) -> None:
+    """Add the adapters of Keras' own layers (`enable_lora`) to their kernels, and remove them; the outputs stay."""
+    for layer in all_layers(model):
+        if getattr(layer, "lora_enabled", False):
+            name = "embeddings" if hasattr(layer, "lora_embeddings_a") else "kernel"
+            getattr(layer, f"_{name}").assign(getattr(layer, name))
+            layer.lora_enabled, layer.lora_rank = False, None
+            for part in "ab":
+                layer._untrack_variable(getattr(layer, f"lora_{name}_{part}"))
+
+
 def _check_norm(layer):
     """Refuse a norm that static batch normalisation cannot replace exactly."""
     for name in ("gamma_regularizer", "beta_regularizer", "gamma_constraint", "beta_constraint"):

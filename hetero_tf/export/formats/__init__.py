@@ -2,8 +2,8 @@
 
 `convert` writes the file and returns a dict of entries for `export.json` that only this format has. `load_runtime`
 returns `(**inputs) -> outputs` of the file. A module also defines `FILE`, the name of the file; `NEEDS`, the modules it
-imports; `EXTRA`, the extra of this package that installs them; and `EXACT`, True if its outputs must equal those of the
-SavedModel.
+imports; `EXTRA`, the extra of this package that installs them; `EXACT`, True if its outputs must equal those of the
+SavedModel; and perhaps `TRAINS`, True if devices train the file, so the adapters of Keras' layers are not merged.
 """
 
 import contextlib

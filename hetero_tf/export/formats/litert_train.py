@@ -28,7 +28,7 @@ from hetero_tf.models.family import level_of, outline
 from hetero_tf.models.variables import all_layers
 from hetero_tf.run.learning_process import LearningProcess
 
-FILE, NEEDS, EXTRA, EXACT = "model_train.tflite", ("ai_edge_litert",), "litert", True
+FILE, NEEDS, EXTRA, EXACT, TRAINS = "model_train.tflite", ("ai_edge_litert",), "litert", True, True
 # Each batch size adds a graph to the file.
 MAX_SIZES = 16
 STEPS = 3
