@@ -43,6 +43,7 @@ DOCS = ["mkdocs-jupyter>=0.25", "mkdocs-material>=9.5,<10"]  # 10 is announced w
 # devices/fleet_api.py uses private modules of Flower: tested at 1.41 and 1.42. Python 3.10 has no such version, so
 # pip refuses the extra there; `all` leaves it out instead.
 FLOWER = [*CRYPTOGRAPHY, "flwr>=1.41,<1.43"]
+HUB = ["keras-hub>=0.32,<1"]  # the first tested version; Python 3.10 has none
 LITERT = ["ai-edge-litert>=2.0,<3"]  # writes and reads the flatbuffer of one major version
 MLFLOW = ["mlflow-skinny>=3.0,<4"]
 NOTEBOOK = ["ipykernel>=6.29", "nbclient>=0.10"]
@@ -59,6 +60,7 @@ EXTRAS = {
     "excel": EXCEL,
     "flower": FLOWER,
     "gpu": ["tensorflow[and-cuda]>=2.20,<3"],
+    "hub": HUB,
     "litert": LITERT,
     "mlflow": MLFLOW,
     "notebook": NOTEBOOK,
@@ -94,7 +96,7 @@ IS_DEVICE = os.environ.get("HETERO_TF_DISTRIBUTION") == "device"
 
 def needs_python(need):
     """A requirement of the extra `all`, which has to be installable with every Python."""
-    return f"{need}; python_version >= '3.11'" if need.startswith("flwr") else need
+    return f"{need}; python_version >= '3.11'" if need.startswith(("flwr", "keras-hub")) else need
 
 
 setup(

@@ -99,7 +99,7 @@ class ExportTask:
             message = f"a request must have at most {limit} {self.codec.NOUN}."
             shaped[0] = assert_in_graph(shaped[0], count <= limit, message, [count])
             parts = [form.decode(values) for values, form in zip(shaped, forms)]
-            if len(parts) > 1:
+            if len(parts) > 1 or self.codec.IS_PACKED and parts[0].shape.rank != 2:
                 parts = [tf.reshape(part, [count, int(np.prod(part.shape[1:]))]) for part in parts]
             outputs = self.classify(parts[0] if len(parts) == 1 else tf.concat(parts, 1))
             return outputs if signature in self.codec.UNNAMED else self._add_class_names(outputs)

@@ -72,7 +72,9 @@ def build_custom_model(
             raise
         except Exception as error:
             call = f"{_name(function)}(width={width:g}, classes={classes})"
-            message = textwrap.shorten(f"{type(error).__name__}: {error}", 400)
+            # Keras prints some errors in bold.
+            text = re.sub(r"\x1b\[\d+m", "", str(error))
+            message = textwrap.shorten(f"{type(error).__name__}: {text}", 400)
             raise InputError(f"`model` must build a Keras model. Received: {message} from {call}") from error
     check_structure(model, shape, classes)
     return model

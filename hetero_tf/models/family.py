@@ -153,7 +153,7 @@ class ModelFamily:
         for axis, (full, size) in enumerate(zip(value.shape, variable.shape)):
             if (full, size) in self.parts:
                 value = tf.gather(value, first_entries(self.parts[full, size]), axis=axis)
-        return tf.slice(value, [0] * len(variable.shape), variable.shape)
+        return tf.slice(value, [0] * len(variable.shape), variable.shape) if len(variable.shape) else value
 
     def prediction_key(self, level: str) -> tuple:
         """Return the cache key of a level's prediction model."""

@@ -35,7 +35,7 @@ def load_runtime(path: Path) -> Callable[..., dict[str, np.ndarray]]:
     model = load(path)
 
     def predict(**inputs):
-        value = inputs if len(inputs) > 1 else next(iter(inputs.values()))
+        value = inputs if isinstance(model.input, dict) else next(iter(inputs.values()))
         return {"logits": np.asarray(model(value, training=False))}
 
     return predict

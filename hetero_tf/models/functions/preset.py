@@ -50,7 +50,8 @@ def build(
     backbone = _load(preset)
     _adapt(backbone, None if rank is None else Width(rank).at(width), layers)
     sources, tensors, arguments = _connect(backbone, inputs, padding)
-    name, value = _select_output(backbone(arguments), output)
+    names = (output,) if output else OUTPUTS if head == "label" else OUTPUTS[1:]
+    name, value = _select_output(backbone(arguments), names)
     if head == "label":
         value = _pool(value, _pooling(backbone, name) if pooling == "auto" else pooling, _mask_of(name, tensors))
     logits = keras.layers.Dense(classes, name="logits")(value)
@@ -144,17 +145,16 @@ def _compute(name, ids, padding, dtype):
 
 
 def _select_output(outputs, wanted):
-    """Return the name and the tensor of the output that a head reads; a single output has the name ''."""
-    if not isinstance(outputs, dict) and wanted is None:
+    """Return the name and the tensor of the first wanted output; a single output of a backbone has the name ''."""
+    if not isinstance(outputs, dict):
         return "", outputs
-    names = list(outputs) if isinstance(outputs, dict) else []
-    name = next((name for name in ([wanted] if wanted else OUTPUTS) if name in names), None)
-    if name is None:
-        raise InputError(
-            f"model.function: output must be one of the backbone's outputs {', '.join(names) or '(it has one)'}. "
-            f"Received: output={wanted}"
-        )
-    return name, outputs[name]
+    for name in wanted:
+        if name in outputs:
+            return name, outputs[name]
+    raise InputError(
+        f"model.function: output must be one of the backbone's outputs {', '.join(outputs)}. "
+        f"Received: {', '.join(wanted)}"
+    )
 
 
 def _mask_of(output, tensors):
@@ -188,7 +188,8 @@ def _pool(value, pooling, mask):
     mask = keras.ops.cast(mask, "int32")
     count = keras.ops.sum(mask, 1, keepdims=True)
     if pooling == "last":
-        weights = keras.ops.cast(keras.ops.logical_and(mask > 0, keras.ops.cumsum(mask, 1) == count), value.dtype)
+        is_last = keras.ops.equal(keras.ops.cumsum(mask, 1), count)
+        weights = keras.ops.cast(keras.ops.logical_and(mask > 0, is_last), value.dtype)
     else:
         weights = keras.ops.cast(mask, value.dtype) / keras.ops.cast(keras.ops.maximum(count, 1), value.dtype)
     return keras.ops.sum(value * weights[..., None], 1)
