@@ -120,8 +120,8 @@ class LocalStep:
         rows = [tf.reshape(value, [1, -1]) for value in self.values_by_path.values()]
 
         def forward(trainable):
-            outputs, running = self._call([*trainable, *rows[len(trainable) :]], inputs)
-            return objective(outputs, inputs["label"][None])[0], running
+            outputs, running, penalties = self._call([*trainable, *rows[len(trainable) :]], inputs)
+            return objective(outputs, inputs["label"][None], penalties)[0], running
 
         compute = portable_gradients.gradients if self.is_portable else tape_gradients
         loss, gradients, running = compute(forward, rows[: len(self.slots)])
@@ -133,7 +133,7 @@ class LocalStep:
         return {"loss": loss, "gradient_norm": norm}
 
     def _call(self, rows, inputs):
-        """Return logits [1, examples, ...] of each exit, and the running statistics, see `RowModel.call`."""
+        """Return the results of `RowModel.call` on a batch."""
         for layer in all_layers(self.row_model.model):
             if isinstance(layer, GELU):
                 layer.erf = portable_gradients.erf if self.is_portable else tf.math.erf

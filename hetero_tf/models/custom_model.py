@@ -281,7 +281,8 @@ def _check_norm(layer):
     for name in ("gamma_regularizer", "beta_regularizer", "gamma_constraint", "beta_constraint"):
         if getattr(layer, name) is not None:
             raise InputError(
-                f"static_norms: {layer.name} must have no {name}, which local training does not apply; leave it out. "
+                f"static_norms: {layer.name} must have no {name}, since static batch normalisation has none; leave it "
+                "out. "
                 f"Received: {name}={type(getattr(layer, name)).__name__}"
             )
     rank = layer.input_spec.ndim

@@ -59,31 +59,19 @@ def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> 
 
 
 def check_behavior(model: keras.Model) -> None:
-    """Refuse a model that adds losses, or that ends in probabilities, by a trace of its call in training.
+    """Refuse a model that ends in probabilities, by a trace of its call in training.
 
     Args:
         model: A model that `check_structure` accepts.
 
     Raises:
-        InputError: Describes the output or the losses of the model.
+        InputError: Describes the output of the model.
     """
-    losses: list[tf.Tensor] = []
-
-    def call(inputs):
-        outputs = model(inputs, training=True)
-        losses.extend(model.losses)
-        return outputs
-
     spec = tf.TensorSpec(model.inputs[0].shape, model.inputs[0].dtype)
-    outputs = tf.function(call, autograph=False).get_concrete_function(spec).structured_outputs
+    call = tf.function(lambda inputs: model(inputs, training=True), autograph=False)
+    outputs = call.get_concrete_function(spec).structured_outputs
     if not isinstance(outputs, tf.Tensor):
         raise InputError(f"`model` must return one tensor of logits. Received: a {type(outputs).__name__} of tensors")
-    if losses:
-        raise InputError(
-            "`model` must add no losses, since clients minimize the loss of the recipe: leave out add_loss and "
-            "regularizers, and set optimizer.weight_decay in the recipe. "
-            f"Received: {len(losses)} losses of a call"
-        )
     operation = outputs.op
     while operation.type in KEEPING:
         operation = operation.inputs[0].op

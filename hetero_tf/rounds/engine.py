@@ -244,6 +244,6 @@ def _logits_and_gradients(block, stage, matrix, inputs, key):
     """Return the logits of each output, and the gradient of the sum of their squares, each [K, ...]."""
     with tf.GradientTape() as tape:
         tape.watch(matrix)
-        outputs, _ = block.stages[stage].joint.call(matrix, key, inputs)
+        outputs, _, _ = block.stages[stage].joint.call(matrix, key, inputs)
         total = tf.add_n([tf.reduce_sum(logits**2) for logits in outputs])
     return [*(logits.numpy() for logits in outputs), tape.gradient(total, matrix).numpy()]

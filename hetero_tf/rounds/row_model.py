@@ -51,7 +51,7 @@ class RowModel:
 
     def call(
         self, values: list[tf.Tensor], full_shapes: tuple[tuple[int, ...], ...], key: tf.Tensor, inputs: tf.Tensor
-    ) -> tuple[list[tf.Tensor], list[tuple[int, tf.Tensor]]]:
+    ) -> tuple[list[tf.Tensor], list[tuple[int, tf.Tensor]], list[tf.Tensor]]:
         """Run one training step.
 
         Args:
@@ -60,8 +60,9 @@ class RowModel:
             inputs: [K, batch, ...].
 
         Returns:
-            List of logits [K, batch, ...] in the float type of the values, one for each exit; and the running
-            statistics after the step: pairs of position and [K, values].
+            List of logits [K, batch, ...] in the float type of the values, one for each exit; the running statistics
+            after the step: pairs of position and [K, values]; and the losses that the model adds, such as those of
+            regularizers: scalars, means over the clients.
         """
         # The model's values, each [K, values], cut to its width.
         carried_at, trainable = self._indices(carried(self.model)), len(self.model.trainable_variables)
@@ -76,7 +77,9 @@ class RowModel:
         ]
         for index, part, shape in zip(carried_at, sub_weights[trainable:], self.shapes[trainable:], strict=True):
             state[index] = _batch_value(part, shape, self.model.non_trainable_variables[index].shape)
-        outputs, state = self.model.stateless_call(weights, state, self._to_model_inputs(inputs), training=True)
+        outputs, state, losses = self.model.stateless_call(
+            weights, state, self._to_model_inputs(inputs), training=True, return_losses=True
+        )
         # Move the client axis first: statistics [K, values], logits [K, batch, ...]. Constants do not change.
         running = set(self._indices(tracked(self.model)))
         new_statistics = [
@@ -88,7 +91,8 @@ class RowModel:
         logits = [
             self._to_clients(tf.cast(value, values[0].dtype), spec) for value, spec in zip(outputs, self.model.outputs)
         ]
-        return logits, new_statistics
+        penalties = [tf.reduce_sum(tf.cast(loss, values[0].dtype)) / self.clients for loss in losses]
+        return logits, new_statistics, penalties
 
     def _indices(self, variables):
         """Return the indices of these variables among the model's non-trainable ones."""

@@ -33,11 +33,18 @@ class Objective:
     present: tf.Tensor
     round: tf.Tensor
 
-    def __call__(self, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
-        """Return the mean loss of each client, [K], for a list of logits and targets [K, batch, ...]."""
+    def __call__(self, outputs: list[tf.Tensor], targets: tf.Tensor, penalties: list[tf.Tensor]) -> tf.Tensor:
+        """Return the loss of each client, [K].
+
+        Args:
+            outputs: List of logits [K, batch, ...].
+            targets: [K, batch, ...].
+            penalties: Losses that the model adds, scalars.
+        """
         losses = [self._loss(logits, targets) for logits in outputs]
         losses = self.couple(losses, outputs, targets, self.round)
-        return tf.reduce_mean(losses, axis=list(range(1, losses.shape.rank)))
+        means = tf.reduce_mean(losses, axis=list(range(1, losses.shape.rank)))
+        return tf.add_n(penalties) + means if penalties else means
 
     def _loss(self, logits, targets):
         shape = [self.present.shape[0], *[1] * (logits.shape.rank - 2), self.present.shape[1]]
@@ -54,17 +61,25 @@ class JointStep(RowShape):
 
     models: tuple[RowModel, ...]
 
-    def call(self, rows: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
-        """Run the models: list of logits [K, batch, ...], route by route and exit by exit; and the carried values."""
+    def call(
+        self, rows: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor
+    ) -> tuple[list[tf.Tensor], tf.Tensor | None, list[tf.Tensor]]:
+        """Run the models.
+
+        Returns:
+            List of logits [K, batch, ...], route by route and exit by exit; the carried values; and the losses that
+            the models add.
+        """
         # Each route reads the running statistics that the routes before it have updated.
-        values, outputs = self._split(rows), []
+        values, outputs, penalties = self._split(rows), [], []
         for model in self.models:
-            logits, statistics = model.call(values, self.shapes, key, inputs)
+            logits, statistics, added = model.call(values, self.shapes, key, inputs)
             outputs += logits
+            penalties += added
             for position, value in statistics:
                 values[position] = value
         # Trainable values do not change here: the optimizer's step follows outside.
-        return outputs, tf.concat(values[self.learned :], 1) if len(values) > self.learned else None
+        return outputs, tf.concat(values[self.learned :], 1) if len(values) > self.learned else None, penalties
 
     def loss_and_gradients(
         self, objective: Objective, rows: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor, targets: tf.Tensor
@@ -81,8 +96,8 @@ class JointStep(RowShape):
         """
         with tf.GradientTape() as tape:
             tape.watch(rows)
-            outputs, carried = self.call(rows, key, inputs)
-            losses = objective(outputs, targets)
+            outputs, carried, penalties = self.call(rows, key, inputs)
+            losses = objective(outputs, targets, penalties)
         gradients = tf.ensure_shape(tape.gradient(losses, rows, unconnected_gradients="zero"), rows.shape)
         return losses, gradients if carried is None else gradients[:, : self.parameters], carried
 
@@ -131,8 +146,8 @@ class WidthStep(RowShape):
         trainable = values[: self.learned]
         with tf.GradientTape() as tape:
             tape.watch(trainable)
-            outputs, statistics = self.model.call(values, self.shapes, key, inputs)
-            loss = objective(outputs, targets)
+            outputs, statistics, penalties = self.model.call(values, self.shapes, key, inputs)
+            loss = objective(outputs, targets, penalties)
         # The gradient of a value without influence is zero, not None.
         gradients = tape.gradient(loss, trainable, unconnected_gradients="zero")
         for position, value in statistics:
