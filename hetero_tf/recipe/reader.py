@@ -203,8 +203,8 @@ def parse(text: str, label: str, is_file: bool = True) -> Node:
         raise reader.error(mark, f"not valid YAML: {error.problem or error.context}{hint}") from None
 
 
-# A sweep reads the same few files for each of its runs.
-@functools.lru_cache(maxsize=16)
+# A sweep reads the same few files for each of its runs, and a listing all shipped ones.
+@functools.lru_cache(maxsize=256)
 def parse_file(text: str, label: str) -> Node:
     """Parse the text of a file, see `parse`; equal texts share one tree, which stays unchanged."""
     return parse(text, label)

@@ -122,8 +122,15 @@ def test_traced_operations_have_limits(run_tests, tests, options, code, expected
 def test_a_pure_test_must_not_import_tensorflow(run_tests):
     body = "import sys\ndef test_a(): sys.modules['tensorflow'] = sys\ndef test_b(): pass\n"
     status, output = run_tests(body, "--layer", "pure", path="base/test_words.py")
-    assert status == 1 and "the test imported TensorFlow: move it" in output and "2 passed, 1 error" in output
+    assert status == 1 and "it imported TensorFlow: move it" in output and "2 passed, 1 error" in output
     assert run_tests(body, path="base/test_words.py")[0] == 0
+    status, output = run_tests(
+        "import sys\nsys.modules['tensorflow'] = sys\ndef test_a(): pass\n",
+        "--layer",
+        "pure",
+        path="base/test_words.py",
+    )
+    assert status == 2 and "it imported TensorFlow: move it" in output
 
 
 def names(changed):

@@ -11,6 +11,8 @@ from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint, walk_keys
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.changes import PLUGINS
+from hetero_tf.recipe.nodes import to_plain
+from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.values import convert
 
@@ -125,8 +127,13 @@ def check_error(written, dotted, part, message):
 
 
 def check_all(constraint, path, write):
-    for value, part, message in wrong(constraint):
-        check_error(write(value), ".".join(path), part, message)
+    """Check the first value in a whole recipe, and the others, which the same function converts, alone."""
+    (value, part, message), *others = wrong(constraint)
+    dotted = ".".join(path)
+    check_error(write(value), dotted, part, message)
+    for value, _, message in others:
+        text = refusal(lambda: convert(to_plain(parse(flow(value), "value", False)), constraint, path))  # noqa: B023
+        assert re.match(rf"(value|{re.escape(dotted)})(: )?((\[0\])*|\.?x): {re.escape(message)}", text), text
 
 
 @for_each((kind, name) for kind in registry.EXPORTS for name in registry.names(kind))

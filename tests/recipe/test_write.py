@@ -15,7 +15,6 @@ def test_resolved_text_reads_back(name):
     assert again.source == loaded.source
     # Digests of recipes depend on the types of the values too.
     assert repr(recipe.keys_of(loaded)) == repr(recipe.keys_of(loaded.source))
-    assert recipe.difference(loaded.source, again.source) == []
 
 
 def test_resolved_text_holds_defaults_and_tags():

@@ -86,7 +86,7 @@ def whole_runs(write_run):
     Path(folders[0], "classes.json").write_text(json.dumps(CLASSES))
 
 
-def test_page_is_complete_and_self_contained(write_run, capsys, tmp_path, out):
+def test_page_is_complete_and_self_contained(plain_figures, write_run, capsys, tmp_path, out):
     whole_runs(write_run)
     figures = tmp_path / "report_figures"
     message = f"wrote {out}, and its {len(PICTURES)} figures into {figures}\n"

@@ -26,6 +26,7 @@ def imports(tree, package):
             yield from ((node.lineno, f"{start}.{alias.name}") for alias in node.names)
 
 
+@functools.cache
 def _file_of(name, folder):
     """The file of a module that is imported from a file in `folder`; None outside of the checkout."""
     words = name.split(".")
@@ -48,6 +49,7 @@ def imported_files(path):
     return frozenset(files - {None, path})
 
 
+@functools.cache
 def reachable_files(test):
     """All files that a test file imports, directly or through others."""
     reached, waiting = {test}, [test]

@@ -16,6 +16,7 @@ Options:
 """
 
 import collections
+import gc
 import json
 import os
 import sys
@@ -43,7 +44,7 @@ FILES = {
     "pure": "run/test_round_spans devices/test_calibration devices/test_waiting "
     "methods/test_budgets sweeps/test_definition",
     "math": "base/test_graph_random base/test_hardware base/test_picture_decoding base/test_registry "
-    "base/test_sound_files base/test_written_gradient data/test_decoded data/test_folder data/test_in_memory "
+    "base/test_sound_files base/test_written_gradient data/test_codecs data/test_decoded data/test_folder data/test_in_memory "
     "data/test_named_arrays data/test_parquet data/test_picture_files data/test_picture_masks "
     "data/test_table_dataset data/test_tfds data/test_tiny_imagenet planning/test_device_table planning/test_devices "
     "planning/test_plan planning/test_selection planning/test_timing recipe/test_fit "
@@ -59,6 +60,7 @@ FILES = {
     "export": "contracts/test_formats",
 }
 LAYER_OF = {name: layer for table in (FOLDERS, FILES) for layer, names in table.items() for name in names.split()}
+IMPORTS_TENSORFLOW = "it imported TensorFlow: move it to a file of another layer, see tests/support/suite.py"
 STARTED, HAD_TENSORFLOW = pytest.StashKey[int](), pytest.StashKey[bool]()
 TRACED, SELECTED = pytest.StashKey[collections.Counter](), pytest.StashKey[set]()
 
@@ -155,6 +157,16 @@ def _is_in_part(item, part, count):
     return item.get_closest_marker("long") is not None and part_of(item.path, count) == part
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Fail a file of the layer pure that imports TensorFlow."""
+    had_tensorflow = "tensorflow" in sys.modules
+    report = yield
+    if _is_pure(collector.config) and report.passed and not had_tensorflow and "tensorflow" in sys.modules:
+        report.outcome, report.longrepr = "failed", IMPORTS_TENSORFLOW
+    return report
+
+
 def pytest_collection_finish():
     """Count what tests trace, not what their modules trace when they are imported."""
     traces.install()
@@ -190,10 +202,13 @@ def _reason_to_fail(item, count):
             f"the test traced {count:,} operations, more than {LIMITS['test']:,}: share a trace, use a smaller model or "
             "fewer levels, or mark the test `long`"
         )
-    is_pure = list(item.config.getoption("--layer")) == ["pure"]
-    if is_pure and "tensorflow" in sys.modules and not item.stash[HAD_TENSORFLOW]:
-        return "the test imported TensorFlow: move it to a file of another layer, see tests/support/suite.py"
+    if _is_pure(item.config) and "tensorflow" in sys.modules and not item.stash[HAD_TENSORFLOW]:
+        return IMPORTS_TENSORFLOW
     return None
+
+
+def _is_pure(config):
+    return list(config.getoption("--layer")) == ["pure"]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -204,6 +219,8 @@ def pytest_testnodedown(node):
 
 def pytest_sessionfinish(session, exitstatus):
     """Fail if the quick tests of a layer traced too many operations."""
+    # pytest collects several times at its end, over all objects that TensorFlow has made.
+    gc.freeze()
     config, counts = session.config, session.config.stash[TRACED]
     if hasattr(config, "workeroutput"):
         config.workeroutput["operations"] = dict(counts)
