@@ -4,10 +4,10 @@ Each number of the metrics becomes a scalar at its round, and the recipe a text 
 plug-in. Updates of single clients are not included, because runs do not store them.
 """
 
+import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import require_modules
@@ -43,25 +43,23 @@ def write_events(runs: Sequence[Run], folder: Path) -> list[Path]:
         files.check_write_target(run_folder, folder=True)
         with files.disk_errors(run_folder, "create the folder"):
             run_folder.mkdir(exist_ok=True)
-    _write(folder, [(0.0, 0, _experiment(runs))])
+    with _event_file(folder):
+        _write_columns(runs)
     for run, run_folder in zip(runs, run_folders):
-        _write(run_folder, _summaries(run))
+        with _event_file(run_folder):
+            _write_run(run)
     return run_folders
 
 
-def _write(folder: Path, summaries: Iterable[tuple[float, int, Any]]) -> None:
-    """Write an event for each (wall time, round, summary), atomically; an event file is one of TFRecords."""
+@contextlib.contextmanager
+def _event_file(folder: Path) -> Iterator[None]:
+    """Collect the summaries of the block in the event file of a folder."""
     import tensorflow as tf
 
     with tempfile.TemporaryDirectory() as temporary:
-        path = Path(temporary, FILE)
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            writer.write(tf.compat.v1.Event(file_version="brain.Event:2").SerializeToString())
-            for wall_time, round, summary in summaries:
-                # Messages of TensorBoard have other classes than those of TensorFlow, but the same bytes.
-                summary = tf.compat.v1.Summary.FromString(summary.SerializeToString())
-                event = tf.compat.v1.Event(wall_time=wall_time, step=round, summary=summary)
-                writer.write(event.SerializeToString())
+        with tf.summary.create_file_writer(temporary).as_default():
+            yield
+        (path,) = Path(temporary).iterdir()
         files.write_atomic(folder / FILE, path.read_bytes())
 
 
@@ -93,35 +91,28 @@ def scalars(run: Run) -> Iterator[tuple[int, str, float]]:
                 yield row["round"], f"6_time/{name}", float(value)
 
 
-def _summaries(run: Run) -> Iterator[tuple[float, int, Any]]:
-    """Yield (wall time, round, summary) of the recipe, the hyperparameters and all numbers of a run.
-
-    `tf.summary` would write the time of this call, so the messages are built here.
-    """
+def _write_run(run: Run) -> None:
+    """Write the recipe, the hyperparameters and all numbers of a run."""
     import tensorflow as tf
     from tensorboard.plugins.hparams import api
 
-    wall_times = _wall_times(run)
-    start = wall_times[0]
     # Indented Markdown is code.
     text = "\n".join(f"    {line}" for line in RunFolder(Path(run.folder)).read_recipe().splitlines())
-    metadata = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "text"})
-    recipe = {"tag": "recipe", "metadata": metadata, "tensor": tf.make_tensor_proto(text)}
-    yield start, 0, tf.compat.v1.Summary(value=[recipe])
-    yield start, 0, api.hparams_pb(hyperparameters(run.keys), Path(run.folder).resolve().name, start)
+    tf.summary.text("recipe", text, 0)
+    api.hparams(hyperparameters(run.keys), Path(run.folder).resolve().name)
     for round, tag, value in scalars(run):
-        yield wall_times.get(round, start), round, tf.compat.v1.Summary(value=[{"tag": tag, "simple_value": value}])
+        tf.summary.scalar(tag, value, round)
 
 
-def _experiment(runs) -> Any:
-    """Return the columns of the HParams plug-in: differing keys first, and the selecting metric."""
+def _write_columns(runs) -> None:
+    """Write the columns of the HParams plug-in: differing keys first, and the selecting metric."""
     from tensorboard.plugins.hparams import api
 
     keys = [hyperparameters(run.keys) for run in runs]
     names = dict.fromkeys(name for values in keys for name in values)
     ordered = sorted(names, key=lambda name: all(values.get(name) == keys[0].get(name) for values in keys))
     columns = [api.HParam(name, _domain([values[name] for values in keys if name in values])) for name in ordered]
-    return api.hparams_config_pb(columns, [api.Metric(tag_of(name), display_name=name) for name in _results(runs)])
+    api.hparams_config(columns, [api.Metric(tag_of(name), display_name=name) for name in _results(runs)])
 
 
 def _domain(values):
@@ -138,15 +129,3 @@ def _results(runs) -> list[str]:
     defaults = [f"{model}_{name}" for model in ("validation", "global") for name in first_metrics()]
     selecting = [*(str(run.keys.get("evaluate.best")) for run in runs), *defaults]
     return sorted(known, key=lambda name: selecting.index(name) if name in selecting else len(selecting))
-
-
-def _wall_times(run: Run) -> dict[int, float]:
-    """Return `{round: seconds since 1970}` (0: start), counted back from the last write of the metrics."""
-    with files.disk_errors(run.folder, "look at"):
-        end = RunFolder(Path(run.folder)).metrics.stat().st_mtime
-    elapsed, elapsed_by_round = 0.0, {0: 0.0}
-    for row in run.timings:
-        parts = (row.get(name) for name in ("seconds", "measuring_seconds", "sealing_seconds"))
-        elapsed += sum(part for part in parts if is_number(part))
-        elapsed_by_round[row["round"]] = elapsed
-    return {round: end - elapsed + seconds for round, seconds in elapsed_by_round.items()}
