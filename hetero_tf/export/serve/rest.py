@@ -7,8 +7,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -42,13 +41,12 @@ class BadRequest(Exception):
     """An invalid request; the message is for the client."""
 
 
-def respond(signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool], columns: Sequence[Field] = ()) -> bytes:
+def respond(signatures: Mapping, body: bytes, columns: Sequence[Field] = ()) -> bytes:
     """Return the response to a predict request.
 
     Args:
         signatures: `{name: function}` of a SavedModel.
         body: The request as JSON: {"signature_name", "instances" or "inputs"}.
-        is_cancelled: Returns True if the work should stop.
         columns: Columns of a table, whose rows may be lists and texts; empty for other data.
 
     Returns:
@@ -57,7 +55,6 @@ def respond(signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool], 
 
     Raises:
         BadRequest: The body is not JSON, or does not match the signature.
-        CancelledError: `is_cancelled` returned True.
     """
     request = parse(body)
     if not isinstance(request, dict):
@@ -80,7 +77,7 @@ def respond(signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool], 
     values = _values_by_input(form, request[form], specs)
     arrays = {key: _array(key, value, specs[key]) for key, value in values.items()}
     try:
-        outputs = _call(signatures[name], specs, arrays, is_cancelled)
+        outputs = _call(signatures[name], specs, arrays)
     except (tf.errors.OpError, ValueError, TypeError) as error:
         raise BadRequest(_error_text(error)) from error
     return _encode_response(outputs, form == "instances")
@@ -99,7 +96,7 @@ def parse(body: bytes) -> object:
         raise BadRequest(f"the body is not JSON: {str(error).partition(';')[0]}") from error
 
 
-def _call(signature, specs, arrays, is_cancelled):
+def _call(signature, specs, arrays):
     """Call a signature, with a bounded number of examples at a time if its rows are independent."""
     counts = {len(array) if array.ndim else 0 for array in arrays.values()}
     chunk_size = max(counts)
@@ -107,8 +104,6 @@ def _call(signature, specs, arrays, is_cancelled):
         chunk_size = EXAMPLES_AT_ONCE
     chunks = []
     for start in range(0, max(*counts, 1), max(chunk_size, 1)):
-        if is_cancelled():
-            raise CancelledError
         tensors = {
             key: tf.constant(array[start : start + chunk_size] if array.ndim else array, specs[key].dtype)
             for key, array in arrays.items()
