@@ -146,7 +146,7 @@ def test_nested_widths_cost_the_sum_of_the_widths():
 
 def test_slimmable_training_costs_the_sum_of_its_widths():
     process = tiny.process(IMAGES, "client.stages=slimmable")
-    levels, loads = accounting.describe(process).levels, accounting.describe(process).loads
+    levels, loads = accounting.describe(process).levels, accounting.describe(process).about["loads"]
     count = level_costs.LevelCosts(process.family, 9)
     each = {width: count.units("a", width) for width in (1, 0.5, 0.25)}
     flops = {width: 6 * sum(cost.multiply_adds for cost in units.values()) for width, units in each.items()}
@@ -196,7 +196,7 @@ def test_budgets_of_products_divide_by_products():
         for stage in staged.family.stages[level]:
             assert sum(units[unit] for unit in stage.trained - {"0", "5"}) <= 1.05 * share * sum(units.values())
     assert staged.family.stages != costs(*BUDGETS).family.stages
-    loads = accounting.describe(tiny.process(DEEP, *BUDGETS, "levels.measure=multiply_adds")).loads
+    loads = accounting.describe(tiny.process(DEEP, *BUDGETS, "levels.measure=multiply_adds")).about["loads"]
     assert loads["measure"] == "multiply_adds" and loads["whole"] == sum(units[unit] for unit in units if unit != "2")
 
 
@@ -213,7 +213,7 @@ def test_units_that_exceed_every_budget_are_refused():
 def test_budgets_are_described_with_stages_and_skipped_units():
     process = tiny.process(DEEP, *BUDGETS)
     description = accounting.describe(process)
-    loads = description.loads
+    loads = description.about["loads"]
     assert [(level, load["budget"], load["trains"]) for level, load in loads["levels"].items()] == [
         ("a", "1", "all"),
         ("b", "1/2", "3 stages"),
@@ -247,15 +247,15 @@ PEERS = (EQUAL, "levels.budgets={a: 2}", "client.stages={name: blockwise, peers:
     ],
 )
 def test_description_reports_the_training_of_levels(overrides, trains, skipped):
-    loads = accounting.describe(tiny.process(DEEP, *overrides)).loads
+    loads = accounting.describe(tiny.process(DEEP, *overrides)).about["loads"]
     assert [load["trains"] for load in loads["levels"].values()] == trains
     assert loads["levels"]["b"]["skipped"] == skipped
 
 
 def test_levels_that_differ_in_width_alone_have_no_such_table():
-    assert accounting.describe(tiny.process(IMAGES)).loads is None
+    assert accounting.describe(tiny.process(IMAGES)).about["loads"] is None
     nested = accounting.describe(tiny.process(IMAGES, "client.stages=nested"))
-    assert nested.loads is None and accounting.to_json(nested)["loads"] is None
+    assert nested.about["loads"] is None and accounting.to_json(nested)["loads"] is None
 
 
 def test_running_statistics_are_transferred_and_are_not_parameters():

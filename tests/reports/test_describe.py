@@ -225,11 +225,11 @@ def test_levels_wider_than_the_global_model_are_described():
 def test_describe_reads_shapes_and_labels_of_the_process():
     process = hetero_tf.learning_process(small("labels", ", per_client: 5"))
     description = describe(process)
-    about = (description.example, description.classes, description.source)
-    assert about == ((4, 4, 1), 10, "synthetic images (seed 0)")
+    about = description.about
+    assert (about["example"], about["classes"], about["data"]) == ((4, 4, 1), 10, "synthetic images (seed 0)")
     label_counts = process.partition.label_mask.sum(1)
     assert list(description.labels) == list(label_counts) and label_counts.min() < label_counts.max() == 5
-    assert description.split == process.partition.summary(process.dataset.train.labels)
+    assert about["split"] == process.partition.summary(process.dataset.train.labels)
     # The process pads all clients to the most labels; what must travel is the mean of what they have.
     parameters = process.setup.submodels[1].block.parameters
     assert description.levels["b"].bytes_down == round(4 * (parameters - 3 * (5 - label_counts.mean())))
@@ -240,9 +240,9 @@ def test_describe_reads_shapes_and_labels_of_the_process():
 
 def test_describe_uses_one_segment_of_text():
     description = describe(hetero_tf.learning_process(load("tiny/wikitext2", ONE_BLOCK)))
-    assert description.example == (16,)
+    assert description.about["example"] == (16,)
     one = load("tiny/wikitext2", [*ONE_BLOCK, "input.segment=16", "data.length=16"])
-    assert describe(hetero_tf.learning_process(one)).example == (16,)
+    assert describe(hetero_tf.learning_process(one)).about["example"] == (16,)
 
 
 def test_json_is_plain_and_complete():
@@ -283,7 +283,7 @@ def test_text_reports_what_is_unusual():
     assert "mean over clients" not in to_text(dataclasses.replace(description, labels=np.array([3, 3])))
     # Level b is outside of the mix, and the engine needs data.
     assert next(line for line in text.splitlines() if line.startswith("b ")).split()[:3] == ["b", "0.5", "-"]
-    assert to_json(description)["engine"] is None and "engine:" not in text
-    stand_in = dataclasses.replace(description, stand_in_for="mnist", source="digits")
+    assert "engine" not in to_json(description) and "engine:" not in text
+    stand_in = dataclasses.replace(description, about={**description.about, "stand_in_for": "mnist", "data": "digits"})
     assert "*** NOT THE REAL DATA: a stand-in for mnist ***" in to_text(stand_in)
     assert to_json(stand_in)["stand_in_for"] == "mnist"

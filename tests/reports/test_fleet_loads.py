@@ -28,7 +28,7 @@ def description():
 
 
 def test_loads_are_those_of_the_mean_client(description):
-    process, report = tiny.process(tiny.DENSE), description.fleet
+    process, report = tiny.process(tiny.DENSE), description.about["fleet"]
     loads = {(load["level"], load["device"]): load for load in report["loads"]}
     assert list(loads) == [(level, device) for level in "abc" for device in ("fast", "slow")]
     # The clients have 7, 5, 9 and 4 examples, and 6 are two steps of 4.
@@ -51,7 +51,7 @@ def test_loads_are_those_of_the_mean_client(description):
 def test_clients_that_never_train_are_not_waited_for():
     changes = ("levels.fit=device", "levels.assignment=fixed", "round.clients=1")
     slow = FLEET.replace("0.001 MiB", "0.0001 MiB").replace("gflops: 0.001", "gflops: 0.000001")
-    report = describe(tiny.process(tiny.DENSE, slow, *changes)).fleet
+    report = describe(tiny.process(tiny.DENSE, slow, *changes)).about["fleet"]
     assert [load["trains"] for load in report["loads"] if load["device"] == "slow"] == [False] * 3
     assert [load["idle"] for load in report["loads"]] == [0, None] * 3
 
@@ -59,7 +59,7 @@ def test_clients_that_never_train_are_not_waited_for():
 def test_a_trace_has_its_fast_median_and_slow_clients(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.csv").write_text("seconds_per_step\n4\n1\n3\n2\n")
-    report = describe(tiny.process(tiny.DENSE, "fleet={trace: t.csv}")).fleet
+    report = describe(tiny.process(tiny.DENSE, "fleet={trace: t.csv}")).about["fleet"]
     assert [(load["device"], load["compute"]) for load in report["loads"][:3]] == [
         ("fast", 2),
         ("median", 6),
@@ -88,7 +88,7 @@ def test_a_forecast_of_all_rounds_is_the_run(policy, eager):
     for _ in range(process.recipe.rounds):
         state, row = process.next(state)
         rows.append(row)
-    (forecast,) = (each for each in describe(process).fleet["forecasts"] if each["in_recipe"])
+    (forecast,) = (each for each in describe(process).about["fleet"]["forecasts"] if each["in_recipe"])
     assert forecast["planned"] == forecast["rounds"] == 3
     assert forecast["seconds"] == pytest.approx(sum(row["round_seconds"] for row in rows))
     assert forecast["energy"] == pytest.approx(sum(row["round_energy"] for row in rows))
@@ -98,7 +98,7 @@ def test_a_forecast_of_all_rounds_is_the_run(policy, eager):
 
 
 def test_every_policy_is_forecast(description):
-    results = {each["policy"].split()[0]: each for each in description.fleet["forecasts"]}
+    results = {each["policy"].split()[0]: each for each in description.about["fleet"]["forecasts"]}
     assert list(results) == ["wait", "buffered", "deadline", "immediate", "over_selection"]
     wait, buffered, deadline, immediate, _ = results.values()
     assert wait["merged"] == 1 and deadline["policy"].startswith("deadline 0.")
@@ -109,8 +109,8 @@ def test_every_policy_is_forecast(description):
 
 def test_what_cannot_be_forecast_is_left_out_or_replaced():
     """Policies that need more clients, and selections that read results."""
-    report = describe(tiny.process(tiny.DENSE, FLEET, "round.clients=4")).fleet
+    report = describe(tiny.process(tiny.DENSE, FLEET, "round.clients=4")).about["fleet"]
     assert "over_selection" not in [each["policy"].split()[0] for each in report["forecasts"]]
-    report = describe(tiny.process(tiny.DENSE, FLEET, "round.selection=oort")).fleet
+    report = describe(tiny.process(tiny.DENSE, FLEET, "round.selection=oort")).about["fleet"]
     assert report["unplanned"] == "oort"
     assert "clients are drawn uniformly, since oort chooses by results of the run" in fleet.to_text(report)

@@ -121,12 +121,12 @@ def test_frozen_units_cost_one_pass_instead_of_one_per_epoch():
 
 
 def test_describe_reports_buffer_memory():
-    level_load = describe(build_process(True)).loads["levels"]["b"]
+    level_load = describe(build_process(True)).about["loads"]["levels"]["b"]
     # 5 x 5 maps of 4 channels in float64 for 25 examples of 4 clients.
     assert [part["buffer"] for part in level_load["parts"]] == [0, 5 * 5 * 4 * 8 * 25 / 4]
     assert all(
         part["buffer"] == 0
-        for load in describe(build_process(False)).loads["levels"].values()
+        for load in describe(build_process(False)).about["loads"]["levels"].values()
         for part in load["parts"]
     )
 

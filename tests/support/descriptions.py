@@ -18,4 +18,5 @@ def describe_recipe(recipe, example, classes, labels=None, examples=1000):
     labels = np.asarray([classes] if labels is None else labels)
     costs, batch = LevelCosts(family, classes), min(recipe.client.batch_size, examples)
     levels = {name: costs.of_level(name, labels, batch) for name in recipe.levels.widths}
-    return Description(recipe.name, example, classes, levels, recipe.levels.divided(1), labels)
+    about = {"recipe": recipe.name, "example": example, "classes": classes}
+    return Description(levels, recipe.levels.divided(1), labels, about)

@@ -28,7 +28,7 @@ class Command:
         source: Flag that names its recipe, "recipe" or "run_dir", or None.
         needs_tensorflow: Import TensorFlow before the function is called.
         resumes: The same command continues a stopped run.
-        meanings: `{flag: meaning}` where it differs from `flag_table.FLAGS`.
+        meanings: `{flag: meaning}` where it differs from `flags.FLAGS`.
     """
 
     usage: str

@@ -60,10 +60,11 @@ def _level_load(costs, name, cost, examples):
     flops_per_example = sum(flops) / len(flops) if family.drawn else sum(flops)
     clients, estimate = recipe.levels.active(recipe.round.clients)[name], max(part["amount"] for part in parts)
     share = None if budget is None else estimate / float(as_fraction(budget) * Fraction(costs.full_cost))
+    trained = frozenset().union(*(stage.trained for stage in costs.stages(name)))
     return {
         "budget": None if budget is None else str(as_fraction(budget)),
         "trains": _training_summary(costs, name),
-        "skipped": _skipped_units(costs, name),
+        "skipped": tuple(unit for unit in recipe.model.trunk if unit not in trained),
         "parts": parts,
         "clients": clients,
         "bytes_down": cost.bytes_down,
@@ -92,11 +93,6 @@ def _training_summary(costs, level):
     if levels.depths:
         return f"{levels.depth_of(level, exits)} of {exits} exits"
     return "all" if levels.widths[level] == 1 else f"width {as_fraction(levels.widths[level])}"
-
-
-def _skipped_units(costs, level):
-    trained = frozenset().union(*(stage.trained for stage in costs.stages(level)))
-    return tuple(unit for unit in costs.family.recipe.model.trunk if unit not in trained)
 
 
 def _parts(costs, level, examples):

@@ -27,132 +27,88 @@ class Description:
     """Costs of a recipe.
 
     Attributes:
-        classes: Number of outputs: classes, labels, targets, or words of the vocabulary.
+        levels: Costs of the models of all levels.
         mix: `{level: share of the clients}`; the sum is 1, and the first level is that of the global model.
         labels: int [clients], number of labels of each client.
-        split: Summary of the partition; None if unknown.
-        targets: Form of the targets, see `data.targets`.
-        stand_in_for: The data set that is replaced by a stand-in, or None.
-        engine: Output of `rounds.engine.report`, or None without data.
-        replica_shares: `(clients, share of the operations)` of each process or device in the first round; empty
-            without replicas.
-        loads: Output of `level_loads` if the levels differ in more than their widths, else None.
-        data: Lines that show how the data were understood.
-        warnings: Sentences about the data and the levels.
+        about: The other entries of `to_json`; those that need data may be missing.
     """
 
-    recipe: str
-    example: tuple
-    classes: int
     levels: dict[str, LevelCost]
     mix: dict
     labels: np.ndarray
-    split: dict | None = None
-    source: str | None = None
-    targets: str = "label"
-    stand_in_for: str | None = None
-    engine: dict | None = None
-    loads: dict[str, Any] | None = None
-    fleet: dict[str, Any] | None = None
-    replica_shares: tuple[tuple[int, float], ...] = ()
-    data: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    about: dict[str, Any]
 
 
 def describe(process: LearningProcess, replicas: int = 1) -> Description:
-    """Describe the costs of a learning process and the split of its data.
-
-    Raises:
-        InputError: The initial weights of the recipe are invalid.
-    """
+    """Describe the costs of a learning process and the split of its data."""
     if process.recipe.model.initial_weights is not None:
         first_weights(process.recipe, process.family)
-    recipe, dataset, partition, family = process.recipe, process.dataset, process.partition, process.family
-    example, levels, unequal = tuple(process.example_shape), process.costs_of(recipe.levels.widths), None
-    if has_unequal_loads(family):
+    recipe, dataset, partition = process.recipe, process.dataset, process.partition
+    levels, unequal = process.costs_of(recipe.levels.widths), None
+    if has_unequal_loads(process.family):
         examples_per_client = float(partition.train.sizes.mean()) * len(process.batching.starts)
         unequal = level_loads(process.all_label_costs, levels, examples_per_client)
     # Without training there is no state for a selection to read.
     cohort = range(recipe.round.clients) if reads_state(recipe) else None
-    return Description(
-        recipe=recipe.name,
-        example=example,
-        classes=dataset.classes,
-        levels=levels,
-        mix=recipe.levels.divided(1),
-        labels=partition.label_mask.sum(axis=1),
-        split=partition.summary(dataset.strata[0]),
-        source=dataset.source,
-        targets=dataset.targets,
-        stand_in_for=dataset.stand_in_for,
-        engine=process.engine_report(),
-        loads=unequal,
-        fleet=None if recipe.fleet is None else fleet_report(process),
-        data=tuple(notes.data_description(process)),
-        warnings=tuple(notes.warnings(process)),
-        replica_shares=process.replica_shares(process.plan(0, cohort), replicas) if replicas > 1 else (),
-    )
+    shares = process.replica_shares(process.plan(0, cohort), replicas) if replicas > 1 else ()
+    about = {
+        "recipe": recipe.name,
+        "example": tuple(process.example_shape),
+        "classes": dataset.classes,
+        "targets": dataset.targets,
+        "split": partition.summary(dataset.strata[0]),
+        "data": dataset.source,
+        "stand_in_for": dataset.stand_in_for,
+        "engine": process.engine_report(),
+        "dealt": [{"clients": clients, "share": share} for clients, share in shares],
+        "understood": list(notes.data_description(process)),
+        "warnings": list(notes.warnings(process)),
+        "loads": unequal,
+        "fleet": None if recipe.fleet is None else fleet_report(process),
+    }
+    return Description(levels, recipe.levels.divided(1), partition.label_mask.sum(axis=1), about)
 
 
 def to_json(description: Description) -> dict:
     """Return a plain dict, ready for JSON.
 
     Returns:
-        {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "paper_flops", "mebibytes",
-        "multiply_adds", "bytes_down", "bytes_up", "training_bytes", "memory": {"weights", "gradients", "optimizer",
-        "activations"}, "inference": {"whole", "by_unit"}}}, "mix": {"shares", means of the levels by share, "ratio"},
-        "split", "data", "stand_in_for", "engine", "understood", "warnings", "loads", "fleet", "dealt": [{"clients",
-        "share"}]};
-        memory: bytes with the sum training_bytes; inference: bytes;
-        ratio: mean parameters relative to the global model; loads, fleet: see `level_loads` and `fleet_report`.
+        {"recipe", "example", "classes" (number of outputs: classes, labels, targets, or words of the vocabulary),
+        "targets" (their form, see `data.targets`), "levels": {level: {"width", "parameters", "paper_flops",
+        "mebibytes", "multiply_adds", "bytes_down", "bytes_up", "training_bytes", "memory": {"weights", "gradients",
+        "optimizer", "activations"}, "inference": {"whole", "by_unit"}}}, "mix": {"shares", means of the levels by
+        share, "ratio"}, "split", "data", "stand_in_for", "engine", "understood" (lines on how the data were read),
+        "warnings", "loads", "fleet", "dealt": [{"clients", "share"}] (of each process or device in the first round)};
+        memory: bytes with the sum training_bytes; inference: bytes; ratio: mean parameters relative to the global
+        model; loads (None if the levels differ in their widths alone), fleet: see `level_loads` and `fleet_report`.
     """
-    about = {name: getattr(description, name) for name in ("recipe", "example", "classes", "split", "stand_in_for")}
-    return finite(
-        {
-            **about,
-            **costs_to_json(description.levels, description.mix),
-            "data": description.source,
-            "engine": description.engine,
-            "dealt": [{"clients": clients, "share": share} for clients, share in description.replica_shares],
-            "understood": list(description.data),
-            "warnings": list(description.warnings),
-            "loads": description.loads,
-            "fleet": description.fleet,
-        }
-    )
+    return finite({**description.about, **costs_to_json(description.levels, description.mix)})
 
 
 def to_text(description: Description, variables: bool = True) -> str:
     """Return aligned tables of level costs, the split, and (if `variables`) the shapes of all variables."""
-    parts = [_heading(description), _levels(description), _notes(description), _memory(description)]
-    if description.loads is not None:
-        parts.append(loads.to_text(description.loads))
-    if description.fleet is not None:
-        parts.append(fleet.to_text(description.fleet))
-    if description.split is not None:
-        parts.append(_split(description.split))
-    if variables:
-        parts.append(_variables(description))
+    about = description.about
+    parts = [_heading(about), _levels(description), _notes(description), _memory(description)]
+    parts += [loads.to_text(about["loads"])] if about.get("loads") else []
+    parts += [fleet.to_text(about["fleet"])] if about.get("fleet") else []
+    parts += [_split(about["split"])] if about.get("split") else []
+    parts += [_variables(description)] if variables else []
     return "\n\n".join(parts)
 
 
-def _heading(description):
-    shape = " x ".join(str(size) for size in description.example)
-    lines = [
-        f"{description.recipe}: inputs {shape}, {description.classes:,} {OUTPUTS.get(description.targets, 'classes')}"
-    ]
-    if description.source is not None:
-        lines.append(f"data: {description.source}")
-    lines += description.data
-    if description.stand_in_for is not None:
-        lines.append(f"*** NOT THE REAL DATA: a stand-in for {description.stand_in_for} ***")
-    engine = [] if description.engine is None else [format_engine(description.engine)]
-    replicas = []
-    if description.replica_shares:
-        parts = [f"{clients} clients, {100 * share:.0f} % of the work" for clients, share in description.replica_shares]
-        replicas.append(f"replicas: {'; '.join(parts)} (first round)")
-    warnings = [f"note: {sentence}" for sentence in description.warnings]
-    return "\n".join([*map(escape_line, lines), *engine, *map(escape_line, replicas + warnings)])
+def _heading(about):
+    shape = " x ".join(str(size) for size in about["example"])
+    outputs = OUTPUTS.get(about.get("targets", ""), "classes")
+    lines = [f"{about['recipe']}: inputs {shape}, {about['classes']:,} {outputs}"]
+    lines += [f"data: {about['data']}"] if about.get("data") else []
+    lines += about.get("understood", ())
+    if about.get("stand_in_for"):
+        lines.append(f"*** NOT THE REAL DATA: a stand-in for {about['stand_in_for']} ***")
+    engine = [format_engine(about["engine"])] if about.get("engine") else []
+    parts = [f"{each['clients']} clients, {100 * each['share']:.0f} % of the work" for each in about.get("dealt", ())]
+    more = [f"replicas: {'; '.join(parts)} (first round)"] if parts else []
+    more += [f"note: {sentence}" for sentence in about.get("warnings", ())]
+    return "\n".join([*map(escape_line, lines), *engine, *map(escape_line, more)])
 
 
 def _levels(description):
@@ -178,10 +134,9 @@ def _figures(values):
 
 
 def _notes(description):
-    labels = description.labels
-    spread = ""
+    labels, classes, spread = description.labels, description.about["classes"], ""
     if labels.min() != labels.max():
-        spread = f",\n  mean over clients with {labels.min():,} to {labels.max():,} of {description.classes:,} labels"
+        spread = f",\n  mean over clients with {labels.min():,} to {labels.max():,} of {classes:,} labels"
     return (
         "mix: means over the clients; width: mean size relative to the global model\n"
         "FLOPs, MACs: forward pass of one example; FLOPs as in the HeteroFL paper\n"
