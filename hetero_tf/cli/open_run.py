@@ -1,8 +1,9 @@
 """Shared by commands: the settings of a run, and the state of a run folder."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,15 @@ from absl.flags import FlagValues
 
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import InputError, NotBuilt, did_you_mean
+from hetero_tf.base.errors import InputError, NotBuilt, did_you_mean, require_modules
 from hetero_tf.base.escaping import join_shell
+from hetero_tf.base.files import replace_file
 from hetero_tf.cli.flags import program_name
 from hetero_tf.recipe.schema import Recipe
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from hetero_tf.run.checkpoint import LoadedState
     from hetero_tf.run.experiment import Settings
     from hetero_tf.run.learning_process import LearningProcess
@@ -23,19 +27,13 @@ if TYPE_CHECKING:
 
 def build_settings(recipe: Recipe, flags: FlagValues) -> "Settings":
     """Return the settings of --run_dir, --data_dir, --threads, --allow_other_machine and --log."""
+    from hetero_tf.recipe.naming import run_name
     from hetero_tf.run.experiment import Settings
 
     hardware.configure_threads(flags.threads)
-    data_dir = Path(flags.data_dir) if flags.data_dir else None
-    run_dir, trackers = run_dir_of(recipe, flags), tuple(dict.fromkeys(flags.log or ()))
+    data_dir, trackers = Path(flags.data_dir) if flags.data_dir else None, tuple(dict.fromkeys(flags.log or ()))
+    run_dir = Path(flags.run_dir or Path("runs") / run_name(recipe, flags.recipe, list(flags["set"].value or ())))
     return Settings(run_dir, data_dir, flags.threads, flags.allow_other_machine, command_line(), trackers)
-
-
-def run_dir_of(recipe: Recipe, flags: FlagValues) -> Path:
-    """Return the folder of a run: --run_dir, or runs/NAME with the recipe and the changes of --set as name."""
-    from hetero_tf.recipe.naming import run_name
-
-    return Path(flags.run_dir or Path("runs") / run_name(recipe, flags.recipe, list(flags["set"].value or ())))
 
 
 def command_line() -> str:
@@ -43,12 +41,20 @@ def command_line() -> str:
     return join_shell([program_name(), *sys.argv[1:]])
 
 
-def register_plugins(flags: FlagValues) -> None:
-    """Import the modules of --plugin and register their plug-ins.
+@contextlib.contextmanager
+def png_figure(path: str, width: float, height: float) -> Iterator["Figure"]:
+    """Yield an empty figure of some inches; it becomes the PNG file of --draw at the end of the block, atomically."""
+    require_modules("--draw", ["matplotlib"], "plot")
+    from matplotlib.figure import Figure
 
-    Raises:
-        InputError: A module cannot be imported, or adds nothing.
-    """
+    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+    yield figure
+    with replace_file(path) as file:
+        figure.savefig(file, format="png")
+
+
+def register_plugins(flags: FlagValues) -> None:
+    """Import the modules of --plugin and register their plug-ins."""
     if flags.plugin:
         # Only for --plugin, and at the end of the path: a file in the working folder never shadows a library.
         sys.path.append(os.getcwd())
@@ -69,10 +75,31 @@ def open_run(recipe: Recipe, flags: FlagValues, console: Console) -> "tuple[Lear
     return open_state(recipe, build_settings(recipe, flags), flags.state, console.say)
 
 
-def open_without_data(
-    recipe: Recipe, flags: FlagValues, levels: Sequence[str], console: Console
-) -> "tuple[LearningProcess, LoadedState] | str":
-    """Open a run folder like `open_run`, but without data; if `levels` need the data, return the reason."""
+def open_levels(
+    recipe: Recipe, flags: FlagValues, levels: Sequence[str], console: Console, reads_data: bool
+) -> "tuple[LearningProcess, LoadedState]":
+    """Open a run folder like `open_run`, for models of levels: without the data if possible, or if they are missing.
+
+    Args:
+        reads_data: Read the data; if they are missing, print a note.
+    """
+    opened = "" if reads_data else _open_described(recipe, flags, levels, console)
+    if not isinstance(opened, str):
+        return opened
+    try:
+        return open_run(recipe, flags, console)
+    except NotBuilt as problem:
+        opened = opened or _open_described(recipe, flags, levels, console)
+        # The message precedes the quoted line of the recipe.
+        message, *quoted = str(problem).split("\n")
+        if isinstance(opened, str):
+            raise NotBuilt("\n".join([f"{message}; the data are needed: {opened}", *quoted])) from problem
+        console.say(f"note: exported without data, so the files are not evaluated: {message}")
+        return opened
+
+
+def _open_described(recipe, flags, levels, console):
+    """Open a run folder without data; if the levels need the data, return the reason."""
     from hetero_tf.run.experiment import open_state
     from hetero_tf.runs.run_folder import RunFolder
 
@@ -89,23 +116,6 @@ def open_without_data(
             "evaluate.levels: all save them for all levels"
         )
     return process, loaded
-
-
-def open_with_data(
-    recipe: Recipe, flags: FlagValues, console: Console, reason: str
-) -> "tuple[LearningProcess, LoadedState]":
-    """Open a run folder like `open_run`; an error about the data names the reason why they are needed."""
-    try:
-        return open_run(recipe, flags, console)
-    except NotBuilt as problem:
-        raise data_required_error(problem, reason) from problem
-
-
-def data_required_error(problem: NotBuilt, reason: str) -> NotBuilt:
-    """Return an error with the reason why a command needs the data, see `open_without_data`."""
-    # The message precedes the quoted line of the recipe.
-    message, *quoted = str(problem).split("\n")
-    return NotBuilt("\n".join([f"{message}; the data are needed: {reason}", *quoted]))
 
 
 def _checkpoint_statistics(process, loaded, level):

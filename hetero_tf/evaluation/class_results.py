@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hetero_tf.base.console import format_table
-from hetero_tf.base.errors import require_modules
 from hetero_tf.base.escaping import escape_line
-from hetero_tf.base.files import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,21 +74,6 @@ class ClassResults:
             "recall": [None if np.isnan(value) else float(value) for value in self.recall],
             "precision": [None if np.isnan(value) else float(value) for value in self.precision],
         }
-
-    def draw(self, path: Path) -> None:
-        """Draw the matrix into a PNG file, atomically; see `draw_into`.
-
-        Raises:
-            InputError: matplotlib is not installed.
-        """
-        require_modules("--draw", ["matplotlib"], "plot")
-        from matplotlib.figure import Figure
-
-        size = float(np.clip(0.35 * len(self.names), 4, 14))
-        figure = Figure(figsize=(size + 1.5, size), dpi=120, layout="constrained")
-        self.draw_into(figure)
-        with replace_file(path) as file:
-            figure.savefig(file, format="png")
 
     def draw_into(self, figure: "Figure") -> None:
         """Draw the matrix into an empty figure: a row for each class, with the shares of its predictions.

@@ -6,12 +6,12 @@ Reference: Kornblith et al. 2019 (arXiv 1905.00414) for CKA, Raghu et al. 2017 (
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hetero_tf.base.errors import require_modules
-from hetero_tf.base.files import replace_file
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Share of its variance that a representation keeps in SVCCA.
 VARIANCE = 0.99
@@ -52,24 +52,14 @@ def similarities(first: Iterable[np.ndarray], second: Iterable[np.ndarray]) -> d
     return {name: np.array([[measure(x, y) for y in columns] for x in first]) for name, measure in MEASURES.items()}
 
 
-def draw(path: Path, matrices: dict[str, np.ndarray], units: Sequence[str], labels: tuple[str, str]) -> None:
-    """Draw the similarities into a PNG file, a panel for each measure.
-
-    Raises:
-        InputError: matplotlib is not installed.
-    """
-    require_modules("--draw", ["matplotlib"], "plot")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4.5), dpi=120, layout="constrained")
+def draw_into(figure: "Figure", matrices: dict[str, np.ndarray], units: Sequence[str], labels: tuple[str, str]) -> None:
+    """Draw the similarities into an empty figure, a panel for each measure."""
     for panel, (name, matrix) in zip(figure.subplots(1, len(matrices)), matrices.items()):
         image = panel.imshow(matrix, cmap="Blues", vmin=0, vmax=1, origin="lower")
         panel.set(title=name, ylabel=f"units of {labels[0]}", xlabel=f"units of {labels[1]}")
         panel.set_xticks(range(len(units)), units, rotation=90)
         panel.set_yticks(range(len(units)), units)
     figure.colorbar(image, ax=figure.axes, label="similarity")
-    with replace_file(path) as file:
-        figure.savefig(file, format="png")
 
 
 def _main_directions(representation):

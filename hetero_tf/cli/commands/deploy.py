@@ -1,8 +1,7 @@
 """Commands that use trained models: `export`, `predict` and `serve`."""
 
-import dataclasses
 import sys
-from collections.abc import Iterable, Iterator
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,21 +9,14 @@ from absl.flags import FlagValues
 
 from hetero_tf.base import hardware
 from hetero_tf.base.console import Console, ProgressDisplay
-from hetero_tf.base.errors import InputError, InvalidItems, NotBuilt
+from hetero_tf.base.errors import InputError, InvalidItems
 from hetero_tf.base.escaping import escape_line, quote_shell
 from hetero_tf.cli.flags import program_name
-from hetero_tf.cli.open_run import (
-    check_level,
-    data_required_error,
-    level_statistics,
-    open_run,
-    open_with_data,
-    open_without_data,
-)
+from hetero_tf.cli.open_run import check_level, level_statistics, open_levels
 from hetero_tf.recipe.schema import Recipe
 
 if TYPE_CHECKING:
-    from hetero_tf.export.predictions import Prediction, Predictor
+    from hetero_tf.export.predictions import Predictor
 
 
 def export_run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
@@ -52,7 +44,7 @@ def export_run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     extra_formats = list(dict.fromkeys(name for name in wanted if name != "savedmodel"))
     for name in extra_formats:
         formats.find(name)
-    process, loaded = _open(recipe, flags, names, console)
+    process, loaded = open_levels(recipe, flags, names, console, reads_data=True)
     state, written = loaded.state, []
     for level in names:
         info, statistics = {"state": flags.state}, level_statistics(process, loaded, level)
@@ -81,19 +73,6 @@ def export_run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     return {"round": state.round, "state": flags.state, "exports": written}
 
 
-def _open(recipe, flags, levels, console):
-    """Return the process and state of a run folder, without data if they are missing, which is reported."""
-    try:
-        return open_run(recipe, flags, console)
-    except NotBuilt as problem:
-        opened = open_without_data(recipe, flags, levels, console)
-        if isinstance(opened, str):
-            raise data_required_error(problem, opened) from problem
-        reason = str(problem).partition("\n")[0]
-        console.say(f"note: exported without data, so the files are not evaluated: {reason}")
-        return opened
-
-
 def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) -> dict:
     """Write the predictions to --out, or print a line for each item.
 
@@ -112,26 +91,32 @@ def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) ->
     predictor, result = _open_export(flags) if recipe is None else _open_run(recipe, flags, console)
     # Only predictions go to standard output, so that it can be redirected to a file.
     notes = console if flags.out else Console(sys.stderr, quiet=flags.quiet)
-    tally = _Tally()
-    predictions = tally.count(predict(predictor, flags.input, flags.top, notes.say))
+    counts = Counter[str]()
+    predictions = _counted(predict(predictor, flags.input, flags.top, notes.say), counts)
     if flags.maps:
         predictions = prediction_files.write_maps(Path(flags.maps), predictor.form, predictions)
     rows = (prediction.to_row(flags.copy_columns) for prediction in predictions)
     if flags.out:
         with ProgressDisplay(console) as display:
-            tally.display = display
-            prediction_files.write(Path(flags.out), rows)
-        console.say(f"wrote {tally.items:,} predictions to {flags.out}")
+
+            def shown():
+                for row in rows:
+                    display.update(f"predicted {counts['items']:,} items")
+                    yield row
+
+            prediction_files.write(Path(flags.out), shown())
+        console.say(f"wrote {counts['items']:,} predictions to {flags.out}")
     elif flags.json:
         result["predictions"] = list(rows)
     else:
         _print(predictions, predictor.form, notes, flags.quiet)
-    if tally.labelled:
-        notes.say(f"accuracy {tally.accuracy:.4g} on {tally.labelled:,} labelled items")
-    result |= tally.result
-    if tally.invalid:
+    result |= {"items": counts["items"], "invalid": counts["invalid"]}
+    if labelled := counts["labelled"]:
+        result |= {"accuracy": 100 * counts["correct"] / labelled, "labelled": labelled}
+        notes.say(f"accuracy {result['accuracy']:.4g} on {labelled:,} labelled items")
+    if counts["invalid"]:
         advice = "; see the column error" if flags.out else ""
-        raise InvalidItems(f"{tally.invalid:,} of {tally.items:,} items could not be read{advice}", result)
+        raise InvalidItems(f"{counts['invalid']:,} of {counts['items']:,} items could not be read{advice}", result)
     return result
 
 
@@ -152,8 +137,7 @@ def _open_run(recipe, flags, console) -> "tuple[Predictor, dict]":
 
     check_level(recipe, flags)
     level = recipe.levels.resolve(flags.level)
-    opened = open_without_data(recipe, flags, (level,), console)
-    process, loaded = open_with_data(recipe, flags, console, opened) if isinstance(opened, str) else opened
+    process, loaded = open_levels(recipe, flags, (level,), console, reads_data=False)
     if process.dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
     model = process.network(loaded.state, level, level_statistics(process, loaded, level))
@@ -172,38 +156,15 @@ def _open_export(flags) -> "tuple[Predictor, dict]":
     return predictor_of_export(folder), {"export": str(folder)}
 
 
-@dataclasses.dataclass
-class _Tally:
-    """Counts of predictions: all items, invalid ones, those with a label, and correct ones."""
-
-    items: int = 0
-    invalid: int = 0
-    labelled: int = 0
-    correct: int = 0
-    display: ProgressDisplay | None = None
-
-    def count(self, predictions: Iterable["Prediction"]) -> Iterator["Prediction"]:
-        """Yield the predictions, counted and shown as progress."""
-        for prediction in predictions:
-            self.items += 1
-            self.invalid += prediction.error is not None
-            if prediction.is_correct is not None:
-                self.labelled += 1
-                self.correct += prediction.is_correct
-            if self.display is not None:
-                self.display.update(f"predicted {self.items:,} items")
-            yield prediction
-
-    @property
-    def accuracy(self) -> float:
-        """Percentage of the labelled items."""
-        return 100 * self.correct / self.labelled
-
-    @property
-    def result(self) -> dict:
-        """The counts for --json."""
-        accuracy = {"accuracy": self.accuracy, "labelled": self.labelled} if self.labelled else {}
-        return {"items": self.items, "invalid": self.invalid, **accuracy}
+def _counted(predictions, counts):
+    """Yield the predictions; count all items, invalid ones, those with a label, and correct ones."""
+    for prediction in predictions:
+        counts["items"] += 1
+        counts["invalid"] += prediction.error is not None
+        if prediction.is_correct is not None:
+            counts["labelled"] += 1
+            counts["correct"] += prediction.is_correct
+        yield prediction
 
 
 def serve_exports(flags: FlagValues, console: Console) -> dict:

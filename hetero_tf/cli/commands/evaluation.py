@@ -10,7 +10,7 @@ from absl.flags import FlagValues
 from hetero_tf.base import files
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
-from hetero_tf.cli.open_run import open_run
+from hetero_tf.cli.open_run import open_run, png_figure
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.runs.run_folder import RunFolder
 
@@ -58,7 +58,9 @@ def _show_classes(process, state, flags, console):
         content = {"state": flags.state, "round": state.round, **results.to_json()}
         files.write_atomic(RunFolder(Path(flags.run_dir)).classes, typed_json.dump(content, "the classes"))
     if flags.draw:
-        results.draw(Path(flags.draw))
+        size = min(max(0.35 * len(results.names), 4), 14)
+        with png_figure(flags.draw, size + 1.5, size) as figure:
+            results.draw_into(figure)
         console.say(f"drew the confusion of the classes into {flags.draw}")
     return results.to_json()
 
@@ -79,7 +81,8 @@ def compare_clients(recipe: Recipe, flags: FlagValues, console: Console) -> dict
         console.say_folded(f"note: {note}")
     if flags.draw:
         first, second = (f"client {client}" for client in clients)
-        similarity.draw(Path(flags.draw), matrices, units[0], (first, second))
+        with png_figure(flags.draw, 10, 4.5) as figure:
+            similarity.draw_into(figure, matrices, units[0], (first, second))
         console.say(f"drew all pairs of units into {flags.draw}")
     values = {name: matrix.round(6).tolist() for name, matrix in matrices.items()}
     return {"run_dir": flags.run_dir, "round": loaded.state.round, "clients": clients, "units": units[0], **values}

@@ -13,7 +13,7 @@ from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.escaping import quote_shell
 from hetero_tf.base.files import write_atomic
-from hetero_tf.cli.open_run import build_settings
+from hetero_tf.cli.open_run import build_settings, png_figure
 from hetero_tf.recipe.schema import Recipe
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ def describe_recipe(recipe: Recipe, flags: FlagValues, console: Console) -> dict
     if not flags.json:
         console.say_lines(report.to_text(description))
     if flags.draw:
-        drawing.draw(by_strata(process.partition, process.dataset), process.dataset.strata[0], Path(flags.draw))
+        split, labels = by_strata(process.partition, process.dataset), process.dataset.strata[0]
+        with png_figure(flags.draw, 9, 5) as figure:
+            drawing.draw_into(figure, split, *drawing.table(split, labels), "share of the client's examples")
         console.say(f"drew the split into {flags.draw}: one column for each client, examples above and labels below")
     return report.to_json(description)
 

@@ -1,12 +1,9 @@
 """Plots a partition: the training and held-out examples of each client, and its labels."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import replace_file
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.data.partitions.shares import label_counts
 
@@ -17,42 +14,16 @@ if TYPE_CHECKING:
 COLUMNS, ROWS = 400, 100
 
 
-def draw(partition: Partition, train_labels: np.ndarray, path: Path) -> None:
-    """Write the plot as a PNG file, atomically.
+def draw_into(figure: "Figure", partition: Partition, sizes: np.ndarray, shares: np.ndarray, meaning: str) -> None:
+    """Draw a partition into an empty figure with constrained layout.
 
     Clients run from left to right. The bars show the number of training examples, with held-out examples in a lighter
     colour on top. The colours below show the share of each label among the training examples. Beyond `COLUMNS` clients
     or `ROWS` labels, adjacent ones share a column or row: the mean of their sizes, the sum of their labels.
 
     Args:
-        partition: The partition.
-        train_labels: int `[n]` of images, or int `[rows, length]` of text.
-        path: File to write.
-
-    Raises:
-        InputError: matplotlib is not installed.
-        DiskProblem: The operating system failed to write.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError(
-            "--draw needs matplotlib, which is not installed; install it: pip install matplotlib"
-        ) from error
-    figure = Figure(figsize=(9, 5), dpi=120, layout="constrained")
-    draw_into(figure, partition, *table(partition, train_labels), "share of the client's examples")
-    with replace_file(path) as file:
-        figure.savefig(file, format="png")
-
-
-def draw_into(figure: "Figure", partition: Partition, sizes: np.ndarray, shares: np.ndarray, meaning: str) -> None:
-    """Draw the plot into an empty figure.
-
-    Args:
-        figure: Figure with constrained layout.
-        partition: The partition.
         sizes, shares: Results of `table`.
-        meaning: Label of the colour bar; "" for no colour bar.
+        meaning: Label of the colour bar.
     """
     clients, classes = partition.label_mask.shape
     above, below = figure.subplots(2, sharex=True, height_ratios=(1, 2))
@@ -71,8 +42,7 @@ def draw_into(figure: "Figure", partition: Partition, sizes: np.ndarray, shares:
     below.yaxis.get_major_locator().set_params(integer=True)
     for panel in (above, below):
         panel.grid(False)
-    if meaning:
-        figure.colorbar(image, ax=(above, below), label=meaning, aspect=30)
+    figure.colorbar(image, ax=(above, below), label=meaning, aspect=30)
 
 
 def table(partition: Partition, train_labels: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
