@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -147,20 +148,8 @@ def _restore_handlers():
 
 def run_in_thread(work: Callable, *arguments: Any) -> Any:
     """Call `work` in a second thread while this one handles signals; return its result or raise its exception."""
-    results: list[tuple[Any, BaseException | None]] = []
-
-    def run():
-        try:
-            results.append((work(*arguments), None))
-        except BaseException as error:
-            results.append((None, error))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.2)
-        _restore_handlers()
-    result, error = results[0]
-    if error is not None:
-        raise error
-    return result
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work, *arguments)
+        while not wait([future], 0.2).done:
+            _restore_handlers()
+    return future.result()

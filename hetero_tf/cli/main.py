@@ -33,12 +33,13 @@ def main(argv: list[str] | None = None) -> int:
     prepare_streams()
     processes.install_handlers("no file is partially written")
     argv = sys.argv if argv is None else argv
-    code = _run_safely(argv, "--debug" in argv)
+    try:
+        code = _run(argv)
+    except Exception as error:
+        code = _report(error, "--debug" in argv)
     problem = _flush(sys.stdout)
     if problem is not None and not isinstance(problem, BrokenPipeError):
-        code = _report_unexpected(
-            problem, False, DiskProblem.code, "standard output could not be written; free some space"
-        )
+        code = _report(DiskProblem(f"{_describe(problem)}; standard output could not be written; free some space"))
     _flush(sys.stderr)
     # At a normal exit, TensorFlow would wait for the other workers.
     if code == WorkerLost.code or processes.SKIPS_CLEANUP.is_set():
@@ -57,22 +58,26 @@ def _flush(stream):
     return None
 
 
-def _run_safely(argv, debug):
-    """Parse and run; turn every exception into a message and an exit code."""
-    try:
-        command, flags = parse(argv)
-        return _run(command, flags)
-    except UserError as user_error:
-        _print_error(str(user_error), debug)
-        return user_error.code
-    except BrokenPipeError:
+def _report(error, debug=False):
+    """Print a message about an exception, and return the exit code."""
+    if isinstance(error, BrokenPipeError):
         return 0
-    except Exception as error:
-        graph_error = error_from_graph(error)
-        if graph_error is not None:
-            _print_error(str(graph_error), debug)
-            return graph_error.code
-        return _report_unexpected(error, debug, *_diagnose(error))
+    problem = error if isinstance(error, UserError) else error_from_graph(error)
+    if problem is not None:
+        code, message = problem.code, str(problem)
+    else:
+        code, advice = _diagnose(error)
+        message = f"{_describe(error)}; {advice}"
+    console = Console(sys.stderr)
+    if debug:
+        console.say_lines("".join(traceback.format_exception(error)).rstrip())
+    # Indented lines: a line end in a name cannot begin another message.
+    console.say_lines("\n  ".join(f"hetero_tf: {message}".split("\n")))
+    return code
+
+
+def _describe(error):
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def _diagnose(error):
@@ -95,20 +100,9 @@ def _diagnose(error):
     return 1, "this is a bug in hetero_tf; --debug shows the traceback"
 
 
-def _report_unexpected(error, debug, code, advice):
-    _print_error(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; {advice}", debug)
-    return code
-
-
-def _print_error(message, debug):
-    console = Console(sys.stderr)
-    if debug:
-        console.say_lines(traceback.format_exc().rstrip())
-    # Indented lines: a line end in a name cannot begin another message.
-    console.say_lines("\n  ".join(f"hetero_tf: {message}".split("\n")))
-
-
-def _run(command, flags):
+def _run(argv):
+    """Parse the arguments, and run the command."""
+    command, flags = parse(argv)
     if flags.version:
         print(__version__)
         return 0
