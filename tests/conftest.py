@@ -71,6 +71,16 @@ def write_run(tmp_path):
 
 
 @pytest.fixture
+def command(monkeypatch, capsys):
+    """`(*words) -> (exit code, standard output, standard error)` of the program in the process of the test."""
+    from hetero_tf.base import processes
+    from hetero_tf.cli import main
+
+    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
+    return lambda *words: (main.main(["hetero_tf", *map(str, words)]), *capsys.readouterr())
+
+
+@pytest.fixture
 def plugin_module(tmp_path, monkeypatch):
     """`(name, source) -> name` of a new module on the path; the registry of plug-ins is as before afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -4,21 +4,14 @@ import json
 
 import pytest
 
-from hetero_tf.cli import main
-
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch, command):
     """Run `new` in a folder with a table; return its exit code and both outputs."""
     monkeypatch.chdir(tmp_path)
     lines = [f"{i % 7},{i % 5},{'xy'[i % 2]},{i % 3}" for i in range(60)]
     (tmp_path / "t.csv").write_text("\n".join(["a,b,c,d", *lines]))
-
-    def run(*words):
-        code = main.main(["hetero_tf", "new", *words])
-        return code, *capsys.readouterr()
-
-    return run
+    return lambda *words: command("new", *words)
 
 
 def answer(monkeypatch, *lines):

@@ -5,8 +5,6 @@ import json
 
 import pytest
 
-from hetero_tf.base import processes
-from hetero_tf.cli import main
 from hetero_tf.reports.summaries import summarize
 from hetero_tf.reports.tables import to_text
 from hetero_tf.runs import environment, metrics_file
@@ -14,32 +12,30 @@ from hetero_tf.runs.history import differences, distinct_names, grouped, read
 from hetero_tf.runs.run_folder import RunFolder
 
 
-@pytest.fixture(autouse=True)
-def no_handlers(monkeypatch):
-    """The command line answers signals of the whole process, which here is that of the tests."""
-    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
+@pytest.fixture
+def printed(command):
+    """`(*words) -> (exit code, standard output, standard error)` of the command, by default as Markdown."""
+    return lambda *words: command("compare", *words, *([] if "--as" in words else ["--as", "markdown"]))
 
 
-def printed(capsys, *arguments):
-    """Exit code, standard output and standard error of the command."""
-    table_format = [] if "--as" in arguments else ["--as", "markdown"]
-    code = main.main(["hetero_tf", "compare", *map(str, arguments), *table_format])
-    return code, *capsys.readouterr()
+@pytest.fixture
+def table(printed):
+    """`(*words) -> ([{head: cell} of each row], standard error)` of the command."""
 
+    def rows(*words):
+        code, out, err = printed(*words)
+        assert code == 0, err
+        head, _, *lines = ([cell.strip() for cell in line.strip("|").split(" | ")] for line in out.splitlines())
+        return [dict(zip(head, line, strict=True)) for line in lines if len(line) == len(head)], err
 
-def table(capsys, *arguments):
-    """The rows of the printed table as `{head: cell}`, and standard error."""
-    code, out, err = printed(capsys, *arguments)
-    assert code == 0, err
-    head, _, *lines = ([cell.strip() for cell in line.strip("|").split(" | ")] for line in out.splitlines())
-    return [dict(zip(head, line, strict=True)) for line in lines if len(line) == len(head)], err
+    return rows
 
 
 def names(rows):
     return [row["run"] for row in rows]
 
 
-def test_seeds_of_one_recipe_are_one_row(write_run, capsys):
+def test_seeds_of_one_recipe_are_one_row(write_run, table):
     folders = [
         write_run("w0", [10.0, 40.0, 30.0], "name=wide"),
         write_run("w1", [20.0, 44.0, 36.0], "name=wide", "seed=1"),
@@ -50,25 +46,25 @@ def test_seeds_of_one_recipe_are_one_row(write_run, capsys):
     heads += ["total MB", "MB per client and round", "TFLOP"]
     wide = ["wide", "a-b-c", "2", "3", "33.0 ± 4.2", "42.0 ± 2.8", "2 ± 0", "8 ± 0", "12 ± 0", "2 ± 0", "1.5 ± 0"]
     narrow = ["narrow", "c", "1", "3", "20", "25", "-", "-", "-", "-", "-"]
-    rows, err = table(capsys, *folders, "--reach", "36")
+    rows, err = table(*folders, "--reach", "36")
     assert err == "" and [list(row.items()) for row in rows] == [list(zip(heads, wide)), list(zip(heads, narrow))]
 
 
-def test_level_metrics_are_shown_by_default(write_run, capsys):
+def test_level_metrics_are_shown_by_default(write_run, table):
     one = write_run("one", [10.0], more={"level_accuracy_a": 50.0, "level_accuracy_c": 20.0})
     two = write_run("two", [30.0], "seed=1", more={"level_accuracy_a": 60.0})
-    ((row,), _) = table(capsys, one)
+    ((row,), _) = table(one)
     assert list(row)[4:8] == [
         "global_accuracy last", "global_accuracy best", "level_accuracy_a last", "level_accuracy_c last"
     ]  # fmt: skip
     # Only requested metrics are shown, as last and best value; a value of some seeds says of how many.
-    ((row,), _) = table(capsys, one, two, "--metric", "level_accuracy_a,level_accuracy_c")
+    ((row,), _) = table(one, two, "--metric", "level_accuracy_a,level_accuracy_c")
     assert list(row.values())[4:8] == ["55.0 ± 7.1", "55.0 ± 7.1", "20 (1 of 2)", "20 (1 of 2)"]
 
 
-def test_runs_of_several_tasks_share_a_table(write_run, capsys):
+def test_runs_of_several_tasks_share_a_table(write_run, table):
     text = write_run("text", [None], "name=text", more={"global_perplexity": 12.5, "level_perplexity_a": 12.5})
-    (image, text), _ = table(capsys, write_run("image", [60.0]), text)
+    (image, text), _ = table(write_run("image", [60.0]), text)
     heads = ("global_accuracy last", "global_perplexity last", "level_perplexity_a last")
     assert [image[head] for head in heads] == ["60", "-", "-"]
     assert [text[head] for head in heads] == ["-", "12.5", "12.5"]
@@ -88,75 +84,75 @@ def test_validation_selects_the_best_round(write_run):
     assert summarize(run, "global_accuracy")["best_round"] == 3
 
 
-def test_client_seconds_are_shown_if_measured(write_run, capsys):
+def test_client_seconds_are_shown_if_measured(write_run, table):
     timed, other = write_run("timed", [10.0, 20.0], "name=timed"), write_run("other", [10.0], "name=other")
     for last, seconds, clients in ((1, 30.0, 2), (2, 3.0, 6), (3, 1.0, 0), (4, 0.6, 6)):
         metrics_file.append(RunFolder(timed).timings, {"round": last, "seconds": seconds, "clients": clients})
-    assert [row["seconds per client and round"] for row in table(capsys, timed, other)[0]] == ["0.5", "-"]
-    assert "seconds per client and round" not in table(capsys, other)[0][0]
+    assert [row["seconds per client and round"] for row in table(timed, other)[0]] == ["0.5", "-"]
+    assert "seconds per client and round" not in table(other)[0][0]
 
 
-def test_costs_to_reach_a_value(write_run, capsys):
+def test_costs_to_reach_a_value(write_run, printed, table):
     folders = [
         write_run("fast0", [50.0, 90.0, 95.0], "name=fast", device_seconds=90),
         write_run("fast1", [90.0, 91.0, 96.0], "name=fast", "seed=1", device_seconds=110),
         write_run("slow", [50.0, None, 90.0], "name=slow", device_seconds=3000),
     ]
-    (fast, slow), _ = table(capsys, *folders, "--reach", "90,95")
+    (fast, slow), _ = table(*folders, "--reach", "90,95")
     heads = [f"global_accuracy to {goal}: {name}" for goal in (90, 95) for name in ("device min", "Wh", "rounds", "MB")]
     assert [fast[head] for head in heads[:4]] == ["2.42 ± 0.82", "0.081 ± 0.027", "1.50 ± 0.71", "6.0 ± 2.8"]
     assert [slow[head] for head in heads] == ["150", "5", "3", "12", "-", "-", "-", "-"]
     assert (slow["device min"], slow["Wh"]) == ("150", "5")
-    (*_, row) = json.loads(printed(capsys, *folders, "--reach", "90", "--json")[1])
+    (*_, row) = json.loads(printed(*folders, "--reach", "90", "--json")[1])
     assert row["global_accuracy reach 90 device_seconds"] == {"mean": 9000, "spread": None, "of": 1}
     # A value that some seeds reach has no mean.
-    ((row,), _) = table(capsys, *folders[:2], write_run("late", [1.0], "name=fast", "seed=2", "rounds=3"), "--reach", 2)
+    ((row,), _) = table(*folders[:2], write_run("late", [1.0], "name=fast", "seed=2", "rounds=3"), "--reach", 2)
     assert row["global_accuracy to 2: rounds"] == "not by all seeds (2 of 3)"
     assert row["global_accuracy to 2: MB"] == "-"
 
 
-def test_at_a_device_time_shows_the_last_evaluation_before_it(write_run, capsys):
+def test_at_a_device_time_shows_the_last_evaluation_before_it(write_run, printed, table):
     folders = [
         write_run("one", [10.0, None, 30.0], device_seconds=60),
         write_run("two", [20.0, 40.0], "seed=1", "rounds=3", device_seconds=60),
         write_run("other", [5.0], "name=other"),
     ]
     heads = [f"global_accuracy at {time}" for time in ("59s", "2.5min", "3h")]
-    (one, other), _ = table(capsys, folders[0], folders[2], "--at", "59s,2.5min,3h")
+    (one, other), _ = table(folders[0], folders[2], "--at", "59s,2.5min,3h")
     assert list(one)[4:7] == heads and [one[head] for head in heads] == ["-", "10", "30 (ended at 180 s)"]
     assert {other[head] for head in heads} == {"-"}
     # The third round of one seed is missing, so that the group ends after two minutes.
-    ((row,), _) = table(capsys, *folders[:2], "--at", "2min,3min")
+    ((row,), _) = table(*folders[:2], "--at", "2min,3min")
     assert list(row.values())[4:6] == ["25 ± 21", "-"]
-    assert printed(capsys, folders[2], "--at", "3h")[2] == (
+    assert printed(folders[2], "--at", "3h")[2] == (
         "hetero_tf: no run has device times; train with --fleet, or add --fleet NAME to time finished runs. "
         "Received: --at=3h\n"
     )
 
 
-def test_a_seed_that_ended_before_a_device_time_is_not_averaged_with_those_that_reached_it(write_run, capsys):
+def test_a_seed_that_ended_before_a_device_time_is_not_averaged_with_those_that_reached_it(write_run, printed, table):
     fast = [write_run(f"f{seed}", [70.0, 80.0 + seed], f"seed={seed}", device_seconds=0.2 + seed) for seed in (0, 1)]
     slow = write_run("slow", [10.0, 20.0], "name=slow", device_seconds=3)
-    (both, one), _ = table(capsys, *fast, slow, "--at", "2s,3s,1h")
+    (both, one), _ = table(*fast, slow, "--at", "2s,3s,1h")
     ended = "80.50 ± 0.71 (ended at 0.4 to 2.4 s)"
     assert list(both.values())[4:7] == ["70 (1 of 2; 1 ended at 0.4 s)", ended, ended]
     assert list(one.values())[4:7] == ["-", "10", "20 (ended at 6 s)"]
-    (row, _) = json.loads(printed(capsys, *fast, slow, "--at", "2s,1h", "--json")[1])
+    (row, _) = json.loads(printed(*fast, slow, "--at", "2s,1h", "--json")[1])
     first = {"mean": 80, "spread": None, "of": 1, "seconds": [0.4, 0.4]}
     assert row["global_accuracy at 2s"] == {"mean": 70, "spread": None, "of": 1, "ended": first}
     # A table for machines has no value where no run has one.
-    (row, _) = csv.DictReader(printed(capsys, *fast, slow, "--at", "1h", "--as", "csv")[1].splitlines())
+    (row, _) = csv.DictReader(printed(*fast, slow, "--at", "1h", "--as", "csv")[1].splitlines())
     assert (row["global_accuracy at 1h"], row["global_accuracy at 1h runs"]) == ("", "0")
-    assert ended in printed(capsys, *fast, "--at", "1h", "--as", "text")[1]
+    assert ended in printed(*fast, "--at", "1h", "--as", "text")[1]
     # Rounds are those that were measured, and only the first metric is shown.
     seeds = [write_run("r0", [10.0, 50.0, 90.0]), write_run("r1", [20.0, None, 80.0], "seed=1")]
-    ((row,), _) = table(capsys, *seeds, "--metric", "global_accuracy,global_loss", "--at", "1,2,9")
+    ((row,), _) = table(*seeds, "--metric", "global_accuracy,global_loss", "--at", "1,2,9")
     assert list(row.values())[4:7] == ["15.0 ± 7.1", "50 (1 of 2)", "-"] and "global_loss at 1" not in row
 
 
-def test_losses_are_better_when_lower(write_run, capsys):
+def test_losses_are_better_when_lower(write_run, printed):
     folder = write_run("one", [10.0, 60.0, None, 40.0])
-    _, out, _ = printed(capsys, folder, "--metric", "global_loss,global_accuracy", "--reach", "1.6", "--json")
+    _, out, _ = printed(folder, "--metric", "global_loss,global_accuracy", "--reach", "1.6", "--json")
     (row,) = json.loads(out)
     assert row["global_loss best"]["mean"] == pytest.approx(1.4)
     assert row["global_loss last"]["mean"] == pytest.approx(1.6)
@@ -166,22 +162,22 @@ def test_losses_are_better_when_lower(write_run, capsys):
     assert (row["name"], row["levels"], row["seeds"], row["rounds"], row["done"]) == ("tiny_digits", "a-b-c", [0], 4, 4)
 
 
-def test_rows_of_equal_names_show_their_differences(write_run, capsys):
+def test_rows_of_equal_names_show_their_differences(write_run, table):
     folders = [write_run("one", [10.0]), write_run("two", [20.0], "client.epochs=2", "levels.mix=a1-c9")]
-    assert names(table(capsys, *folders)[0]) == [
+    assert names(table(*folders)[0]) == [
         "tiny_digits (client.epochs=1, mix=a-b-c)", "tiny_digits (client.epochs=2, mix=a1-c9)"
     ]  # fmt: skip
     # By their folder where that would be too long.
     many = ["client.epochs=3", "optimizer.momentum=0.5", "round.clients=3", "checkpoint.keep=7"]
     folders.append(write_run("three", [20.0], *many))
-    assert names(table(capsys, *folders)[0]) == folders
+    assert names(table(*folders)[0]) == folders
 
 
-def test_names_leave_out_keys_that_a_plugin_implies(write_run, capsys):
+def test_names_leave_out_keys_that_a_plugin_implies(write_run, table):
     decay = ("schedule.name=cosine", "schedule.rounds=4", "client.epochs=2")
     folders = [write_run("one", [10.0]), write_run("two", [20.0], *decay, "optimizer.momentum=0.5")]
     folders.append(write_run("three", [30.0], *decay, "optimizer.momentum=0"))
-    assert names(table(capsys, *folders)[0]) == [
+    assert names(table(*folders)[0]) == [
         "tiny_digits (optimizer.momentum=0.9, schedule=steps)",
         "tiny_digits (optimizer.momentum=0.5, schedule=cosine)",
         "tiny_digits (optimizer.momentum=0.0, schedule=cosine)",
@@ -217,37 +213,37 @@ def test_options_of_one_plugin_are_a_difference_also_beside_runs_without_it(writ
     assert differences(fleets, ("name", "seed")) == ["fleet=null", "fleet=budget-midrange-flagship", "fleet=phone"]
 
 
-def test_unfinished_runs_are_compared_at_common_rounds_and_those_that_stopped_early_at_their_ends(write_run, capsys):
+def test_unfinished_runs_are_compared_at_common_rounds_and_those_that_stopped_early_at_their_ends(write_run, table):
     ahead, behind = write_run("one", [10.0, 20.0, 90.0]), write_run("two", [30.0, 40.0], "seed=1", "rounds=3")
-    ((row,), err) = table(capsys, ahead, behind)
+    ((row,), err) = table(ahead, behind)
     assert err == f"not finished: {behind}, 2 of 3 rounds\n"
     assert list(row.values())[2:7] == ["2", "2 of 3", "30 ± 14", "30 ± 14", "8 ± 0"]
     early = ("rounds=9", "early_stopping.patience=1")
     folders = [write_run("e0", [10.0, 50.0, 40.0], *early), write_run("e1", [30.0, 20.0], "seed=1", *early)]
-    ((row,), err) = table(capsys, *folders)
+    ((row,), err) = table(*folders)
     assert err == "" and list(row.values())[2:6] == ["2", "2 (stopped early)", "30 ± 14", "40 ± 14"]
-    ((row,), err) = table(capsys, *folders, write_run("e2", [1.0, 2.0, 3.0], "seed=2", *early))
+    ((row,), err) = table(*folders, write_run("e2", [1.0, 2.0, 3.0], "seed=2", *early))
     assert err.startswith("not finished: ") and row["rounds"] == "2 of 9"
 
 
-def test_folders_of_runs_are_expanded_and_runs_without_rounds_are_omitted(write_run, capsys, tmp_path):
+def test_folders_of_runs_are_expanded_and_runs_without_rounds_are_omitted(write_run, printed, table, tmp_path):
     one, empty = write_run("sweep/0", [10.0]), write_run("empty", [10.0], "seed=2")
     write_run("sweep/1", [20.0], "seed=1")
     (tmp_path / "sweep" / "sweep.yaml").write_text("anything")
     (begun := tmp_path / "sweep" / "begun").mkdir()
-    ((row,), err) = table(capsys, tmp_path / "sweep", tmp_path / "sweep" / "1")
+    ((row,), err) = table(tmp_path / "sweep", tmp_path / "sweep" / "1")
     assert err == "" and (row["seeds"], row["global_accuracy last"]) == ("2", "15.0 ± 7.1")
     RunFolder(empty).metrics.unlink()
     omitted = f"left out: {empty}, it has no finished round yet"
-    assert table(capsys, one, empty)[1] == f"{omitted}\n"
+    assert table(one, empty)[1] == f"{omitted}\n"
     for words, message in (
         ([empty], f"no run has finished a round yet. Received: {omitted}"),
         ([begun], f"{begun}: is not a run folder: it has no recipe.yaml; name a folder that `train` wrote"),
     ):
-        assert printed(capsys, *words) == (2, "", f"hetero_tf: {message}\n")
+        assert printed(*words) == (2, "", f"hetero_tf: {message}\n")
 
 
-def test_incomparable_runs_are_refused(write_run, capsys, tmp_path):
+def test_incomparable_runs_are_refused(write_run, printed, tmp_path):
     folder, twin = write_run("one", [10.0, 20.0]), write_run("two", [10.0, 20.0])
     known = "bytes, bytes_down, bytes_up, global_accuracy, global_loss, loss, train_flops"
     cases = {
@@ -263,33 +259,33 @@ def test_incomparable_runs_are_refused(write_run, capsys, tmp_path):
         "meaningless; name only one of them. Received: seed=0",
     }
     for words, sentence in cases.items():
-        assert printed(capsys, *words) == (2, "", f"hetero_tf: {sentence}\n")
+        assert printed(*words) == (2, "", f"hetero_tf: {sentence}\n")
     path = RunFolder(folder).metrics
     path.write_text("{}\n" + path.read_text())
-    assert printed(capsys, folder)[2] == f"hetero_tf: {path}:1: has no integer 'round'; remove or repair that line\n"
+    assert printed(folder)[2] == f"hetero_tf: {path}:1: has no integer 'round'; remove or repair that line\n"
 
 
-def test_stored_costs_are_columns(write_run, capsys):
+def test_stored_costs_are_columns(write_run, printed, table):
     folders = [write_run("one", [10.0], "name=one", sizes={"a": 4000, "c": 2000}), write_run("two", [10.0], "name=two")]
-    (one, two), _ = table(capsys, *folders)
+    (one, two), _ = table(*folders)
     heads = ["parameters (thousands)", "MFLOPs", "size vs. global"]
-    assert list(one)[-3:] == heads and "parameters (thousands)" not in table(capsys, folders[1])[0][0]
+    assert list(one)[-3:] == heads and "parameters (thousands)" not in table(folders[1])[0][0]
     assert [one[head] for head in heads] == ["3", "2.25", "0.75"] and {two[head] for head in heads} == {"-"}
     path = RunFolder(folders[0]).costs
     path.write_text(path.read_text().replace('"budget_share": null', '"budget_share": 1.664'))
-    assert table(capsys, folders[0])[0][0]["% of budget"] == "166.4"
+    assert table(folders[0])[0][0]["% of budget"] == "166.4"
     for text, problem in (
         ("[]", "levels is missing"),
         ('{"levels": {"a": {}}, "mix": {}}', "levels.a.width is missing"),
         ('{"levels": {}, "mix": {"parameters": "many"}}', "mix.parameters must be a number. Received: 'many'"),
     ):
         path.write_text(text)
-        assert printed(capsys, folders[0])[2] == (
+        assert printed(folders[0])[2] == (
             f"hetero_tf: {path}: {problem}; delete the file, and run the training command again to restore it\n"
         )
 
 
-def test_published_values_are_shown_for_matching_runs(write_run, capsys, tmp_path):
+def test_published_values_are_shown_for_matching_runs(write_run, printed, table, tmp_path):
     user_file = tmp_path / "own.yaml"
     text = """- name: mine
   source: A paper
@@ -302,13 +298,13 @@ def test_published_values_are_shown_for_matching_runs(write_run, capsys, tmp_pat
     user_file.write_text(text)
     folders = [write_run("one", [10.0], "name=one", "levels.mix=a1-c9"), write_run("two", [20.0], "name=two")]
     words = (*folders, "--published", f"{user_file},mine/bc,heterofl_table7/e")
-    (one, two, *others), _ = table(capsys, *words)
+    (one, two, *others), _ = table(*words)
     assert (one["published"], two["published"]) == ("91 (-81.00) \\[1\\]", "-")
     assert [(row["run"], row["global_accuracy last"]) for row in others] == [
         ("mine/bc \\[1\\]", "90"), ("heterofl_table7/e \\[2\\]", "98.66"), ("heterofl_table7/e \\[3\\]", "92.84")
     ]  # fmt: skip
     source = "HeteroFL (Diao et al. 2021, arXiv 2010.01264), Table 1, Table 7"
-    assert printed(capsys, *words)[1].splitlines()[-4:] == [
+    assert printed(*words)[1].splitlines()[-4:] == [
         "\\[1\\] A paper: digits  ",
         f"\\[2\\] {source}: MNIST IID  ",
         f"\\[3\\] {source}: MNIST two labels  ",
@@ -316,20 +312,20 @@ def test_published_values_are_shown_for_matching_runs(write_run, capsys, tmp_pat
     ]
     for wrong in ("x: 1", "- {name: x}", text.replace("90", "much"), text.replace("{levels.mix: b-c}", "[b]")):
         user_file.write_text(wrong)
-        assert printed(capsys, folders[0], "--published", user_file)[2].startswith(
+        assert printed(folders[0], "--published", user_file)[2].startswith(
             f"hetero_tf: {user_file}: must be a list of tables with name, source, setting, recipe (keys) and rows of "
             "numbers; see docs/sweeps.md. Received: "
         )
 
 
-def test_recipe_with_plugins_is_read_without_them(write_run, capsys):
+def test_recipe_with_plugins_is_read_without_them(write_run, printed, table):
     """As the run wrote it; one that names none of them is checked like any recipe."""
     folder = RunFolder(write_run("one", [10.0]))
     text = folder.recipe.read_text()
     folder.recipe.write_text(text.replace("submodel: {name: prefix}", "submodel: {name: windows, step: 2}"))
-    assert printed(capsys, folder.path)[0] == 2
+    assert printed(folder.path)[0] == 2
     environment.save(folder.environment, environment.environment({}, {}, ["windows"]))
-    assert names(table(capsys, folder.path)[0]) == ["tiny_digits"]
+    assert names(table(folder.path)[0]) == ["tiny_digits"]
     for changed, message in (
         (folder.recipe.read_text().replace("seed: 0", "seed: none"), "seed must be a whole number. Received: 'none'"),
         (
@@ -338,14 +334,14 @@ def test_recipe_with_plugins_is_read_without_them(write_run, capsys):
         ),
     ):
         folder.recipe.write_text(changed)
-        assert printed(capsys, folder.path)[2] == f"hetero_tf: {folder.recipe}: {message}\n"
+        assert printed(folder.path)[2] == f"hetero_tf: {folder.recipe}: {message}\n"
 
 
-def test_table_is_written_atomically(write_run, capsys, tmp_path):
+def test_table_is_written_atomically(write_run, printed, tmp_path):
     folder, out = write_run("one", [10.0]), tmp_path / "table.tex"
     out.write_text("old")
-    assert printed(capsys, folder, "--as", "latex", "--out", out) == (0, f"wrote {out}\n", "")
+    assert printed(folder, "--as", "latex", "--out", out) == (0, f"wrote {out}\n", "")
     assert out.read_text().startswith("\\begin{tabular}{llrrrrrrr}\n") and out.read_text().endswith("{tabular}\n")
-    code, _, err = printed(capsys, folder, "--out", tmp_path / "none" / "table.md")
+    code, _, err = printed(folder, "--out", tmp_path / "none" / "table.md")
     assert code == 3 and err.startswith(f"hetero_tf: {tmp_path}/none/table.md: could not write: No such file")
-    assert "expected a file or nothing. Received: a folder" in printed(capsys, folder, "--out", tmp_path)[2]
+    assert "expected a file or nothing. Received: a folder" in printed(folder, "--out", tmp_path)[2]

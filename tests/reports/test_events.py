@@ -3,8 +3,6 @@
 import pytest
 from refusals import refusal
 
-from hetero_tf.base import processes
-from hetero_tf.cli import main
 from hetero_tf.reports import events
 from hetero_tf.runs.history import gather
 
@@ -51,13 +49,12 @@ def test_tensorboard_reads_numbers_recipe_and_hyperparameters(write_run, tmp_pat
     assert not session.hparams["optimizer.nesterov"].bool_value
 
 
-def test_command_prints_the_next_command_or_what_is_missing(write_run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
+def test_command_prints_the_next_command_or_what_is_missing(write_run, tmp_path, command, monkeypatch):
     folder, out = write_run("one", [10.0]), tmp_path / "tb"
     with monkeypatch.context() as patched:
         patched.setattr(events, "write_events", lambda runs, folder: [folder / "one"])
-        assert main.main(["hetero_tf", "tensorboard", folder, "--out", str(out)]) == 0
-    assert capsys.readouterr().out == f"wrote 1 run into {out}\nnext: tensorboard --logdir {out}\n"
+        output = f"wrote 1 run into {out}\nnext: tensorboard --logdir {out}\n"
+        assert command("tensorboard", folder, "--out", out) == (0, output, "")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert refusal(events.write_events, gather([folder])[0], out) == (
         "tensorboard needs tensorboard, which is not installed; pip install 'hetero_tf[tensorboard]'"

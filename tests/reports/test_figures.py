@@ -5,9 +5,7 @@ import itertools
 import pytest
 from refusals import refusal
 
-from hetero_tf.base import processes
 from hetero_tf.base.errors import DiskProblem
-from hetero_tf.cli import main
 from hetero_tf.reports import figures, style
 from hetero_tf.runs import published
 from hetero_tf.runs.history import gather, grouped
@@ -207,24 +205,23 @@ def test_untrusted_names_are_plain_text_in_figures():
     assert "<svg " in text and "<script" not in text and "\x1b" not in text
 
 
-def test_command_draws_and_reports_the_figure(write_run, capsys, tmp_path, monkeypatch):
-    def command(*words):
-        code = main.main(["hetero_tf", "plot", *folders, *map(str, words)])
-        return code, *capsys.readouterr()
-
-    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
+def test_command_draws_and_reports_the_figure(write_run, command, tmp_path, monkeypatch):
     folders, out, user_file = two_seeds(write_run), tmp_path / "curves.png", tmp_path / "own.yaml"
-    assert command("--out", out) == (
+
+    def plot(*words):
+        return command("plot", *folders, *words)
+
+    assert plot("--out", out) == (
         0, f"drew global_accuracy over round into {out}\n", f"not finished: {folders[1]}, 2 of 3 rounds\n"
     )  # fmt: skip
     plain = out.read_bytes()
     rows = "rows: {any: {global_accuracy: 91}}"
     user_file.write_text(f"- {{name: mine, source: A paper, setting: digits, recipe: {{}}, {rows}}}\n")
     for names in (user_file, f"{user_file},mine/any"):
-        assert command("--out", out, "--published", names)[0] == 0 and out.read_bytes() != plain
-    assert command("--out", out, "--published", "heterofl-cifar10")[0] == 2
+        assert plot("--out", out, "--published", names)[0] == 0 and out.read_bytes() != plain
+    assert plot("--out", out, "--published", "heterofl-cifar10")[0] == 2
     missing = "hetero_tf: --out is missing; name the picture to write, such as curves.png or curves.svg\n"
-    assert command() == (2, "", missing)
+    assert plot() == (2, "", missing)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     missing = "hetero_tf: plot needs matplotlib, which is not installed; pip install 'hetero_tf[plot]'\n"
-    assert command("--out", out)[::2] == (2, missing)
+    assert plot("--out", out)[::2] == (2, missing)

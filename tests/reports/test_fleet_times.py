@@ -9,8 +9,6 @@ import pytest
 import runs
 from refusals import refusal
 
-from hetero_tf.base import processes
-from hetero_tf.cli import main
 from hetero_tf.reports.fleet_times import time_runs
 from hetero_tf.runs.history import read
 from hetero_tf.runs.run_folder import RunFolder
@@ -94,8 +92,7 @@ def test_runs_whose_times_are_unknown_are_left_out_with_the_reason(write_run, fl
     )
 
 
-def test_shipped_runs_reach_99_percent_in_the_published_time(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
+def test_shipped_runs_reach_99_percent_in_the_published_time(tmp_path, command):
     with tarfile.open(ARCHIVE) as archive:
         members = [member for member in archive.getmembers() if member.name.startswith("mnist-levels.mix=d-e-seed")]
         archive.extractall(tmp_path / "runs", members, filter="data")
@@ -109,8 +106,8 @@ devices:
     shutil.copytree(broken, tmp_path / "runs" / "without_costs")
     (tmp_path / "runs" / "without_costs" / "costs.json").unlink()
     options = ["--fleet", str(tmp_path / "phones.yaml"), "--reach", "98.5,99", "--as", "markdown"]
-    assert main.main(["hetero_tf", "compare", str(tmp_path / "runs"), *options]) == 0
-    output, messages = capsys.readouterr()
+    code, output, messages = command("compare", tmp_path / "runs", *options)
+    assert code == 0
     head, _, row = ([cell.strip() for cell in line.split("|")] for line in output.splitlines()[:3])
     values = dict(zip(head, row))
     assert values["global_accuracy to 98.5: device s"] == "44.3 ± 9.4"

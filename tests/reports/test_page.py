@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from splits import shares
 
-from hetero_tf.base import processes
-from hetero_tf.cli import main
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.reports import style
 from hetero_tf.runs import metrics_file
@@ -27,11 +25,6 @@ PICTURES |= {"local_accuracy-round", "global_loss-round", "loss-round", "levels"
 PICTURES |= {"split-1", "classes-1", "timeline-1"}
 
 
-@pytest.fixture(autouse=True)
-def no_handlers(monkeypatch):
-    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
-
-
 @pytest.fixture
 def plain_figures(monkeypatch):
     """Figures of one element: to draw them takes most of the time of a report."""
@@ -43,9 +36,9 @@ def out(tmp_path):
     return tmp_path / "report.html"
 
 
-def report(capsys, *words):
-    code = main.main(["hetero_tf", "report", *map(str, words)])
-    return code, *capsys.readouterr()
+@pytest.fixture
+def report(command):
+    return lambda *words: command("report", *words)
 
 
 class Page(HTMLParser):
@@ -86,11 +79,11 @@ def whole_runs(write_run):
     Path(folders[0], "classes.json").write_text(json.dumps(CLASSES))
 
 
-def test_page_is_complete_and_self_contained(plain_figures, write_run, capsys, tmp_path, out):
+def test_page_is_complete_and_self_contained(plain_figures, write_run, report, tmp_path, out):
     whole_runs(write_run)
     figures = tmp_path / "report_figures"
     message = f"wrote {out}, and its {len(PICTURES)} figures into {figures}\n"
-    assert report(capsys, tmp_path / "runs", "--out", out) == (0, message, "")
+    assert report(tmp_path / "runs", "--out", out) == (0, message, "")
     page, text = Page(out), out.read_text()
     assert [value for value in page.of("id") if value in SECTIONS] == SECTIONS
     assert page.of("href")[: len(SECTIONS)] == [f"#{name}" for name in SECTIONS]
@@ -111,51 +104,51 @@ def test_page_is_complete_and_self_contained(plain_figures, write_run, capsys, t
     }
 
 
-def test_results_are_sorted_best_first(plain_figures, write_run, capsys, tmp_path, out):
+def test_results_are_sorted_best_first(plain_figures, write_run, report, tmp_path, out):
     for name, accuracy in (("low", 10.0), ("high", 90.0), ("middle", 50.0)):
         write_run(f"runs/{name}", [accuracy], f"name={name}")
-    report(capsys, tmp_path / "runs", "--out", out)
+    report(tmp_path / "runs", "--out", out)
     assert re.findall('<tr><td class="words">(high|middle|low)</td>', out.read_text())[:3] == ["high", "middle", "low"]
 
 
 @pytest.mark.parametrize(("can_open", "note"), [(True, ""), (False, "note: no browser could be started; open {out}\n")])
-def test_open_shows_the_page_in_a_browser(plain_figures, write_run, capsys, out, monkeypatch, can_open, note):
+def test_open_shows_the_page_in_a_browser(plain_figures, write_run, report, out, monkeypatch, can_open, note):
     opened = []
     monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or can_open)
-    _, output, _ = report(capsys, write_run("one", [10.0]), "--out", out, "--open")
+    _, output, _ = report(write_run("one", [10.0]), "--out", out, "--open")
     assert opened == [f"file://{out}"] and output.partition("\n")[2] == note.format(out=out)
 
 
-def test_page_of_a_new_run_omits_empty_sections_and_figures(plain_figures, write_run, capsys, tmp_path, out):
+def test_page_of_a_new_run_omits_empty_sections_and_figures(plain_figures, write_run, report, tmp_path, out):
     folder = write_run("one", [None], "rounds=9", traffic=False)
-    code, output, _ = report(capsys, folder, "--out", out)
+    code, output, _ = report(folder, "--out", out)
     assert code == 0 and f"not finished: {folder}, 1 of 9 rounds" in output
     text = Page(out).text
     assert "1 run of 1 recipe, 0 finished." in text and f"not finished: {folder}, 1 of 9 rounds" in text
     assert "Learning curves" in text and "Data of the clients" not in text and "Levels and clients" not in text
     assert "differs in" not in text
     # Accuracy over a single size is no figure. A page replaces the old one.
-    assert report(capsys, write_run("two", [10.0], sizes={"a": 4000}), "--out", out)[0] == 0
+    assert report(write_run("two", [10.0], sizes={"a": 4000}), "--out", out)[0] == 0
     names = {path.stem for path in (tmp_path / "report_figures").iterdir()}
     assert names == {"global_accuracy-round", "global_accuracy-megabytes", "global_loss-round", "loss-round", "mix"}
     assert not list(tmp_path.rglob(".tmp-*"))
 
 
-def test_untrusted_names_are_escaped_on_the_page(write_run, capsys, tmp_path, out):
+def test_untrusted_names_are_escaped_on_the_page(write_run, report, tmp_path, out):
     folder = Path(write_run(f"runs/{HOSTILE[:5]}", [10.0]))
     recipe = (folder / "recipe.yaml").read_text()
     recipe = re.sub("^name: .*$", lambda _: f"name: '{HOSTILE}\x85'", recipe, count=1, flags=re.MULTILINE)
     (folder / "recipe.yaml").write_text(recipe)
     stored = {"plugins": ["mine"], "cpu": {"model": "<b>", "flags": None}, "versions": {}, "threads": {}, "cores": 2}
     (folder / "environment.json").write_text(json.dumps(stored))
-    assert report(capsys, folder, "--out", out)[::2] == (0, "")
+    assert report(folder, "--out", out)[::2] == (0, "")
     page = Page(out)
     assert page.tags.count("img") == page.tags.count("figure") and not page.of("onerror")
     assert any(HOSTILE in text for text in page.output)
     assert "\x85" not in out.read_text()
 
 
-def test_untrusted_numbers_do_not_break_the_page(plain_figures, write_run, capsys, tmp_path, out):
+def test_untrusted_numbers_do_not_break_the_page(plain_figures, write_run, report, tmp_path, out):
     """Nor do names of metrics lead out of the folder of figures."""
     folder, huge = Path(write_run("one", [10.0])), "9" * 400
     rows = f'{{"round":1,"../../evil":1,"bytes":{huge},"loss":1e308,"levels":{{"a":{huge}}},"local_mean":-1e300}}\n'
@@ -165,30 +158,30 @@ def test_untrusted_numbers_do_not_break_the_page(plain_figures, write_run, capsy
         f'{{"round":1,"seconds":{huge},"clients":0,"training_seconds":true}}\n{{"round":2,"training_seconds":"long"}}\n'
     )
     (folder / "timings.jsonl").write_text(rows)
-    assert report(capsys, folder, "--out", out)[0] == 0
+    assert report(folder, "--out", out)[0] == 0
     assert not list(tmp_path.rglob("*evil*")) and "evil" not in out.read_text()
     for matrix in ([[1, 2]], [[1, -3], [1, 2]], [[1.5, 1], [1, 1]]):
         (folder / "classes.json").write_text(json.dumps({**CLASSES, "confusion_matrix": matrix}))
-        code, _, err = report(capsys, folder, "--out", out)
+        code, _, err = report(folder, "--out", out)
         assert code == 2 and f"{folder}/classes.json: confusion_matrix" in err and "; delete the file" in err
     for round in ("0", huge):
         (folder / "metrics.jsonl").write_text(f'{{"round":{round}}}\n')
-        code, _, err = report(capsys, folder, "--out", out)
+        code, _, err = report(folder, "--out", out)
         message = f"metrics.jsonl: a round must be from 1 to 9007199254740991. Received: round={round[:9]}"
         assert code == 2 and message in err
 
 
-def test_failed_write_keeps_the_old_page(plain_figures, write_run, capsys, tmp_path, out):
+def test_failed_write_keeps_the_old_page(plain_figures, write_run, report, tmp_path, out):
     folder = write_run("one", [10.0])
     out.write_text("old")
     (tmp_path / "report_figures").write_text("in the way")
-    assert report(capsys, folder, "--out", out)[::2] == (
+    assert report(folder, "--out", out)[::2] == (
         2,
         f"hetero_tf: {tmp_path}/report_figures: expected a folder or nothing. Received: a file; move it away\n",
     )
     assert out.read_text() == "old"
-    assert report(capsys, folder, "--out", "report.pdf")[2] == (
+    assert report(folder, "--out", "report.pdf")[2] == (
         "hetero_tf: --out must end in .html. Received: --out=report.pdf\n"
     )
-    code, _, err = report(capsys, folder, "--out", tmp_path / "none" / "report.html")
+    code, _, err = report(folder, "--out", tmp_path / "none" / "report.html")
     assert code == 3 and "none/report.html: could not write: No such file or directory" in err
