@@ -5,10 +5,8 @@ import json
 import subprocess
 import sys
 
-import numpy as np
 import programs
 import pytest
-import tensorflow as tf
 
 TABLE = """
 name: small_table
@@ -66,6 +64,18 @@ def test_lines_json_and_an_export_have_the_same_predictions(run_dir, tmp_path):
     lines, data = predict(run_dir, row), json.loads(predict(run_dir, row, "--json").out)
     (prediction,) = data["predictions"]
     assert lines.code == 0 and lines.err == ""
+    run = predict(run_dir, row, "age=1", "age=1,size=x")
+    assert (
+        run.code == 2
+        and run.out == lines.out
+        and run.err.splitlines()
+        == [
+            "age=1: a row must have a value for each column, size, age, separated by commas: `1,2`, or `NAME=1,NAME=2` in any "
+            "order. Received: 'age=1'",
+            "age=1,size=x: column 'size' must be a finite number. Received: 'x'",
+            "hetero_tf: 2 of 3 items could not be read",
+        ]
+    )
     share, other = (f"{100 * prediction[name]:.1f} %" for name in ("probability", "probability_2"))
     assert lines.out == f"{row}: {prediction['class']} {share}, {prediction['class_2']} {other}\n"
     assert (data["level"], data["round"], data["items"], data["invalid"]) == ("a", 2, 1, 0)
@@ -97,13 +107,6 @@ def test_flags_are_checked_before_anything_is_computed(run_dir, tmp_path):
     assert (tmp_path / "rows.csv").read_text() == "size,age\n1,2\n"
 
 
-def test_a_full_disk_leaves_no_file(run_dir, tmp_path):
-    (tmp_path / "rows.csv").write_text("size,age\n" + "1,2\n" * 2000)
-    run = predict(run_dir, tmp_path / "rows.csv", "--out", tmp_path / "out.csv", largest=20_000)
-    assert run.code == 3 and f"{tmp_path}/out.csv: could not write: File too large" in run.err
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
-
-
 @pytest.mark.long
 def test_a_closed_pipe_or_a_full_disk_ends_the_command(run_dir, tmp_path):
     (tmp_path / "rows.csv").write_text("size,age\n" + "1,2\n" * 300_000)
@@ -119,23 +122,3 @@ def test_a_closed_pipe_or_a_full_disk_ends_the_command(run_dir, tmp_path):
     assert run.stderr == (
         b"hetero_tf: OSError: [Errno 28] No space left on device; check the disk and run the same command again\n"
     )
-
-
-def test_pictures_of_a_folder(tmp_path):
-    path = programs.recipe_file(tmp_path)
-    assert programs.shared().run("--recipe", path, "--run_dir", tmp_path / "run", stub=True).code == 0
-    folder = tmp_path / "pictures"
-    (folder / "deep").mkdir(parents=True)
-    for name, shape in (("a.png", (6, 6, 1)), ("b.png", (20, 9, 3)), ("deep/c.png", (1, 1, 1))):
-        (folder / name).write_bytes(tf.io.encode_png(np.full(shape, 99, np.uint8)).numpy())
-    (folder / "broken.png").write_bytes(b"hello")
-    run = predict(tmp_path / "run", folder)
-    assert [line.partition(": ")[0].removeprefix(f"{folder}/") for line in run.out.splitlines()] == [
-        "a.png",
-        "b.png",
-        "deep/c.png",
-    ]
-    assert run.code == 2 and run.err.splitlines() == [
-        f"{folder}/broken.png: is not a readable PNG, JPEG, BMP, GIF or WebP picture; convert it, or copy it again",
-        "hetero_tf: 1 of 4 items could not be read",
-    ]

@@ -24,18 +24,7 @@ def test_counts_recall_and_precision():
 
 def test_the_table_begins_with_the_lowest_recall():
     head, *rows = RESULTS.to_text().splitlines()
-    assert head.split() == [
-        "class",
-        "examples",
-        "recall",
-        "%",
-        "precision",
-        "%",
-        "most",
-        "often",
-        "predicted",
-        "instead",
-    ]
+    assert " ".join(head.split()) == "class examples recall % precision % most often predicted instead"
     assert [row.split() for row in rows] == [
         ["cat", "3", "66.7", "100.0", "dog", "(1)"],
         ["dog", "2", "100.0", "66.7", "-"],

@@ -19,24 +19,15 @@ CATEGORIES = ["A'; touch PWNED; echo '", "O'Fallon", '"$(touch PWNED)`touch PWNE
 def card(town, class_names=("no", "yes"), recipe="mine", data="mine.csv"):
     """The card of a table with one column."""
     field = Field("town", category.Codec((town,))).describe()
-    about = {
-        "recipe": recipe,
-        "level": "a",
-        "width": 1.0,
-        "round": 1,
-        "data": {"name": data},
-        "classes": 2,
-        "class_names": class_names,
-        "task": "classification",
-        "method": {"submodel": "heterofl"},
-        "training": {},
-        "parameters": 1,
-        "measured": {"on": "the whole test set"},
-        "formats": {},
+    about = {"recipe": recipe, "level": "a", "width": 1.0, "round": 1, "data": {"name": data}, "classes": 2}
+    about |= {"class_names": class_names, "task": "classification", "method": {"submodel": "heterofl"}, "training": {}}
+    about |= {"parameters": 1, "measured": {"on": "the whole test set"}, "formats": {}}
+    about |= {
         "input": {"kind": "table", "fields": [field], "normalised_by": {}},
         "items": {"signature": "serving_default"},
-        "signatures": {"serving_default": {"inputs": {"town": {"dtype": "string", "shape": [None]}}, "outputs": {}}},
     }
+    inputs = {"town": {"dtype": "string", "shape": [None]}}
+    about["signatures"] = {"serving_default": {"inputs": inputs, "outputs": {}}}
     return model_card(about, "pass\n", [])
 
 

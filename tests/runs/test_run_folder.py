@@ -96,19 +96,8 @@ def test_a_copied_run_folder_without_its_lock_is_taken(tmp_path):
     assert taken(tmp_path)
 
 
-FILES = (
-    "run.lock",
-    "recipe.yaml",
-    "metrics.jsonl",
-    "timings.jsonl",
-    "timeline.jsonl",
-    "environment.json",
-    "costs.json",
-    "classes.json",
-    "data.json",
-    "partition.npz",
-)
-FILES += ("log.txt", "README.txt")
+FILES = ("run.lock", "recipe.yaml", "metrics.jsonl", "timings.jsonl", "timeline.jsonl", "environment.json")
+FILES += ("costs.json", "classes.json", "data.json", "partition.npz", "log.txt", "README.txt")
 
 
 @pytest.mark.parametrize("name", [*FILES, "checkpoints"])

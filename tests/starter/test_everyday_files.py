@@ -29,6 +29,7 @@ ROWS = TEXT.splitlines()
 READ = ["y label 2 distinct", "label: y   # the column named y", "task: classification"]
 TAGS = ["red", "large", "new", "used"]
 SETS = [[tag for tag in TAGS if RNG.random() < 0.5] for _ in range(N)]
+FLAGS = {tag: [int(tag in each) for each in SETS] for tag in TAGS}
 WORDS = [" ".join(RNG.choice(["good", "bad", "fine", "awful", "great"], 12)) for _ in range(N)]
 HOURS = pd.date_range("2024-01-01", periods=N, freq="h")
 DAYS = pd.date_range("2023-01-01", periods=N)
@@ -39,9 +40,14 @@ LABELLED = ["name: labelled_text", "label: label"]
 SETS_OF_TAGS = ["task: multi_label", "labels: "]
 
 
+def frame(columns, **more):
+    """Some columns of the table and further ones, as text."""
+    return TABLE[list(columns)].assign(**more).to_csv(index=False)
+
+
 def table(**columns):
     """The table with further columns before its label, as text."""
-    return TABLE[["x", "z"]].assign(**columns, y=Y).to_csv(index=False)
+    return frame("xz", **columns, y=Y)
 
 
 def changed(values, row, text):
@@ -59,7 +65,7 @@ def changed_label(row, text):
 
 
 def sets(join):
-    return TABLE[["x", "z"]].assign(tags=[join(each) for each in SETS]).to_csv(index=False)
+    return frame("xz", tags=[join(each) for each in SETS])
 
 
 def series(times, **columns):
@@ -129,22 +135,19 @@ FILES = {
     "repeated.csv": (TEXT + TEXT.split("\n")[1] + "\n", ["# check: 1 of 121 rows repeat another row"]),
     "no_label.csv": (changed_label(4, ""), ["missing: drop   # check: the label y has no value in 1 rows"]),
     "rare.csv": (TABLE.assign(y=np.arange(N) < 3).to_csv(index=False), ["# check: always predicting False has an acc"]),
-    "stars.csv": (
-        TABLE[["x"]].assign(stars=np.arange(N) % 5 + 1).to_csv(index=False),
-        ["# check: 5 distinct numbers in 120 rows; ordinal if they are ranks, regression if they are amounts"],
-    ),
+    "stars.csv": (frame("x", stars=np.arange(N) % 5 + 1), ["# check: 5 distinct numbers in 120 rows; ordinal if they"]),
     "grades.csv": (
-        TABLE[["x"]].assign(**{"class": np.arange(N) % 6 + 3}, z=Z).to_csv(index=False),
+        frame("x", **{"class": np.arange(N) % 6 + 3}, z=Z),
         [
             "label: class   # the column named class",
             "# check: 6 distinct numbers in 120 rows; regression if they are am",
         ],
     ),
     "price.csv": (
-        TABLE[["x"]].assign(price=np.arange(N) ** 2, kind=Y).to_csv(index=False),
+        frame("x", price=np.arange(N) ** 2, kind=Y),
         ["label: price   # the column named price", "task: regression   # 120 distinct numbers in 120 rows"],
     ),
-    "amount.csv": (TABLE[["x", "z"]].to_csv(index=False), ["task: regression"]),
+    "amount.csv": (frame("xz"), ["task: regression"]),
     "sets_semicolon.csv": (sets(";".join), SETS_OF_TAGS),
     "sets_bar.csv": (sets("|".join), SETS_OF_TAGS),
     "sets_comma.csv": (sets(", ".join), SETS_OF_TAGS),
@@ -153,19 +156,14 @@ FILES = {
     "sets_json.csv": (sets(json.dumps), SETS_OF_TAGS),
     "sets.parquet": (file_of("to_parquet", TABLE[["x", "z"]].assign(tags=SETS)), SETS_OF_TAGS),
     "sets_columns.csv": (
-        TABLE[["x", "z"]]
-        .assign(**{f"is_{tag}": [int(tag in each) for each in SETS] for tag in TAGS})
-        .to_csv(index=False),
+        frame("xz", **{f"is_{tag}": flags for tag, flags in FLAGS.items()}),
         ["label: [is_red, is_large, is_new, is_used]   # check: the last 4 columns have 0 and 1", "task: multi_label"],
     ),
     "targets.csv": (
         TABLE.assign(k=Y, target_0=X, target_1=Z).to_csv(index=False),
         ["label: [target_0, target_1]   # 2 columns of numbers named target", "task: regression"],
     ),
-    "flags.csv": (
-        TABLE[["x", "z"]].assign(**{tag: [int(tag in each) for each in SETS] for tag in TAGS}).to_csv(index=False),
-        ["# check: columns red, large, new, used have 0 and 1; `--label red,large,new,used` trains all as labels"],
-    ),
+    "flags.csv": (frame("xz", **FLAGS), ["# check: columns red, large, new, used have 0 and 1; `--label red,large,ne"]),
     "texts.csv": (TEXTS.to_csv(index=False), [*LABELLED, "# check: columns id, stars are not used: the model reads"]),
     "texts_without_header.csv": (
         TEXTS[["text", "label"]].to_csv(index=False, header=False),
@@ -192,10 +190,7 @@ FILES = {
         series([f"01/{1 + n % 12:02}/{1990 + n // 12}" for n in range(N)]),
         "must say which number is the day",
     ),
-    "t_short.csv": (
-        series(DAYS[:12]),
-        "12 rows with different time are too few for forecasts; at least 48 rows are needed",
-    ),
+    "t_short.csv": (series(DAYS[:12]), "12 rows with different time are too few for forecasts; at least 48 rows are n"),
     "t_weekdays.csv": (series(pd.bdate_range("2023-01-02", periods=N)), SERIES),
     "t_missing.csv": (series(HOURS, w=changed(Z, 0, "")), ["missing: previous   # check: missing values of w (1) "]),
     "t_repeated.csv": (series([*HOURS[:-1], HOURS[-2]]), ["# check: {path}:121: column 'time' repeats a time"]),
@@ -239,17 +234,14 @@ FILES = {
         ["name: series", "time: index"],
     ),
     "price_unknown.csv": (
-        TABLE[["x"]].assign(price=["on request" if n % 12 == 0 else n + X[n] for n in range(N)]).to_csv(index=False),
+        frame("x", price=["on request" if n % 12 == 0 else n + X[n] for n in NS]),
         ["task: regression", "missing: drop   # check: the label price has no value in 10 rows"],
     ),
     "price_sentinel.csv": (
-        TABLE[["x"]].assign(price=np.where(np.arange(N) % 12, 100 + X, -999)).to_csv(index=False),
+        frame("x", price=np.where(np.arange(N) % 12, 100 + X, -999)),
         ["# check: price: -999 in 10 of 120 rows looks like a missing value"],
     ),
-    "binary.parquet": (
-        parquet(s=[text.encode() for text in Y]),
-        ["ignore: [s]   # check: s: neither numbers nor texts"],
-    ),
+    "binary.parquet": (parquet(s=[text.encode() for text in Y]), ["ignore: [s]   # check: s: neither numbers nor tex"]),
     "t_week.csv": (series([f"2{n // 52:03}-W{1 + n % 52:02}" for n in range(N)]), SERIES),
     "t_compact.csv": (series(HOURS.strftime("%Y%m%d%H%M%S")), SERIES),
     "t_basic.csv": (series(HOURS.strftime("%Y%m%dT%H%M%S")), SERIES),
@@ -270,15 +262,9 @@ FORECASTS = {
     "t_zone.csv": (series([f"{t:%Y-%m-%d %H:%M}+0{1 + (n < 60)}:00" for n, t in enumerate(HOURS)]), "# check: 1 gaps"),
     "t_newest.csv": (series(DAYS[::-1]), "# check: rows are sorted by time, the oldest first"),
     "t_gap.csv": (series(GAPS), "# check: 1 gaps where times of time are missing, such as before {path}:42; no window"),
-    "t_gaps.csv": (
-        series([t for n, t in enumerate(HOURS) if n % 7]),
-        "window: 5   # check: times are missing, usually",
-    ),
+    "t_gaps.csv": (series([t for n, t in enumerate(HOURS) if n % 7]), "window: 5   # check: times are missing, usuall"),
     "t_constant.csv": (series(HOURS, w=7), "# check: column w has a single value, 7"),
-    "t_series.csv": (
-        series([*HOURS[:60]] * 2, s=["a"] * 60 + ["b"] * 60),
-        "series: s   # check: 2 series with different",
-    ),
+    "t_series.csv": (series([*HOURS[:60]] * 2, s=["a"] * 60 + ["b"] * 60), "series: s   # check: 2 series with differ"),
 }
 # Name of a further column: (its values, a line of the recipe).
 COLUMNS = {
@@ -287,18 +273,12 @@ COLUMNS = {
     "lakh": ([f"{1 + n % 9},23,{100 + n}" for n in NS], "numbers: point"),
     "minus": ([f"\u2212{n}.5" for n in NS], "numbers: point"),
     "mixed": ([f"{'$€'[n % 2]}{n}.5" for n in NS], "ignore: [mixed]   # check: mixed: amounts in several currencies"),
-    "bad": (
-        changed(Z, 7, "two"),
-        "missing_values: [two]   # check: no numbers: bad is two in 1 rows, first in bad.csv:9",
-    ),
+    "bad": (changed(Z, 7, "two"), "missing_values: [two]   # check: no numbers: bad is two in 1 rows, first in bad.cs"),
     "infinite": (changed(Z, 3, np.inf), "missing_values: [inf]   # check: no numbers: infinite is inf in 1 rows"),
     "asked": (changed(Z, 3, "?"), "missing: median   # check: missing values of asked (1); numbers become the median"),
     "dash": (changed(X, 5, "-"), "missing: median   # check: missing values of dash (1)"),
     "excel": (changed(X, 6, "#N/A"), "missing: median   # check: missing values of excel (1)"),
-    "nines": (
-        np.where(np.arange(N) % 10, Z, -999),
-        "# check: nines: -999 in 12 of 120 rows looks like a missing value",
-    ),
+    "nines": (np.where(np.arange(N) % 10, Z, -999), "# check: nines: -999 in 12 of 120 rows looks like a missing valu"),
     "age": ([-1 if n % 9 == 0 else 18 + n % 50 for n in NS], "# check: age: -1 in 14 of 120"),
     "zip": ([f"0{n * 7:04}" for n in NS], "ignore: [zip]   # check: zip: row numbers or ids"),
     "invoice": ([10**17 + 7919 * n for n in NS], "ignore: [invoice]   # check: invoice: row numbers or ids"),
@@ -308,19 +288,13 @@ COLUMNS = {
     "unix": (1_700_000_000 + np.arange(N) ** 2 // 2, "unix: numbers whose differences are too small for float32"),
     "huge": ([f"{x}e300" for x in X], "ignore: [huge]   # check: huge: numbers beyond the range of float32"),
     "large": ([f"{x}e20" for x in X], "large number"),
-    "code": (
-        [f"0{n % 4}" for n in NS],
-        "columns: {code: category}   # check: code: numbers with leading zeros such as '00'",
-    ),
+    "code": ([f"0{n % 4}" for n in NS], "columns: {code: category}   # check: code: numbers with leading zeros such a"),
     "garage": (["None", "new", "old"] * 40, "columns: {garage: category}   # check: garage: None or NA is a category"),
     "country": (["DE", "NA", "FR", "US"] * 30, "columns: {country: category}   # check: country: None or NA"),
     "sex": (["male", "female", "NA"] * 40, "missing: median   # check: missing values of sex"),
     "patient": (np.arange(N) // 3, "group: patient   # check: rows of one patient stay together"),
     "account": ([str(2**60 + n % 50) for n in NS], "group: account   # check: rows of one account"),
-    "user": (
-        np.arange(N) % 8,
-        "check: 8 distinct values, about 15 rows each: clients; their rows are in training and test",
-    ),
+    "user": (np.arange(N) % 8, "check: 8 distinct values, about 15 rows each: clients; their rows are in training and"),
     "german": (DAYS.strftime("%d.%m.%Y"), "weekday; `data: series` uses the order of time columns: {german: date}"),
     "words": (DAYS.strftime("%b %d, %Y"), "# words: dates such as 'Jan 01, 2023'; they become year, month, day and"),
     "french": ([f"{1 + n % 28} {('mars', 'août', 'mai')[n % 3]} 2020" for n in NS], "columns: {french: date}"),
@@ -332,19 +306,10 @@ COLUMNS = {
         [f"2024-01-{1 + n % 28:02}" if n % 2 else f"{1 + n % 28:02}.01.2024" for n in NS],
         "two date 2024-01-01 to 2024-01-28, 28 distinct",
     ),
-    "unclear": (
-        [f"{1 + n % 12}/{1 + n % 11}/2024" for n in NS],
-        "# check: unclear: ambiguous dates: day or month first",
-    ),
-    "shop": (
-        ["ab"[n % 2] for n in range(N - 1)] + ["Total"],
-        "# check: the last row, Total, looks like a total of the",
-    ),
+    "unclear": ([f"{1 + n % 12}/{1 + n % 11}/2024" for n in NS], "# check: unclear: ambiguous dates: day or month fir"),
+    "shop": (["ab"[n % 2] for n in range(N - 1)] + ["Total"], "# check: the last row, Total, looks like a total of th"),
     "smoker": (["Yes", "yes", "no"] * 40, "# check: smoker: Yes and yes differ only in case; are they the same?"),
-    "weight": (
-        [f"{50 + n % 40} kg" for n in NS],
-        "# check: weight: numbers with a unit such as 50 kg; remove the unit",
-    ),
+    "weight": ([f"{50 + n % 40} kg" for n in NS], "# check: weight: numbers with a unit such as 50 kg; remove the uni"),
     "hours": ([f"{n % 24:02}:30" for n in NS], "ignore: [hours]   # check: hours: times of day, which are"),
     "city": ([unicodedata.normalize(("NFC", "NFD")[n % 2], "Café") for n in NS], "city: the single value Café"),
     "note": ([f"line\nof {n % 3}" for n in NS], "note category 3 distinct"),

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from refusals import refusal
 from hetero_tf.base import hardware, processes, registry
 from hetero_tf.base.console import Console
 from hetero_tf.cli import main
-from hetero_tf.cli.commands import sweep as command
+from hetero_tf.cli.commands import sweep
 from hetero_tf.runs import checkpoints, metrics_file
 from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps import definition, pool
@@ -208,7 +207,7 @@ def working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
     words = (sys.executable, FAKE, "0", "seed=7")
-    monkeypatch.setattr(command, "_build_program", lambda flags, jobs: Program(words, (), flags.threads // jobs))
+    monkeypatch.setattr(sweep, "_build_program", lambda flags, jobs: Program(words, (), flags.threads // jobs))
     return tmp_path
 
 
@@ -302,17 +301,6 @@ def test_invalid_arguments_are_refused_before_runs_start(working_folder, capsys,
     assert err.startswith("hetero_tf: " + sentence.removesuffix("...")) and not os.listdir(working_folder)
 
 
-def test_run_exits_with_its_parent():
-    code = "import time; from hetero_tf.base.processes import exit_with_parent; exit_with_parent(0); print('here', flush=True); time.sleep(600)"
-    child = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=programs.environment()
-    )
-    assert child.stdout.readline() == b"here\n" and child.poll() is None
-    child.stdin.close()
-    assert child.wait(timeout=60) == 128 + signal.SIGTERM
-    child.stdout.close()
-
-
 def test_killed_sweep_stops_its_runs_and_resumes(tmp_path):
     """The sweep in a separate process, with the fake program."""
     # Rounds of a second, so that the kill comes before the end of the first two runs.
@@ -335,23 +323,6 @@ def test_killed_sweep_stops_its_runs_and_resumes(tmp_path):
     assert [run["round"] for run in runs] == [6] * 4 and [run["went_on_after"] > 1 for run in runs] == [True] * 2 + [
         False
     ] * 2
-
-
-@pytest.mark.long
-def test_two_sweeps_share_a_folder(tmp_path):
-    """Two programs at once: each run is trained once, and both end with all runs."""
-    program, options = [sys.executable, "-c", PROGRAM_CODE], {"cwd": tmp_path, "env": programs.environment()}
-    sweeps = [
-        subprocess.Popen([*program, "0.2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) for _ in "ab"
-    ]
-    outputs = [sweep.communicate() for sweep in sweeps]
-    assert [sweep.returncode for sweep in sweeps] == [0, 0], outputs
-    results = [json.loads(output)["runs"] for output, _ in outputs]
-    states = [{run["state"] for run in runs} for runs in zip(*results, strict=True)]
-    assert states == [{"finished", "skipped"}] * 4
-    assert (
-        all(run["state"] == "skipped" for run in results[0]) + all(run["state"] == "skipped" for run in results[1]) == 0
-    )
 
 
 @pytest.mark.long
