@@ -76,7 +76,9 @@ class ClientEvaluator:
         """
         measures, batches, tests = self.setup.measures, self.setup.batches(self.split), self.tests
         bounds = batches.starts
-        order, pair_bounds = tests.sorted_pairs(bounds)
+        # The pairs sorted by example, and the first one of each batch.
+        order = np.argsort(tests.examples, kind="stable")
+        pair_bounds = np.searchsorted(tests.examples[order], bounds).astype(np.int32)
         # Outputs of pairs are gathered from those of the examples.
         local_names = [name for name in self.result_names if name != "local_outputs"]
         starts = dict.fromkeys(measures.result_names, bounds) | dict.fromkeys(local_names, pair_bounds)

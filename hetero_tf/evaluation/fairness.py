@@ -34,18 +34,6 @@ class ClientTests:
         """Index in `clients` of the client of each test example: int32 [pairs]."""
         return np.repeat(np.arange(len(self.clients), dtype=np.int32), self.counts)
 
-    def sorted_pairs(self, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Sort the pairs by example.
-
-        Args:
-            bounds: int32 [batches + 1], the first example of each test batch, and the number of examples.
-
-        Returns:
-            (order, starts): int [pairs], and int32 [batches + 1], the first sorted pair of each batch.
-        """
-        order = np.argsort(self.examples, kind="stable")
-        return order, np.searchsorted(self.examples[order], bounds).astype(np.int32)
-
 
 @dataclass(frozen=True)
 class ClientResults:

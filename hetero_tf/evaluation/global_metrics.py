@@ -226,22 +226,19 @@ def build_text_metrics(model: keras.Model, batches: SplitBatches, classes: int, 
 
     def metrics(weights, state):
         grid: tf.Tensor = stored(np.asarray(first_positions, np.int32))
-        first, end = replicas.share(len(first_positions))
 
-        def body(index, record):
+        def predict(index):
             batch_rows = tf.range(grid[index, 0], tf.minimum(grid[index, 0] + size, rows))
             noise_key = tf.concat([[key], grid[index]], 0)
             inputs, targets = source.batch(x, None, batch_rows, grid[index, 1], noise_key, axis, training=False)
             loss = mean_loss(weights, state, inputs, targets)
             count = tf.cast(tf.shape(batch_rows)[0], loss.dtype)
-            return index + 1, record.write(index - first, tf.stack([loss, tf.exp(loss), tf.ones_like(loss)]) * count)
+            return {"sums": tf.stack([loss, tf.exp(loss), tf.ones_like(loss)])[None] * count}
 
-        record = tf.TensorArray(weights[0].dtype, size=end - first, element_shape=[3])
-        _, record = tf.while_loop(
-            lambda index, _: index < end, body, (first, record), parallel_iterations=replicas.parallel
-        )
+        starts = {"sums": stored(np.arange(len(first_positions) + 1, dtype=np.int32))}
+        sums = replicas.gather_range(starts, predict, {"sums": tf.TensorSpec([None, 3], weights[0].dtype)})["sums"]
         # Sums over all batches, weighted by their rows.
-        loss, perplexity, count = tf.unstack(replicas.all_reduce_sum(tf.reduce_sum(record.stack(), 0)))
+        loss, perplexity, count = tf.unstack(tf.reduce_sum(sums, 0))
         return {"loss": loss / count, "perplexity": perplexity / count}
 
     return metrics

@@ -172,15 +172,15 @@ class LevelPredictor:
 
     def compiled(self, split: str) -> Callable:
         """Return `(trainable, others) -> metrics` on a split, compiled once."""
+        setup = self.setup
         if split not in self._compiled:
-            self._compiled[split] = self.setup.replicas.compiled(self._build_metrics(split))
+            batches, y = setup.batches(split), setup.splits[split][1]
+            if y is None:
+                metrics = build_text_metrics(self.model, batches, setup.family.classes, setup.recipe.seed)
+            else:
+                metrics = setup.measures.build_metrics(self.model, batches, y)
+            self._compiled[split] = setup.replicas.compiled(metrics)
         return self._compiled[split]
-
-    def _build_metrics(self, split):
-        batches, y = self.setup.batches(split), self.setup.splits[split][1]
-        if y is None:
-            return build_text_metrics(self.model, batches, self.setup.family.classes, self.setup.recipe.seed)
-        return self.setup.measures.build_metrics(self.model, batches, y)
 
     @functools.cached_property
     def calibrate(self) -> "StatisticsQuery":

@@ -36,6 +36,7 @@ from hetero_tf.models.custom_model import merge_adapters
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import constants, queried
 from hetero_tf.run.learning_process import LearningProcess
+from hetero_tf.runs.history import METHOD_KEYS, keys_of_recipe
 from hetero_tf.runs.versions import EXPORTED, check_version_folder, create_draft, publish
 
 LABELS = Path("assets.extra", "labels.txt")
@@ -280,17 +281,9 @@ def _describe(task, state, level):
 
 def _describe_method(recipe):
     """Return the names of the plug-ins that make the method of a recipe, by key."""
-    plugins = {
-        "submodel": recipe.round.submodel,
-        "mask": recipe.round.mask,
-        "server": recipe.round.server,
-        "stages": recipe.client.stages,
-        "loss": recipe.loss,
-        "coupling": recipe.client.coupling,
-        "correction": recipe.client.correction,
-        "update": recipe.client.update,
-    }
-    return {key: plugin.name for key, plugin in plugins.items() if plugin is not None}
+    keys = keys_of_recipe(recipe)
+    names = {key.rpartition(".")[2]: keys.get(f"{key}.name", keys.get(key)) for key in METHOD_KEYS}
+    return {key: name for key, name in names.items() if name is not None}
 
 
 def _describe_training(recipe, clients):

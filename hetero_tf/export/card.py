@@ -25,9 +25,6 @@ def example_request(about: Mapping) -> dict[str, Any]:
     Returns:
         {"signature_name", "instances": [example]}: a picture of a ring, a tone, a sentence, a row with the means of the
         training examples, or waves around these means.
-
-    Raises:
-        InputError: The fields are not those of an export.
     """
     signatures = about["signatures"]
     fields: tuple[Field, ...] = ()

@@ -24,11 +24,7 @@ JSON_LINES = (".jsonl", ".ndjson")
 
 
 def check_output(path: Path, inputs: Sequence[str]) -> None:
-    """Check the path of a file of predictions before anything is computed.
-
-    Raises:
-        InputError: The ending is unknown, the path is one of the inputs, or it is not a file.
-    """
+    """Check the path of a file of predictions before anything is computed."""
     if path.suffix.lower() not in (*DELIMITERS, *JSON_LINES):
         endings = ", ".join((*DELIMITERS, *JSON_LINES))
         raise InputError(f"--out must end in one of {endings}. Received: --out={path}")
@@ -45,9 +41,6 @@ def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
         path: Path whose ending selects the format. JSON lines have lists as lists; in tables their entries are
             separated by semicolons.
         rows: At least one row; a table has the columns of the first one.
-
-    Raises:
-        DiskProblem: The system refused; an earlier file is unchanged. Errors of `rows` also leave it unchanged.
     """
     delimiter = DELIMITERS.get(path.suffix.lower())
     with replace_file(path) as file:
@@ -118,9 +111,6 @@ def write_maps(folder: Path, form: ItemForm, predictions: Iterable[Any]) -> Iter
 
     Yields:
         The predictions with the path of their map as the field "map".
-
-    Raises:
-        InputError: `folder` is a file, or the model predicts no maps or more classes than a palette has.
     """
     if form.targets != LABEL_MAP or form.classes > MAX_CLASSES:
         raise InputError(

@@ -104,9 +104,6 @@ def open_items(inputs: Sequence[str], form: ItemForm, on_note: Callable[[str], o
             line, and texts.
         form: Form of the items.
         on_note: Receives a note about each file with columns that are ignored.
-
-    Raises:
-        InputError: A file or folder is missing, empty or damaged, or a table lacks a column.
     """
     if hasattr(form.codec, "FILES"):
         return itertools.chain.from_iterable([_open_files(path, form) for path in inputs])
@@ -224,9 +221,6 @@ def parse_row(row: str, names: Sequence[str]) -> dict[str, str]:
     Args:
         row: Comma-separated values in column order, `5.1,red`, or named values in any order, `size=5.1,colour=red`.
         names: Names of the columns.
-
-    Raises:
-        InputError: A column has no value or two values.
     """
     values = next(csv.reader([row], skipinitialspace=True), [])
     fields = [value.partition("=") for value in values]

@@ -26,9 +26,6 @@ def write(folder: Path, model: keras.Model, endpoints: dict, tables: Collection)
 
     Returns:
         `{signature: {"inputs": {name: {"dtype", "shape"}}, "outputs": likewise}}`; None in a shape means any size.
-
-    Raises:
-        DiskProblem: The operating system reported an error.
     """
     module = tf.Module()
     # A Keras model tracks its variables twice, and TensorFlow would store both copies.

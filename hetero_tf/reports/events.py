@@ -32,10 +32,6 @@ def write_events(runs: Sequence[Run], folder: Path) -> list[Path]:
 
     Returns:
         The folders of the runs.
-
-    Raises:
-        InputError: The package tensorboard is not installed, or a path is not a folder or regular file.
-        DiskProblem: The system refused.
     """
     require_modules("tensorboard", ["tensorboard"], "tensorboard")
     run_folders = [folder / name for name in _names(runs)]

@@ -70,25 +70,18 @@ def learning_curves(
         x: "round", "device_hours", "energy", "megabytes" or "seconds".
         band: "range", from the lowest to the highest seed; "std", one standard deviation on either side.
         published: Values to show for recipes with matching keys.
-
-    Raises:
-        InputError: No group has a curve, or no published value matches a curve.
     """
     drawn = []
     for index, (name, runs) in enumerate(groups.items()):
-        seeds = [_values_by_x(run, metric, _AXES[x]) for run in runs]
+        # Of several rounds with equal x, the last one counts.
+        rounds_of = [(run, _AXES[x](run)) for run in runs]
+        seeds = [{xs[n]: value for n, value in metric_values(run, metric) if n in xs} for run, xs in rounds_of]
         drawn.append(_curve(name, index, runs, list(filter(None, seeds)), metric, band, published, x == "round"))
     drawn = [curve for curve in drawn if curve.x]
     if not drawn:
         _raise_nothing_to_draw(groups, metric, x)
     _check_published(published, drawn, metric)
     return sorted(drawn, key=lambda curve: -direction(metric) * curve.mean[-1])
-
-
-def _values_by_x(run, metric, axis):
-    """Return `{x: value}` of the measured rounds; of equal x only the last one."""
-    xs = axis(run)
-    return {xs[round]: value for round, value in metric_values(run, metric) if round in xs}
 
 
 def _curve(name, index, runs, seeds, metric, band, published, is_common=True):
@@ -146,9 +139,6 @@ def size_series(
     Args:
         groups, metric, band, published: See `learning_curves`.
         x: One of `SIZES`.
-
-    Raises:
-        InputError: No run has the metric and stored costs, or no published value matches a run.
     """
     # Of each series: a run, and the points with their levels.
     series: dict[str, tuple[Run, list[tuple[Curve, frozenset[str]]]]] = {}

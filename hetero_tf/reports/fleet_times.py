@@ -33,17 +33,15 @@ class NotComputable(Exception):
 
 
 def time_runs(runs: Sequence[Run], fleet: str) -> tuple[list[Run], list[str]]:
-    """Return the runs with the times and energy of a fleet, and messages about runs that are left out.
-
-    Raises:
-        InputError: The fleet is invalid or does not fit a recipe, or no run can be timed.
-    """
+    """Return the runs with the times and energy of a fleet, and messages about runs that are left out."""
     timed, messages, may_be_absent = [], [], False
     for run in runs:
         try:
             recipe = recipe_on_fleet(run, fleet)
             timed.append(time_run(run, recipe))
-            may_be_absent = may_be_absent or _has_absent_devices(recipe)
+            table = device_table(recipe.fleet)
+            columns = table.columns["dropout"].any() or (table.columns["charging"] < 1).any()
+            may_be_absent = may_be_absent or bool(columns or any(table.windows))
         except NotComputable as reason:
             messages.append(f"left out: {run.folder}, --fleet cannot time it: {reason}")
     if not timed:
@@ -101,12 +99,6 @@ def time_run(run: Run, recipe: Recipe) -> Run:
         seconds, energy = seconds + timing.seconds, energy + float(timing.times.energy.sum())
         rows.append({**row, **metrics, "device_seconds": seconds, "energy": energy})
     return dataclasses.replace(run, rows=rows, timeline=spans)
-
-
-def _has_absent_devices(recipe):
-    """Return True if devices of the fleet drop out or are not always available."""
-    table = device_table(recipe.fleet)
-    return bool(table.columns["dropout"].any() or (table.columns["charging"] < 1).any() or any(table.windows))
 
 
 def _work_and_sizes(recipe: Recipe, run: Run) -> tuple[RoundWork, np.ndarray]:

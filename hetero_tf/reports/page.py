@@ -320,12 +320,7 @@ def _render(sections: Sequence[Section], **values: object) -> str:
 
 
 def write_report(text: str, drawn: "dict[str, Figure]", path: Path) -> Path:
-    """Write the page and its figures, each atomically; return the folder of the figures.
-
-    Raises:
-        InputError: The path does not end in .html, or is not a regular file.
-        DiskProblem: The system refused.
-    """
+    """Write the page and its figures, each atomically; return the folder of the figures."""
     check_path(path)
     folder = path.with_name(f"{path.stem}_figures")
     files.check_write_target(folder, folder=True)

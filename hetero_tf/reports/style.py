@@ -65,11 +65,7 @@ class Picture:
 
 @contextlib.contextmanager
 def figure_style(feature: str) -> Iterator[None]:
-    """Apply the style to figures that are created and saved in the block.
-
-    Raises:
-        InputError: matplotlib is not installed.
-    """
+    """Apply the style to figures that are created and saved in the block."""
     require_modules(feature, ["matplotlib"], "plot")
     import matplotlib
 
@@ -159,12 +155,7 @@ def check_file(path: Path) -> None:
 
 
 def save(drawn: "Figure", path: Path) -> None:
-    """Write a figure atomically, in the format of the file extension.
-
-    Raises:
-        InputError: The extension is not supported, or the path is not a regular file.
-        DiskProblem: The system refused.
-    """
+    """Write a figure atomically, in the format of the file extension."""
     check_file(path)
     write_atomic(path, encode_figure(drawn, path.suffix.removeprefix(".")))
 

@@ -28,11 +28,7 @@ class Moment:
 
 
 def parse_moment(text: str) -> Moment:
-    """Parse "10" (a round), "90s", "20min" or "3h".
-
-    Raises:
-        InputError: The text has another form.
-    """
+    """Parse "10" (a round), "90s", "20min" or "3h"."""
     match = _MOMENT.fullmatch(text)
     if match is None:
         raise InputError(
@@ -221,9 +217,6 @@ def compare(
         "METRIC WHAT" for each metric and each key of `summaries.summarize`, "bytes", "client_bytes", "train_flops",
         "device_seconds", "energy" and "client_seconds", each as `summaries.mean_and_spread`; each field of `MixCost`,
         None if the runs lack them; "published", a list of `PublishedValue.to_json` with "difference"}.
-
-    Raises:
-        InputError: No run measures a requested metric, or none has the device time of `at`.
     """
     runs = [run for group in groups.values() for run in group]
     shown_metrics = list(metrics) or default_metrics(runs)
@@ -241,7 +234,9 @@ def compare(
         for index, metric in enumerate(shown_metrics):
             row |= {} if index else {f"{metric} at {moment.text}": values_at(aligned, metric, moment) for moment in at}
             options = {} if index else {"goals": goals, "totals": totals}
-            row |= _metric_columns(aligned, metric, all_keys=bool(metrics) or not index, **options)
+            results = [summarize(run, metric, **options) for run in aligned]
+            keys = results[0] if metrics or not index else ("last",)
+            row |= {f"{metric} {key}": mean_and_spread(values[key] for values in results) for key in keys}
         row |= _cost_columns(aligned, timed, totals)
         matches = matching_values(published, group[0].keys, shown_metrics)
         rows.append(row | {"published": [value.to_json() | _difference(row, value) for value in matches]})
@@ -284,10 +279,3 @@ def _cost_columns(group, timed, totals):
     row |= {"client_seconds": mean_and_spread(map(client_seconds, group))} if timed else {}
     mix_costs = next((run.costs.mix for run in group if run.costs), None)
     return row | {field.name: getattr(mix_costs, field.name, None) for field in fields(MixCost)}
-
-
-def _metric_columns(group: Iterable[Run], metric, all_keys, **options):
-    """Return the columns of one metric; with `all_keys`, not only its last value; see `summarize` for the options."""
-    summaries = [summarize(run, metric, **options) for run in group]
-    keys = summaries[0] if all_keys else ("last",)
-    return {f"{metric} {key}": mean_and_spread(values[key] for values in summaries) for key in keys}

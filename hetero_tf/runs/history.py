@@ -117,16 +117,6 @@ class RunCosts:
     round: RoundWork
 
 
-def read_costs(path: Path) -> RunCosts | None:
-    """Read `costs.json`; None if it is missing.
-
-    Raises:
-        Damaged: The content is not that of a run.
-    """
-    advice = "; delete the file, and run the training command again to restore it"
-    return typed_json.read(RunCosts, path, advice) if path.exists() else None
-
-
 # Runs with more differences are named by their folders.
 MOST_DIFFERENCES = 3
 MIX = "levels.mix"
@@ -183,9 +173,6 @@ def gather(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
 
     Returns:
         The runs that have finished a round, and a message for each run that is omitted or unfinished.
-
-    Raises:
-        InputError: A folder holds no run, a file of one is damaged, or no run has finished a round.
     """
     runs, messages = [], []
     for folder in dict.fromkeys(path for parent in folders for path in _within(Path(parent))):
@@ -214,9 +201,6 @@ def read(folder: str | Path) -> Run | None:
     """Read the run in a folder; None if it has not finished a round.
 
     A recipe with plug-in modules is read as the run wrote it, without importing them.
-
-    Raises:
-        InputError: The folder holds no run, or a file of it is damaged.
     """
     run = RunFolder(Path(folder))
     try:
@@ -235,8 +219,10 @@ def read(folder: str | Path) -> Run | None:
         keys |= {"data.stand_in_for": stand_in_for} if stand_in_for else {}
     timings = _rows(run.timings)
     name, seed, rounds = (keys[key] for key in ("name", "seed", "rounds"))
+    advice = "; delete the file, and run the training command again to restore it"
+    costs = typed_json.read(RunCosts, run.costs, advice) if run.costs.exists() else None
     spans = metrics_file.read_spans(run.timeline)
-    return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, read_costs(run.costs), spans)
+    return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, costs, spans)
 
 
 def recipe_keys(recipe: Recipe | str, name: str) -> tuple[dict[str, Any], dict[str, float]]:
@@ -277,11 +263,7 @@ def _rows(path):
 
 
 def checked_keys(text: str, path: Path) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return `recipe_keys` of a resolved text, such as one with plug-in modules that are not registered.
-
-    Raises:
-        InputError: The name, the seed, the number of rounds or the mix is not one of a recipe.
-    """
+    """Return `recipe_keys` of a resolved text, such as one with plug-in modules that are not registered."""
     keys, mix = recipe_keys(text, str(path))
     from_json(_RecipeKeys, {**keys, "mix": mix}, path)
     return keys, mix
@@ -294,11 +276,7 @@ def mix_text(mix: dict[str, float]) -> str:
 
 
 def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Group runs that differ only in their seed: `{name: [Run]}`, in the order of `runs`.
-
-    Raises:
-        InputError: Two runs of a group have the same seed.
-    """
+    """Group runs that differ only in their seed: `{name: [Run]}`, in the order of `runs`."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         same = groups.setdefault(repr(sorted((key, value) for key, value in run.keys.items() if key != "seed")), [])
@@ -349,7 +327,11 @@ def differences(runs: Sequence[Run], without: Collection[str]) -> list[str]:
     if len(by_key) > MOST_DIFFERENCES:
         return ["" for _ in runs]
     return [
-        ", ".join(f"{_brief(key)}={values[number]}" for key, values in by_key.items() if values[number] is not None)
+        ", ".join(
+            f"{'mix' if key == MIX else key.removesuffix('.name')}={values[number]}"
+            for key, values in by_key.items()
+            if values[number] is not None
+        )
         for number in range(len(runs))
     ]
 
@@ -394,11 +376,6 @@ def _with_null_parts(runs):
             for recipe in (recipe for recipe in recipes if part in recipe):
                 recipe[f"{part}.name"] = recipe.pop(part)
     return recipes
-
-
-def _brief(key):
-    """The short form of a key: "partition.name" -> "partition", "levels.mix" -> "mix"."""
-    return "mix" if key == MIX else key.removesuffix(".name")
 
 
 def shown(value: object) -> str:

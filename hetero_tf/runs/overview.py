@@ -58,11 +58,7 @@ def overview(path: Path | str) -> Overview:
 
 
 def run_folders(paths: Iterable[Path | str]) -> list[Path]:
-    """List run folders: the given folders, their subfolders, and those of sweeps there. Each once, sorted by name.
-
-    Raises:
-        InputError: A path is not a folder.
-    """
+    """List run folders: the given folders, their subfolders, and those of sweeps there. Each once, sorted by name."""
     runs: list[Path] = []
     for path in map(Path, paths):
         if not path.is_dir():

@@ -111,11 +111,7 @@ def _read_rows(path):
 
 
 def read_file(path: Path) -> list[PublishedValue]:
-    """Read the values of a user file.
-
-    Raises:
-        InputError: The file is not a list of tables.
-    """
+    """Read the values of a user file."""
     tables: Any = to_plain(parse(files.decode(files.read_bytes(path, LARGEST_FILE, follow=True), path), str(path)))
     try:
         return [
@@ -144,9 +140,6 @@ def select_published(names: Sequence[str]) -> tuple[list[PublishedValue], list[P
 
     Args:
         names: Requested tables or rows ("TABLE", "TABLE/ROW"), and .yaml files that add values to the shipped ones.
-
-    Raises:
-        InputError: A file is invalid, or a table or row does not exist.
     """
     values = [*read_published(), *_file_values(names)]
     requested = []

@@ -28,11 +28,7 @@ __all__ = ["Choice", "RecipeDraft", "Request", "draft_recipe", "render"]
 
 
 def draft_recipe(request: Request) -> RecipeDraft:
-    """Draft a recipe for data of the user.
-
-    Raises:
-        InputError: The data cannot be read, or have no likely label; the message names the flag or the format.
-    """
+    """Draft a recipe for data of the user."""
     with warnings.catch_warnings():
         # The loader repeats them.
         warnings.simplefilter("ignore", UserWarning)
@@ -65,11 +61,7 @@ def draft_recipe(request: Request) -> RecipeDraft:
 
 
 def check(text: str, path: str, draft: RecipeDraft) -> None:
-    """Check the text of a draft as the program checks recipes, and split its data.
-
-    Raises:
-        InputError: The recipe is invalid, or its data cannot be split.
-    """
+    """Check the text of a draft as the program checks recipes, and split its data."""
     split(recipe.loads(text, path), draft.dataset)
 
 

@@ -73,11 +73,7 @@ class RecipeDraft:
 
 
 def requested_task(request: Request, allowed: Sequence[str]) -> Choice | None:
-    """Return the task of the request, or None if it has none.
-
-    Raises:
-        InputError: The data cannot have targets of this task.
-    """
+    """Return the task of the request, or None if it has none."""
     if request.task is None:
         return None
     if request.task not in allowed:

@@ -35,15 +35,12 @@ def draft_masks(folder: Path, request: Request) -> DataDraft:
     train, _ = split_folders(folder)
     options = choose_size(_sample_files(train / "images"))
     loader = {"name": Choice("masks"), "path": Choice(request.path)}
-    present = {int(value) for file in _sample_files(train / "masks") for value in _mask_values(file)}
+    contents = {str(file): read_bytes(file, LARGEST_FILE, follow=True) for file in _sample_files(train / "masks")}
+    present = {int(value) for each in contents.items() for value in np.unique(decode_mask(*each))}
     if present != set(range(len(present))):
         reason = f"values of the masks of {SAMPLED_PICTURES} pictures, one for each class"
         options["values"] = Choice(sorted(present), reason, True)
     return DataDraft({**loader, **options}, task or Choice("segmentation", "one class for each pixel"))
-
-
-def _mask_values(file):
-    return np.unique(decode_mask(str(file), read_bytes(file, LARGEST_FILE, follow=True)))
 
 
 def _sample_files(folder):
@@ -52,11 +49,7 @@ def _sample_files(folder):
 
 
 def choose_size(sources: Iterable[bytes | Path]) -> dict[str, Choice]:
-    """Choose the options `size` and `channels` from the contents or paths of picture files.
-
-    Raises:
-        InputError: No header is readable.
-    """
+    """Choose the options `size` and `channels` from the contents or paths of picture files."""
     headers = [header for source in sources if (header := picture_header(source))]
     if not headers:
         raise InputError("none of the sampled pictures has a readable header; save them as PNG or JPEG")

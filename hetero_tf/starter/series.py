@@ -46,9 +46,6 @@ def find_times(table: RawTable, summaries: Mapping[str, ColumnSummary], request:
 
     Returns:
         The columns; the reason why a column of times is not used; None for other tables.
-
-    Raises:
-        InputError: A series is too short to forecast, or no row decides which number of its dates is the day.
     """
     if request.task not in (None, "regression"):
         return None

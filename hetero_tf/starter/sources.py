@@ -58,11 +58,7 @@ OTHER_FORMATS = {
 
 
 def draft_data(request: Request) -> DataDraft:
-    """Draft how a recipe reads the data of a request.
-
-    Raises:
-        InputError: The path does not exist, or has another kind of data.
-    """
+    """Draft how a recipe reads the data of a request."""
     try:
         path = find(request.data_dir, request.path, "PATH")
     except NotAvailable:
@@ -74,7 +70,8 @@ def draft_data(request: Request) -> DataDraft:
     if (path / "x_train.npy").exists():
         task = requested_task(request, LABEL_TASKS) or Choice("classification", "whole numbers as labels")
         return DataDraft({"name": Choice("npy"), "path": Choice(request.path)}, task)
-    if _has_arrow_files(path):
+    folders = (path, path / "data", path / "train")
+    if any(each.is_dir() and any(file.suffix in ARROW for file in each.iterdir()) for each in folders):
         return _draft_arrow(path, request)
     if files := _find_file_splits(path):
         # Paths of the recipe are the user's path with the names of the files.
@@ -96,11 +93,6 @@ def draft_data(request: Request) -> DataDraft:
     raise InputError(
         f"{path}: expected data of a loader. Received: a folder with {listed}; join text files into one file; {LOADERS}"
     )
-
-
-def _has_arrow_files(folder):
-    folders = (folder, folder / "data", folder / "train")
-    return any(each.is_dir() and any(file.suffix in ARROW for file in each.iterdir()) for each in folders)
 
 
 def _find_file_splits(folder):

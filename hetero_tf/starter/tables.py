@@ -36,11 +36,7 @@ FLAG_WORDS = ("is", "has", "label", "tag", "genre", "class", "topic")
 
 
 def choose_label(table: RawTable, summaries: Mapping[str, ColumnSummary], request: Request) -> tuple[Choice, Choice]:
-    """Choose the label columns and the task of a table.
-
-    Raises:
-        InputError: A requested column is missing, no column can be a label, or the task does not fit.
-    """
+    """Choose the label columns and the task of a table."""
     task = requested_task(request, TASKS)
     for name in request.label:
         table.check_column("--label", name)
@@ -209,11 +205,7 @@ class _Columns:
 def draft_table(
     table: RawTable, summaries: Mapping[str, ColumnSummary], request: Request, loader: Mapping[str, Choice]
 ) -> DataDraft:
-    """Draft how a recipe reads a table; `loader` has the options of `data` that name the loader and the file.
-
-    Raises:
-        InputError: No column can be the label.
-    """
+    """Draft how a recipe reads a table; `loader` has the options of `data` that name the loader and the file."""
     table = replace(table, literal=frozenset(name for name in table.columns if _has_literal_none(table.columns[name])))
     summaries = {**summaries, **{name: inspect_column(name, table.columns[name], True) for name in table.literal}}
     label, task = choose_label(table, summaries, request)

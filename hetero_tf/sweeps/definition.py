@@ -56,11 +56,7 @@ KEYS = (*(each.name for each in dataclasses.fields(SweepPart)), "parts")
 
 
 def read(path: str | Path) -> tuple[SweepPart, ...]:
-    """Read a sweep file, or a shipped sweep such as `heterofl_table7`.
-
-    Raises:
-        InputError: The file is missing or invalid; the message names file and key.
-    """
+    """Read a sweep file, or a shipped sweep such as `heterofl_table7`."""
     known, file = sweeps(), Path(path)
     name = str(path).removeprefix("recipes/").removeprefix("sweeps/").removesuffix(".yaml")
     if not file.is_file() and name in known:
@@ -159,11 +155,7 @@ class SweepRun:
 
 
 def expand(parts: Iterable[SweepPart], label: str) -> tuple[SweepRun, ...]:
-    """Return the runs of a sweep in order, without duplicates.
-
-    Raises:
-        InputError: A recipe is invalid, two runs have the same name, or there are no runs or too many.
-    """
+    """Return the runs of a sweep in order, without duplicates."""
     parts = tuple(parts)
     num_runs = sum(math.prod(map(len, (part.list or "-", part.seeds or "-", *part.grid.values()))) for part in parts)
     if not 0 < num_runs <= MOST_RUNS:

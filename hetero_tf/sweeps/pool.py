@@ -217,14 +217,10 @@ def read_progress(run: SweepRun, folder: Path, threads: int) -> tuple[int, bool,
         changed = changed_keys(run_folder.read_recipe(), run.recipe.source)
         if changed:
             raise UserError(f"{folder}: contains a run of another recipe ({'; '.join(changed)})")
-    # For a damaged folder, the program reports the error.
-    return run_overview.round, is_finished, _stored_threads(run_folder, threads)
-
-
-def _stored_threads(run_folder, default):
     stored = environment.load(run_folder.environment)
-    threads = 0 if stored is None else stored.threads.get("inter_op", 0)
-    return threads if threads > 0 else default
+    stored_threads = 0 if stored is None else stored.threads.get("inter_op", 0)
+    # For a damaged folder, the program reports the error.
+    return run_overview.round, is_finished, stored_threads if stored_threads > 0 else threads
 
 
 def summarize(outcomes: Sequence[RunOutcome], folder: Path, seconds: float) -> dict:

@@ -42,9 +42,6 @@ class CostTable:
         """Return `COSTS` and the "bytes" of all clients and rounds of a run.
 
         None if its data are missing and those that replace them do not suffice.
-
-        Raises:
-            InputError: The data or the model are invalid.
         """
         recipe, shares = run.recipe, run.recipe.levels.divided(1.0)
         key = _MIX.sub("", "\n".join(line for line in recipe.source.splitlines() if not line.startswith(_FREE_KEYS)))

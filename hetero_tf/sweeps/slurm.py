@@ -47,11 +47,7 @@ class TrainingJob:
 
 
 def read_options(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the options of `--slurm key=value`.
-
-    Raises:
-        InputError: A text has no value or a control character, or the time limit is missing.
-    """
+    """Return the options of `--slurm key=value`."""
     options = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -83,11 +79,7 @@ def _texts(value):
 
 
 def build_executor(folder: SweepFolder, options: Mapping[str, Any]) -> "SlurmExecutor":
-    """Return the executor that submits jobs with these options of sbatch.
-
-    Raises:
-        InputError: submitit is not installed, Slurm is not available, or an option is invalid.
-    """
+    """Return the executor that submits jobs with these options of sbatch."""
     require_modules("--on slurm", ["submitit"], "slurm")
     import submitit
 

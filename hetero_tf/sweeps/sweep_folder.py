@@ -43,12 +43,7 @@ class SweepFolder:
 
     @contextlib.contextmanager
     def lock(self, notify: Callable[[str], None]) -> Iterator[None]:
-        """Create the folder if needed, and lock its definition during the block; wait for another sweep's block.
-
-        Raises:
-            InputError: The folder contains other files and no sweep.
-            DiskProblem: The system refused.
-        """
+        """Create the folder if needed, and lock its definition during the block; wait for another sweep's block."""
         with files.disk_errors(self.path, "look at"):
             # In this order: another sweep may create the folder in between.
             exists, is_folder = os.path.lexists(self.path), self.path.is_dir()
@@ -66,11 +61,7 @@ class SweepFolder:
             yield
 
     def check(self, runs: Sequence[SweepRun]) -> None:
-        """Refuse a sweep that neither equals nor extends the sweep of the folder.
-
-        Raises:
-            InputError: The sweep differs; the message names the first different run.
-        """
+        """Refuse a sweep that neither equals nor extends the sweep of the folder."""
         if not os.path.lexists(self.definition_file):
             return
         label = str(self.definition_file)

@@ -19,9 +19,6 @@ def write_recipe(flags: FlagValues, console: Console) -> dict:
 
     Returns:
         `{"recipe": file, "choices": {key: [value, reason, whether it is doubtful]}}`.
-
-    Raises:
-        InputError: The data cannot be read, or the file exists.
     """
     from hetero_tf import data, starter
     from hetero_tf.starter import recipe_name

@@ -23,9 +23,6 @@ def train(recipe: Recipe, flags: FlagValues, console: Console, execution: "Execu
 
     Args:
         execution: Opens the process that runs the rounds, by default the one of the flags and TF_CONFIG.
-
-    Raises:
-        InputError: The flags or TF_CONFIG define no cluster with this process.
     """
     trackers.check_trackers(flags.log)
     settings = build_settings(recipe, flags)

@@ -67,9 +67,6 @@ def write(content: bytes, path: Path, requests: dict[str, dict[str, np.ndarray]]
 
     Args:
         requests: `{input: array}` for each signature to run.
-
-    Raises:
-        InputError: LiteRT cannot run the model.
     """
     files.write_new(path, content)
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:

@@ -19,10 +19,6 @@ def convert(source: ConversionSource, path: Path) -> dict:
 
     Returns:
         {"float_bytes": size of the same file in 32-bit floats}.
-
-    Raises:
-        InputError: The model is recurrent, or takes audio, arrays, or rows of a table or series, where one scale for
-            all features would erase the small ones.
     """
     if not source.task.codec.HAS_ONE_SCALE:
         raise InputError(

@@ -46,9 +46,6 @@ def convert(source: ConversionSource, path: Path) -> dict:
 
     Returns:
         {"training": settings for `hetero_tf.devices.on_device.LiteRTTrainer`}.
-
-    Raises:
-        InputError: The recipe needs more than a device can train, or the training steps of the file differ.
     """
     process = source.task.process
     check_trainable(process, source.level)
@@ -67,11 +64,7 @@ def convert(source: ConversionSource, path: Path) -> dict:
 
 
 def check_trainable(process: LearningProcess, level: str) -> None:
-    """Reject recipes that a device cannot train: it takes plain local steps of a whole sub-model, on three inputs.
-
-    Raises:
-        InputError: The recipe needs more; the message names its first such key.
-    """
+    """Reject recipes that a device cannot train: it takes plain local steps of a whole sub-model, on three inputs."""
     recipe, family, algorithm = process.recipe, process.family, process.setup.algorithm
     stages = family.stages.get(level, ())
     (stage, *more) = stages or (None,)

@@ -61,11 +61,7 @@ class VersionPolicy(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "VersionPolicy":
-        """Parse the value of --versions: `latest`, `latest:COUNT`, `all`, or numbers such as `3,5`.
-
-        Raises:
-            InputError: The value has another form.
-        """
+        """Parse the value of --versions: `latest`, `latest:COUNT`, `all`, or numbers such as `3,5`."""
         match = _POLICY.fullmatch(text)
         if match is None:
             raise InputError(
@@ -185,11 +181,7 @@ def _level_names(folder):
 
 
 def load_version(level: str, number: int, path: Path) -> Version:
-    """Verify and load the version in the folder `path`, and call each signature once.
-
-    Raises:
-        InputError: The version is incomplete, its files differ from `export.json`, or it cannot be loaded.
-    """
+    """Verify and load the version in the folder `path`, and call each signature once."""
     try:
         manifest = read_manifest(path)
         verify_files(path, manifest)
@@ -216,11 +208,7 @@ def table_columns(manifest: Mapping) -> tuple[Field, ...]:
 
 
 def read_manifest(path: Path) -> dict:
-    """Read and check the `export.json` of a version.
-
-    Raises:
-        InputError: The file is missing, is not JSON, or lacks a key.
-    """
+    """Read and check the `export.json` of a version."""
     file = path / EXPORTED
     manifest: Any = typed_json.parse(files.read_bytes(file, LARGEST_MANIFEST, follow=True), file, LARGEST_MANIFEST)
     checked = typed_json.from_json(Manifest, manifest if isinstance(manifest, dict) else None, EXPORTED)
@@ -230,11 +218,7 @@ def read_manifest(path: Path) -> dict:
 
 
 def verify_files(path: Path, manifest: Mapping) -> None:
-    """Compare the files of a version with their digests.
-
-    Raises:
-        InputError: A file is missing or differs from `export.json`.
-    """
+    """Compare the files of a version with their digests."""
     for name, digest in manifest["files"].items():
         if not (path / name).is_file():
             raise InputError(f"{name} is missing")

@@ -54,9 +54,6 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
     Args:
         folder: FOLDER of FOLDER/<level>/<version>/.
         export: The command that makes exports, for the error message if there are none.
-
-    Raises:
-        InputError: A required package is not installed, the folder has no exports, or the address cannot be used.
     """
     require_modules("serve", NEEDS, EXTRA)
     import uvicorn
