@@ -1,7 +1,7 @@
 """Evaluation of a run's state: the statistics query, Global and Local metrics, and the levels' prediction models."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import keras
 import numpy as np
@@ -142,7 +142,7 @@ class Evaluator(EvaluationSetup):
             list(map(tf.convert_to_tensor, variables))
             for variables in (model.trainable_variables, model.non_trainable_variables)
         ]
-        return self.replicas.compiled(self.build_outputs(model))(*values)
+        return self.replicas.compiled(self.batches("test").build_outputs(model))(*values)
 
     def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
         """Return the trained Keras model of any level, with all classes and the first channels of the global weights.
@@ -213,10 +213,6 @@ class Evaluator(EvaluationSetup):
     @functools.cached_property
     def _first_network(self):
         return LevelPredictor(self, self.recipe.levels.global_level, members=1)
-
-    def build_outputs(self, model: keras.Model) -> Callable:
-        """Return `(trainable, others) -> outputs` of the test examples, for the graph."""
-        return self.batches("test").build_outputs(model)
 
     def measure_global(self, trainable: list, others: list) -> dict[str, tf.Tensor]:
         """Return the Global metrics of `global_values`, and the Local ones if clients have test examples."""

@@ -205,13 +205,13 @@ def legend_title(curves: Sequence[Curve], band: str, sign: str) -> str:
 # Axis label, and divisor of the values.
 AXES = {
     "round": ("round", 1.0),
+    "device_hours": ("device time", 1.0),
     "megabytes": ("weights received and sent by all clients (MB)", MB),
     "energy": ("energy of all clients (Wh)", 3600.0),
     "seconds": ("time in rounds, without evaluation (s)", 1.0),
     "parameters": ("parameters of a client, mean of the mix (thousands)", 1e3),
     "paper_flops": ("FLOPs of a forward pass, mean of the mix (millions)", 1e6),
 }
-DEVICE_HOURS = "device_hours"
 # Approximate maximum of markers on a line.
 MAX_MARKERS = 10
 # Width of lines at published values.
@@ -230,21 +230,17 @@ def metric_label(metric: str) -> str:
     return style.figure_text(f"{name} ({known.unit})" if known and known.unit else name)
 
 
-def axis_of(x: str, values: Sequence[float]) -> tuple[str, float]:
-    """Return the label and the divisor of an axis; device time has the unit that suits its longest value."""
-    if x != DEVICE_HOURS:
-        return AXES[x]
-    unit = time_unit(max(values))
-    return f"device time ({unit})", TIME_UNITS[unit]
-
-
 def draw_curves(curves: Sequence[Curve], metric: str, x: str, band: str) -> "Figure":
     """Draw lines of the means over seeds with bands; see `learning_curves` for `x` and `band`."""
     from matplotlib.ticker import MaxNLocator
 
     labels, title = [curve.label for curve in curves], legend_title(curves, band, "thin lines")
     figure = style.figure(3.1, labels, title)
-    panel, (name, unit) = figure.subplots(), axis_of(x, [curve.x[-1] for curve in curves])
+    panel, name, unit = figure.subplots(), *AXES[x]
+    if x == "device_hours":
+        # The unit that suits the longest time.
+        time = time_unit(max(curve.x[-1] for curve in curves))
+        name, unit = f"{name} ({time})", TIME_UNITS[time]
     lines = []
     for curve in curves:
         curve_style, xs = style.line_style(curve.index), [value / unit for value in curve.x]

@@ -51,7 +51,7 @@ class Table:
 
 
 def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: Callable[[str], bool] = bool) -> Table:
-    """Format the rows of `comparison.compare` as a text table.
+    """Format the rows of `summaries.compare` as a text table.
 
     Args:
         requested: Published values that get separate rows.
@@ -246,7 +246,7 @@ def to_text(
     """Return the tables of a comparison as text.
 
     Args:
-        groups, goals, at: See `comparison.compare`.
+        groups, goals, at: See `summaries.compare`.
         metrics: Metrics, each with a table for each task that has it. Empty: the first default metric of each task.
         published: Output of `published.select_published`.
         width: Columns of the terminal; None: unlimited.

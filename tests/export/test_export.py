@@ -153,7 +153,9 @@ def test_pixels_give_the_logits_of_the_evaluation(stranger, image_process, eager
     state = perturbed_state(image_process)
     statistics = image_process.statistics(state)
     evaluator = image_process.evaluator
-    expected = evaluator.build_outputs(evaluator.global_model)(*evaluator.global_values(state, statistics))[:7]
+    expected = evaluator.batches("test").build_outputs(evaluator.global_model)(
+        *evaluator.global_values(state, statistics)
+    )[:7]
     np.testing.assert_allclose(stranger["float/logits"], expected, atol=1e-5)
     np.testing.assert_allclose(stranger["float/probabilities"], tf.nn.softmax(expected), atol=1e-5)
     np.testing.assert_array_equal(stranger["float/class"], np.argmax(expected, 1))

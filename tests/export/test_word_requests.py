@@ -196,13 +196,3 @@ def test_mask_is_one_token_next_to_others_and_in_capitals(tmp_path, name, text, 
     ids, is_mask, lengths = positions.encode_masked(tf.constant([text, ""]), tokenizer, 99)
     assert is_mask.numpy().nonzero()[1].tolist() == masked and lengths.numpy()[1] == 0
     assert ids.numpy()[0, masked].tolist() == [99] * len(masked)
-
-
-def encode(numbers, texts, mask):
-    """The ids of texts, whose lines end in `<eos>` if the vocabulary has it."""
-    special = ("<eos>",) if mask == 4 else ()
-    ids, is_mask, _ = positions.encode_masked(
-        tf.constant(texts), GraphTokenizer("words", numbers, (), 0, special), mask
-    )
-    np.testing.assert_array_equal(is_mask, ids == mask)
-    return ids.numpy().tolist()
