@@ -35,7 +35,7 @@ from hetero_tf.runs.history import read
 from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps import pool
 from hetero_tf.sweeps.definition import SweepRun
-from hetero_tf.sweeps.pool import Program
+from hetero_tf.sweeps.pool import Program, can_fork
 from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 SMALL = (
@@ -152,7 +152,7 @@ def program(args):
     """The command of a run."""
     flags = [f"--plugin={name}" for name in args.plugin] + [f"--data_dir={args.data_dir}"] * bool(args.data_dir)
     threads = max(hardware.core_count() // args.jobs, 1)
-    return Program((sys.executable, sweep_child.__file__), tuple(flags), threads)
+    return Program((sys.executable, sweep_child.__file__), tuple(flags), threads, can_fork())
 
 
 def do(args, runs):

@@ -7,11 +7,13 @@ at any moment. The list of actions belongs to the process, like its signal handl
 """
 
 import contextlib
+import json
 import os
 import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -71,14 +73,17 @@ def temporary_folder() -> Iterator[Path]:
             remove()
 
 
-def start(command: Sequence[str], output: BinaryIO | None = None) -> subprocess.Popen:
+def start(command: Sequence[str], output: BinaryIO | None = None, descriptors: Sequence[int] = ()) -> subprocess.Popen:
     """Start a program; it exits together with this process if it calls `exit_with_parent(0)`.
 
     Args:
         output: File that gets its output, by default that of this process.
+        descriptors: File descriptors that the program inherits.
     """
-    # The child exits when this end of the pipe closes, see `exit_with_parent`.
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output)
+    # The child exits when this end of the pipe closes, see `exit_with_parent`. Only `serve_forks` reads from it.
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=descriptors, text=True
+    )
 
 
 def stop(process: subprocess.Popen) -> None:
@@ -87,6 +92,25 @@ def stop(process: subprocess.Popen) -> None:
     process.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOPPING)
+
+
+def serve_forks(results: int, work: Callable[[list[str]], int]) -> None:
+    """Fork for each line of standard input, one at a time, until it closes.
+
+    Args:
+        results: Descriptor for the exit code of each fork, a line each; negative for the number of a signal.
+        work: Called in the fork with the words of the line, a JSON list; returns the exit code.
+    """
+    while line := sys.stdin.readline():
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                code = work(json.loads(line))
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os.write(results, f"{code}\n".encode())
 
 
 def exit_with_parent(pipe: int) -> None:

@@ -87,6 +87,7 @@ FLAGS = {
     ),
     "seeds": Flag("string", "seeds of a sweep, such as 0-2 or 0,3; default that of the recipe"),
     "jobs": Flag("integer", "parallel runs; --threads are divided among them", 1, 1, 256),
+    "fork": Flag("bool", "fork all runs from one process that imported TensorFlow; default on Linux without a GPU"),
     "only": Flag("string", "part K of N of a sweep's runs, K/N such as 3/12; default all runs"),
     "dry_run": Flag("bool", "print the runs of a sweep, their costs and times; train nothing", False),
     "commands": Flag("bool", "print a shell command for each run of a sweep; train nothing", False),

@@ -1,11 +1,17 @@
-"""Trains the runs of a sweep in parallel, each in a process of its own."""
+"""Trains the runs of a sweep in parallel: as forks of a process that has imported TensorFlow, or as new processes."""
 
+import contextlib
+import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
 from hetero_tf.base import processes
 from hetero_tf.base.console import Console, ProgressDisplay, format_duration
@@ -25,28 +31,82 @@ class Program:
     """Command of a run.
 
     Attributes:
+        command: The program; with `--fork DESCRIPTOR` it calls `processes.serve_forks`.
         threads: Threads of a new run; a resumed run keeps its count, on which its exact numbers depend.
+        forks: Fork the runs from one process, which imports TensorFlow once.
     """
 
     command: tuple[str, ...]
     flags: tuple[str, ...]
     threads: int
+    forks: bool
 
 
-def run_program(program: Program, flags: Sequence[str]) -> tuple[int, str, float]:
-    """Train a run with its flags to its end; return the exit code, the message of an error, and the seconds."""
-    start = time.monotonic()
-    with tempfile.TemporaryFile() as output:
+def can_fork() -> bool:
+    """Return True on Linux without a visible GPU: elsewhere a library may start threads during its import."""
+    has_gpu = os.path.exists("/dev/nvidiactl") and os.environ.get("CUDA_VISIBLE_DEVICES") != "-1"
+    return sys.platform == "linux" and not has_gpu
+
+
+class Launcher:
+    """Context manager that trains one run after another.
+
+    With `Program.forks` a process starts at the first run, forks for each run and ends with the context.
+    """
+
+    def __init__(self, program: Program):
+        self._program, self._resources = program, contextlib.ExitStack()
+        self._server: subprocess.Popen | None = None
+        self._results = -1
+        # Without a buffer, since the runs write at the position of this descriptor.
+        self._output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed in `__exit__`)
+
+    def __enter__(self) -> "Launcher":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._resources.close()
+        self._output.close()
+
+    def run(self, flags: Sequence[str]) -> tuple[int, str, float]:
+        """Train a run with its flags to its end; return the exit code, the message of an error, and the seconds."""
+        start, words = time.monotonic(), [*self._program.flags, *flags]
+        self._output.truncate(self._output.seek(0))
+        code = self._run_fork(words) if self._program.forks else self._run_process(words)
+        self._output.seek(0)
+        lines = [line.strip() for line in self._output.read().decode(errors="backslashreplace").splitlines()]
+        message = next((line for line in reversed(lines) if line.startswith(_MESSAGE_PREFIXES)), "")
+        problem = message.removeprefix(_MESSAGE_PREFIXES[0]) or processes.describe_exit(code)
+        return code, problem if code else "", time.monotonic() - start
+
+    def _run_process(self, words):
         with (
-            processes.start([*program.command, *program.flags, *flags], output) as process,
+            processes.start([*self._program.command, *words], self._output) as process,
             processes.before_exit(lambda: processes.stop(process)),
         ):
-            code = process.wait()
-        output.seek(0)
-        lines = [line.strip() for line in output.read().decode(errors="backslashreplace").splitlines()]
-    message = next((line for line in reversed(lines) if line.startswith(_MESSAGE_PREFIXES)), "")
-    problem = message.removeprefix(_MESSAGE_PREFIXES[0]) or processes.describe_exit(code)
-    return code, problem if code else "", time.monotonic() - start
+            return process.wait()
+
+    def _run_fork(self, words):
+        server = self._server or self._start_server()
+        # If the server has ended, its results end too.
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(words), file=server.stdin, flush=True)
+        with processes.before_exit(lambda: processes.stop(server)):
+            text = os.read(self._results, 16)
+        if text:
+            return int(text)
+        self._resources.close()
+        self._server = None
+        return server.wait()
+
+    def _start_server(self):
+        self._results, descriptor = os.pipe()
+        self._resources.callback(os.close, self._results)
+        with open(descriptor, "wb"):
+            command = [*self._program.command, "--fork", str(descriptor)]
+            server = processes.start(command, self._output, [descriptor])
+        self._server = self._resources.enter_context(server)
+        return server
 
 
 FINISHED, SKIPPED, FAILED, ELSEWHERE = "finished", "skipped", "failed", "running elsewhere"
@@ -152,13 +212,22 @@ def train(
     Returns:
         Outcome of each run, in the order of `runs`.
     """
-    progress, start = _Progress(runs, folder), console.clock()
-    with ProgressDisplay(console) as display, ThreadPoolExecutor(jobs) as pool:
+    progress, launchers, start = _Progress(runs, folder), SimpleQueue[Launcher](), console.clock()
+
+    def train_one(run):
+        launcher = launchers.get()
+        try:
+            return _train_run(run, folder.of(run), launcher, program.threads, progress, console)
+        finally:
+            launchers.put(launcher)
+
+    with ProgressDisplay(console) as display, contextlib.ExitStack() as stack, ThreadPoolExecutor(jobs) as pool:
+        for _ in range(jobs):
+            launchers.put(stack.enter_context(Launcher(program)))
         display.begin("starting")
         left, awaited = list(runs), set[str]()
         while left:
-            pending = {pool.submit(_train_run, run, folder.of(run), program, progress, console) for run in left}
-            left = []
+            pending, left = {pool.submit(train_one, run) for run in left}, []
             while pending:
                 progress.show(display, console.clock() - start)
                 done, pending = wait(pending, WATCH_PAUSE, FIRST_COMPLETED)
@@ -176,9 +245,9 @@ def train(
     return [outcomes[run.name] for run in runs]
 
 
-def _train_run(run, folder, program, progress, console):
+def _train_run(run, folder, launcher, new_threads, progress, console):
     try:
-        done, is_finished, threads = read_progress(run, folder, program.threads)
+        done, is_finished, threads = read_progress(run, folder, new_threads)
     except Locked as locked:
         return RunOutcome(run, folder, ELSEWHERE, problem=str(locked))
     except UserError as refusal:
@@ -188,7 +257,7 @@ def _train_run(run, folder, program, progress, console):
     if done:
         console.say(f"{run.name}: resumes after round {done}")
     progress.first[run.name] = done
-    code, problem, seconds = run_program(program, [*run_flags(run, folder), f"--threads={threads}"])
+    code, problem, seconds = launcher.run([*run_flags(run, folder), f"--threads={threads}"])
     state = FINISHED if code == 0 else ELSEWHERE if code == Locked.code else FAILED
     return RunOutcome(run, folder, state, done, seconds, problem)
 

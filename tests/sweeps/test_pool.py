@@ -26,7 +26,7 @@ from hetero_tf.runs import checkpoints, metrics_file
 from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps import definition, pool
 from hetero_tf.sweeps.definition import expand
-from hetero_tf.sweeps.pool import Program
+from hetero_tf.sweeps.pool import Launcher, Program
 from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 FAKE = str(Path(__file__).parents[1] / "support" / "fake_run.py")
@@ -35,7 +35,7 @@ FAKE = str(Path(__file__).parents[1] / "support" / "fake_run.py")
 PROGRAM_CODE = (
     "import sys; from unittest import mock; from hetero_tf.cli import main; "
     "from hetero_tf.cli.commands import sweep; from hetero_tf.sweeps.pool import Program; "
-    f"program = Program((sys.executable, {FAKE!r}, sys.argv[1], 'nothing'), (), 1); "
+    f"program = Program((sys.executable, {FAKE!r}, sys.argv[1], 'nothing'), (), 1, False); "
     "mock.patch.object(sweep, '_build_program', lambda flags, jobs: program).start(); "
     "sys.exit(main.main(['hetero_tf', 'sweep', '--recipe=digits', '--seeds=0-3', '--jobs=2', '--run_dir=s', "
     "'--set=rounds=6', '--json']))"
@@ -49,7 +49,7 @@ def sweep_of(seeds="0-3", rounds=3, more=()):
 
 def train(folder, runs, jobs=2, seconds=0.0, failing="nothing", threads=2):
     output = io.StringIO()
-    program = Program((sys.executable, FAKE, str(seconds), failing), (), threads)
+    program = Program((sys.executable, FAKE, str(seconds), failing), (), threads, False)
     outcomes = pool.train(runs, SweepFolder(folder), program, jobs, Console(output))
     return outcomes, output.getvalue()
 
@@ -101,13 +101,6 @@ def test_finished_runs_are_skipped_and_others_resumed_with_their_threads(tmp_pat
     assert pool.to_text(summary) == "3 of 3 runs are finished; resumed: digits-seed=0, digits-seed=1"
 
 
-def test_run_reports_its_last_message():
-    failing = "import os; print('data: none\\nhetero_tf: all lost\\nround 3/9', flush=True); os._exit(3)"
-    killed = "import os; print('round 1/2', flush=True); os.kill(os.getpid(), 9)"
-    for code, expected in ((failing, (3, "all lost")), (killed, (-9, "was stopped by SIGKILL")), ("", (0, ""))):
-        assert pool.run_program(Program((sys.executable, "-c"), (), 1), [code])[:2] == expected
-
-
 def test_run_of_another_process_is_awaited_and_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "LOCK_PAUSE", 0.1)
     _, runs = sweep_of("0-1")
@@ -132,14 +125,14 @@ def test_finished_run_of_another_recipe_fails(tmp_path):
 def test_parallel_runs_are_limited(tmp_path, monkeypatch):
     together, most = [], []
 
-    def run(program, flags):
+    def run(launcher, flags):
         together.append(flags)
         most.append(len(together))
         time.sleep(0.05)
         together.pop()
         return 0, "", 0.05
 
-    monkeypatch.setattr(pool, "run_program", run)
+    monkeypatch.setattr(Launcher, "run", run)
     for jobs in (1, 3):
         train(tmp_path, sweep_of("0-5")[1], jobs=jobs)
         assert max(most) == jobs
@@ -207,7 +200,7 @@ def working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
     words = (sys.executable, FAKE, "0", "seed=7")
-    monkeypatch.setattr(sweep, "_build_program", lambda flags, jobs: Program(words, (), flags.threads // jobs))
+    monkeypatch.setattr(sweep, "_build_program", lambda flags, jobs: Program(words, (), flags.threads // jobs, False))
     return tmp_path
 
 

@@ -27,7 +27,7 @@ def runs_of(seeds, rounds=2):
 
 
 def program(seconds):
-    return Program((sys.executable, str(SUPPORT / "fake_run.py"), seconds, "nothing"), (), 1)
+    return Program((sys.executable, str(SUPPORT / "fake_run.py"), seconds, "nothing"), (), 1, False)
 
 
 def test_options_are_values_of_yaml():

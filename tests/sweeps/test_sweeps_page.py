@@ -28,7 +28,7 @@ from unittest import mock
 from hetero_tf.cli import main
 from hetero_tf.cli.commands import sweep
 from hetero_tf.sweeps.pool import Program
-program = Program(({sys.executable!r}, {str(SUPPORT / "fake_run.py")!r}, "0", "nothing"), (), 1)
+program = Program(({sys.executable!r}, {str(SUPPORT / "fake_run.py")!r}, "0", "nothing"), (), 1, False)
 mock.patch.object(sweep, "_build_program", lambda flags, jobs: program).start()
 sys.exit(main.main([*sys.argv, "--set=rounds=1"]))
 """
@@ -77,7 +77,7 @@ def finished(folder):
 
 def test_flags_of_the_page_exist():
     flags = set(re.findall(r"(?<![\w-])--([a-z_]+)(?![\w-])", re.sub(r"ray job submit --no-wait|sbatch.*", "", PAGE)))
-    assert flags <= set(define_flags()) | {"array", "time", "requeue", "cpus"}
+    assert flags <= set(define_flags()) | {"array", "time", "requeue", "cpus", "nofork"}
 
 
 @long_unless_changed(PATH)

@@ -89,7 +89,7 @@ COMMANDS = {
         "sweep FILE",
         "trains many variants of a recipe; the same command resumes",
         "sweep.run_sweep",
-        f"definition recipe fleet sweep seeds run_dir only jobs log dry_run commands on slurm {_RECIPE}",
+        f"definition recipe fleet sweep seeds run_dir only jobs fork log dry_run commands on slurm {_RECIPE}",
         words="definition",
         resumes=True,
         meanings={

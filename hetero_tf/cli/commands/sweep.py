@@ -181,12 +181,15 @@ def _read_definition(flags: FlagValues) -> "tuple[tuple[SweepPart, ...], str]":
 
 
 def _build_program(flags: FlagValues, jobs: int) -> "Program":
-    from hetero_tf.sweeps.pool import Program
+    from hetero_tf.sweeps.pool import Program, can_fork
 
     plugins = [f"--plugin={name}" for name in flags.plugin]
     data = [f"--data_dir={flags.data_dir}"] if flags.data_dir else []
     log = [f"--log={','.join(flags.log)}"] if flags.log else []
-    return Program((sys.executable, sweep_child.__file__), (*plugins, *data, *log), max(flags.threads // jobs, 1))
+    forks = can_fork() if flags.fork is None else flags.fork
+    return Program(
+        (sys.executable, sweep_child.__file__), (*plugins, *data, *log), max(flags.threads // jobs, 1), forks
+    )
 
 
 def _describe_failures(outcomes) -> str:
