@@ -3,6 +3,8 @@
 import asyncio
 import json
 import socket
+import time
+from concurrent.futures import CancelledError
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,11 +26,12 @@ class Signature:
     """A signature of a SavedModel, which counts the examples of its calls."""
 
     def __init__(self, function, outputs, **inputs):
-        self.function, self.examples = function, []
+        self.function, self.examples, self.seconds = function, [], 0.0
         self.structured_input_signature, self.structured_outputs = ((), inputs), outputs
 
     def __call__(self, **inputs):
         self.examples.append(len(next(iter(inputs.values()))))
+        time.sleep(self.seconds)
         return self.function(**inputs)
 
 
@@ -54,18 +57,18 @@ GOOD = b'{"instances": [[1, 2]]}'
 
 
 def call(app, *parts, method="POST", path="/v1/models/a:predict", end="done", **headers):
-    """Send parts of a body to an application; `end`: "gone" disconnects, "done" ends.
+    """Send parts of a body to an application; `end`: "more" never sends the rest, "gone" disconnects, "done" ends.
 
     Returns:
         Status and JSON of the response.
     """
     messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     last = {"gone": {"type": "http.disconnect"}, "done": {"type": "http.request", "body": b"", "more_body": False}}
-    messages.append(last[end])
+    messages += [last[end]] if end in last else []
     sent = []
 
     async def receive():
-        return messages.pop(0)
+        return messages.pop(0) if messages else await asyncio.Event().wait()
 
     async def send(message):
         sent.append(message)
@@ -133,23 +136,33 @@ def test_response_has_the_values_and_null_for_others():
 def test_many_examples_are_computed_in_chunks(monkeypatch):
     signatures = doubled()
     body = json.dumps({"instances": [[i, 1] for i in range(600)]}).encode()
-    rows = json.loads(rest.respond(signatures, body))["predictions"]
+    rows = json.loads(rest.respond(signatures, body, lambda: False))["predictions"]
     assert rows == [[2 * i, 2] for i in range(600)] and signatures["serving_default"].examples == [256, 256, 88]
+    turns = iter((False, True))
+    with pytest.raises(CancelledError):
+        rest.respond(signatures, body, lambda: next(turns))
+    assert signatures["serving_default"].examples[3:] == [256]
     monkeypatch.setattr(rest, "MAX_VALUES", 1199)
     with pytest.raises(BadRequest, match="would have 1200 values, but at most 1199 are allowed; send fewer examples"):
-        rest.respond(signatures, body)
+        rest.respond(signatures, body, lambda: False)
 
 
-def test_bodies_have_a_limit_and_requests_are_counted(app, monkeypatch):
-    monkeypatch.setattr(serve_app, "MAX_BODY", 2**17)
-    assert call(app, GOOD[:9], GOOD[9:]) == (200, {"predictions": [[2.0, 4.0]]})
+def test_bodies_have_limits_of_size_time_and_memory(app, monkeypatch):
+    for name, value in (("MAX_BODY", 2**17), ("MAX_BODIES", 2**17 - 2**10), ("MAX_SECONDS", 0.2)):
+        monkeypatch.setattr(serve_app, name, value)
+    assert call(app, GOOD) == (200, {"predictions": [[2.0, 4.0]]})
+    assert call(app, GOOD, end="more") == (408, {"error": "the body did not arrive in time"})
+    assert call(app, *[b" " * 2**15] * 4) == (503, {"error": "too many large requests at the same time; try again"})
+    monkeypatch.setattr(serve_app, "MAX_BODIES", 2**20)
     assert call(app, *[b" " * 2**17] * 4) == (413, {"error": "the body must have at most 131072 bytes"})
+    app.serving.versions("a")[1].model.signatures["serving_default"].seconds = 0.5
+    assert call(app, GOOD) == (503, {"error": "no response within 0.2 seconds; send fewer examples at a time"})
     # A client that disconnects is not a server error.
     assert call(app, b"{", end="gone") == (499, "")
     text = call(app, method="GET", path="/metrics")[1]
-    assert 'hetero_tf_requests_total{endpoint="predict",level="a",status="413"} 1' in text
-    assert 'hetero_tf_predict_seconds_bucket{le="60.0",level="a"} 3' in text
-    assert "hetero_tf_requests_in_progress 1.0" in text
+    assert 'hetero_tf_requests_total{endpoint="predict",level="a",status="408"} 1' in text
+    assert 'hetero_tf_predict_seconds_bucket{le="60.0",level="a"} 6' in text
+    assert app.body_bytes == 0 and "hetero_tf_requests_in_progress 1.0" in text
 
 
 def test_an_error_of_the_program_is_a_response(app, monkeypatch):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http
 import inspect
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -38,8 +40,10 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
-# Bytes of a request body; larger ones than the second number are computed one at a time, which bounds their memory.
-MAX_BODY, LARGE_BODY = 32 * 2**20, 2**20
+# Bytes of a request body and of all request bodies in memory, and seconds for receiving a body and for its response.
+MAX_BODY, MAX_BODIES, MAX_SECONDS = 32 * 2**20, 160 * 2**20, 60.0
+# Larger bodies are computed one at a time, which bounds their memory.
+LARGE_BODY = 2**20
 # Seconds between checks of the export folder.
 POLL_SECONDS = 1.0
 LONGEST_ERROR, MAX_DIGITS = 1000, 18
@@ -82,7 +86,7 @@ class App:
             say: Receives a message for each change of the versions.
         """
         self.serving, self.say = serving, say
-        self.metrics = Metrics()
+        self.body_bytes, self.metrics = 0, Metrics()
         self.pool, self.large_pool = ThreadPoolExecutor(concurrency), ThreadPoolExecutor(1)
         # The metrics name an endpoint by its method.
         of_model = ("/v1/models/{level:str}", "/v1/models/{level:str}/versions/{number:str}")
@@ -210,16 +214,39 @@ class App:
 
     async def predict(self, request: Request) -> Response:
         """Return predictions of a version."""
-        version, body = self._version(request), bytearray()
-        # A body that is too long is read to its end, so that the client reads the response.
-        async for chunk in request.stream():
-            body += chunk[: MAX_BODY + 1 - len(body)]
-        if len(body) > MAX_BODY:
-            raise HTTPException(413, f"the body must have at most {MAX_BODY} bytes")
-        pool = self.large_pool if len(body) > LARGE_BODY else self.pool
-        work = partial(rest.respond, version.model.signatures, bytes(body), version.columns)
-        response = await asyncio.get_running_loop().run_in_executor(pool, work)
+        version, body, cancelled = self._version(request), bytearray(), threading.Event()
+        try:
+            await self._receive(request, body)
+            work = partial(rest.respond, version.model.signatures, bytes(body), cancelled.is_set, version.columns)
+            pool = self.large_pool if len(body) > LARGE_BODY else self.pool
+            result = asyncio.get_running_loop().run_in_executor(pool, work)
+            response = await asyncio.wait_for(result, MAX_SECONDS)
+        except asyncio.TimeoutError as error:
+            message = f"no response within {MAX_SECONDS:g} seconds; send fewer examples at a time"
+            raise HTTPException(503, message, {"Retry-After": "1"}) from error
+        finally:
+            cancelled.set()
+            self.body_bytes -= len(body)
         return Response(response, media_type="application/json")
+
+    async def _receive(self, request: Request, body: bytearray) -> None:
+        """Append the body of a request to `body`, under the limits of its size and time."""
+        size = 0
+        try:
+            with anyio.fail_after(MAX_SECONDS):
+                # A body that is too long is read to its end, so that the client reads the response.
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size <= MAX_BODY:
+                        body += chunk
+                        self.body_bytes += len(chunk)
+                    if self.body_bytes > MAX_BODIES:
+                        message = "too many large requests at the same time; try again"
+                        raise HTTPException(503, message, {"Retry-After": "1"})
+        except TimeoutError as error:
+            raise HTTPException(408, "the body did not arrive in time", {"Connection": "close"}) from error
+        if size > MAX_BODY:
+            raise HTTPException(413, f"the body must have at most {MAX_BODY} bytes")
 
     def _version(self, request: Request) -> Version:
         level, number = _requested(request)

@@ -7,7 +7,8 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 
 import numpy as np
 import tensorflow as tf
@@ -41,12 +42,13 @@ class BadRequest(Exception):
     """An invalid request; the message is for the client."""
 
 
-def respond(signatures: Mapping, body: bytes, columns: Sequence[Field] = ()) -> bytes:
+def respond(signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool], columns: Sequence[Field] = ()) -> bytes:
     """Return the response to a predict request.
 
     Args:
         signatures: `{name: function}` of a SavedModel.
         body: The request as JSON: {"signature_name", "instances" or "inputs"}.
+        is_cancelled: Returns True if the work should stop.
         columns: Columns of a table, whose rows may be lists and texts; empty for other data.
 
     Returns:
@@ -55,6 +57,7 @@ def respond(signatures: Mapping, body: bytes, columns: Sequence[Field] = ()) -> 
 
     Raises:
         BadRequest: The body is not JSON, or does not match the signature.
+        CancelledError: `is_cancelled` returned True.
     """
     request = parse(body)
     if not isinstance(request, dict):
@@ -77,7 +80,7 @@ def respond(signatures: Mapping, body: bytes, columns: Sequence[Field] = ()) -> 
     values = _values_by_input(form, request[form], specs)
     arrays = {key: _array(key, value, specs[key]) for key, value in values.items()}
     try:
-        outputs = _call(signatures[name], specs, arrays)
+        outputs = _call(signatures[name], specs, arrays, is_cancelled)
     except (tf.errors.OpError, ValueError, TypeError) as error:
         raise BadRequest(_error_text(error)) from error
     return _encode_response(outputs, form == "instances")
@@ -96,7 +99,7 @@ def parse(body: bytes) -> object:
         raise BadRequest(f"the body is not JSON: {str(error).partition(';')[0]}") from error
 
 
-def _call(signature, specs, arrays):
+def _call(signature, specs, arrays, is_cancelled):
     """Call a signature, with a bounded number of examples at a time if its rows are independent."""
     counts = {len(array) if array.ndim else 0 for array in arrays.values()}
     chunk_size = max(counts)
@@ -104,6 +107,8 @@ def _call(signature, specs, arrays):
         chunk_size = EXAMPLES_AT_ONCE
     chunks = []
     for start in range(0, max(*counts, 1), max(chunk_size, 1)):
+        if is_cancelled():
+            raise CancelledError
         tensors = {
             key: tf.constant(array[start : start + chunk_size] if array.ndim else array, specs[key].dtype)
             for key, array in arrays.items()

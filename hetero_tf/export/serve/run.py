@@ -58,7 +58,7 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
     require_modules("serve", NEEDS, EXTRA)
     import uvicorn
 
-    from hetero_tf.export.serve.app import App
+    from hetero_tf.export.serve.app import MAX_SECONDS, App
     from hetero_tf.export.serve.loading import Serving, VersionPolicy
 
     serving = Serving(folder, VersionPolicy.parse(options.versions))
@@ -86,7 +86,7 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
             server_header=False,
             limit_concurrency=512,
             timeout_keep_alive=20,
-            timeout_graceful_shutdown=60,
+            timeout_graceful_shutdown=int(MAX_SECONDS),
         )
         uvicorn.Server(config).run(sockets=[listener])
 
