@@ -56,7 +56,7 @@ def test_shown_overrides_are_valid():
     shown = re.findall(r"--set '?([\w.]+=[^'`\s]+)", README)
     assert len(shown) > 3
     for override in shown:
-        if not override.startswith("data="):
+        if not override.startswith(("data=", "model=")):
             load_recipe("digits", [override])
 
 
