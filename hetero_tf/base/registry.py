@@ -72,6 +72,7 @@ EXPORTS = {
     "corrections": "correct",
     "optimizers": "step",
     "updates": "update",
+    "adapters": "merge",
     "servers": "apply",
     "schedules": "multiplier",
     "metrics": "metric",

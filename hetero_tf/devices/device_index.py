@@ -143,6 +143,8 @@ def _unsupported_keys(federation):
     yield "round.personal", bool(recipe.round.personal), stateless
     advice = "masks of single entries are not supported; use another method"
     yield "round.mask", recipe.round.mask is not None, advice
+    advice = "devices average single entries and train all factors; remove the key"
+    yield f"round.adapters: {recipe.round.adapters.name}", recipe.round.adapters.name != "mean", advice
     stores = algorithm.remember is not None or bool(algorithm.read_slots)
     yield f"client.correction: {correction and correction.name}", stores, stateless
     yield f"client.stages: {recipe.client.stages.name}", bool(federation.setup.peers), stateless

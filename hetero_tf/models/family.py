@@ -14,7 +14,10 @@ import tensorflow as tf
 
 from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import InputError
+from hetero_tf.methods import function_of
+from hetero_tf.methods.adapters import AdapterMerge
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, Stage, full_route
+from hetero_tf.models.adapter_pairs import freeze_factors
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs.counting import ForwardCost, forward, unit_shares
 from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of, model_digest
@@ -61,6 +64,11 @@ class ModelFamily:
         """For each level of the mix, the position of its sub-model in `submodels`."""
         distinct = [self._training_key(level) for level in self.submodels]
         return tuple(distinct.index(self._training_key(level)) for level in self.recipe.levels.names)
+
+    @functools.cached_property
+    def adapter_merge(self) -> AdapterMerge:
+        """Rule by which adapters are trained and merged."""
+        return function_of("adapters", self.recipe.round.adapters)()
 
     @functools.cached_property
     def unbatched_levels(self) -> frozenset[str]:
@@ -202,17 +210,24 @@ class ModelFamily:
         seed = seeds.seed32(self.recipe.seed, "model") if seed is None else seed
         if self.function is not None:
             built = build_custom_model(self.function, self.shape, route.width, scale, classes, dtype, seed, clients)
-            return self._checked(built, dtype)
+            return self._checked(built, built, dtype)
         if member is not None:
             seed, name = seeds.seed32(self.recipe.seed, "model", member), f"member{member}"
             layers = tuple(dataclasses.replace(spec, name=f"{name}_{spec.name}") for spec in model.layers)
             model = dataclasses.replace(model, layers=layers)
         is_map = self.recipe.targets == "label_map"
         built = build_model(model, self.shape, route.width, scale, classes, dtype, seed, clients, route, name, is_map)
-        return built if clients > 1 else self._checked(built, dtype)
+        single = built if clients == 1 else self.single_client_model(route, classes)
+        return self._checked(built, single, dtype)
 
-    def _checked(self, model, dtype):
-        """Check the constants of a model, and return it; the same layers at another width are not checked again."""
+    def _checked(self, model, single, dtype):
+        """Freeze factors of adapters, and check the constants; the same layers at another width are checked once.
+
+        `single` is the same model for one client.
+        """
+        freeze_factors(model, single, self.adapter_merge)
+        if model is not single:
+            return model
         names = frozenset(layer.name for layer in model.layers)
         if not any(names <= known for known in self._checked_layers[dtype]):
             check_constants(model, keras.DTypePolicy(dtype).variable_dtype)

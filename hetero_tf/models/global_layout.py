@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
+from hetero_tf.methods.adapters import AdapterMerge
+from hetero_tf.models.adapter_pairs import AdapterLayout, build_adapter_layout, check_adapters, find_adapters
 from hetero_tf.models.cut import Cut, cut_of_shapes, find_label_axes
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import carried, constants, values
@@ -29,6 +31,7 @@ class GlobalLayout:
         merge_absent_labels: Whether the rows of labels that a client lacks are merged too.
         zeros_count: Whether the channels or ranks that a client lacks count as zeros in the merge.
         personal: Positions of the global values that stay with the clients.
+        adapters: The adapters, or None if all rounds train and merge them like other values.
     """
 
     cut: Cut
@@ -38,6 +41,7 @@ class GlobalLayout:
     merge_absent_labels: bool
     zeros_count: bool
     personal: tuple[int, ...]
+    adapters: AdapterLayout | None = None
 
     @functools.cached_property
     def learned(self) -> int:
@@ -103,18 +107,32 @@ def build_global_layout(family: ModelFamily, label_axis: int) -> GlobalLayout:
 
     # Constants and personal values are never merged.
     unmerged = (0,) * len(family.submodels)
+    first_merged_stage = tuple(
+        unmerged if personal or path in fixed else first_stages(path, contained)
+        for path, personal, contained in zip(paths, is_personal, cut.contained, strict=True)
+    )
     return GlobalLayout(
         cut=cut,
         dtype=recipe.float_type,
         trainable=len(trained.trainable_variables),
-        first_merged_stage=tuple(
-            unmerged if personal or path in fixed else first_stages(path, contained)
-            for path, personal, contained in zip(paths, is_personal, cut.contained, strict=True)
-        ),
+        first_merged_stage=first_merged_stage,
         merge_absent_labels=recipe.round.label_rows == "all",
         zeros_count=recipe.round.uncovered == "zeros",
         personal=tuple(position for position, personal in enumerate(is_personal) if personal),
+        adapters=_adapter_layout(family, tuple(paths), cut, first_merged_stage),
     )
+
+
+def _adapter_layout(family, paths, cut, first_merged_stage):
+    """Return the layout of the adapters; None if every round trains and merges them like other values."""
+    recipe, merge = family.recipe, family.adapter_merge
+    if merge == AdapterMerge():
+        return None
+    adapters = {level: find_adapters(family.training_model(level, family.classes)) for level in recipe.levels.names}
+    check_adapters(recipe, adapters)
+    if merge.combine is None and len(merge.trained) == 1:
+        return None
+    return build_adapter_layout(merge, adapters[recipe.levels.global_level], paths, cut, first_merged_stage)
 
 
 def _cut(family, label_axis):

@@ -48,6 +48,16 @@ CONFLICTS: Rules = {
         "round.policy.ASYNCHRONOUS": True,
         "round.uncovered": "zeros",
     },
+    "products of factors are averaged over the clients that have them": {
+        "round.adapters.PRODUCTS": True,
+        "round.uncovered": "zeros",
+    },
+    "products of factors are not averaged entry by entry": {"round.adapters.PRODUCTS": True, "round.mask": True},
+    "products of factors are those of one version of the global model": {
+        "round.adapters.PRODUCTS": True,
+        "round.policy.ASYNCHRONOUS": True,
+    },
+    "the adapters of several networks are not supported": {"round.adapters": True, "levels.members": True},
     "clients that start at different times do not share the link evenly": {
         "round.policy.ASYNCHRONOUS": True,
         "fleet.shared_down_mbit": True,

@@ -258,6 +258,7 @@ class Round:
         untrained: whether the merge includes values that a client has but does not train: left_out or counted
         uncovered: how clients with narrower sub-models count in the mean of channels or ranks that they lack:
             left_out, not at all; zeros, as a zero, as if clients padded their adapters
+        adapters: how the factors of low-rank adapters are trained and merged
         label_rows: rows of label axes in which a client is merged: own, those of its labels; all
         personal: units that stay on the client and are never merged, numbered from 0 as in model.layers; all: every
             unit
@@ -274,6 +275,7 @@ class Round:
     weighting: Literal["uniform", "samples"] = "uniform"
     untrained: Literal["left_out", "counted"] = "left_out"
     uncovered: Literal["left_out", "zeros"] = "left_out"
+    adapters: Annotated[Plugin, Kind("adapters")] = Plugin("mean")
     label_rows: Literal["own", "all"] = "own"
     personal: Units = ()
     server: Annotated[Plugin, Kind("servers")] = Plugin("replace")

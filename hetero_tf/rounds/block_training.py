@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from hetero_tf.models.state import StateRows
 from hetero_tf.planning.packing import BlockPlan
+from hetero_tf.rounds.adapters import trained_values
 from hetero_tf.rounds.batches import Batches, global_classes, label_axis_of, labels_of
 from hetero_tf.rounds.client_tables import read_tables
 from hetero_tf.rounds.local_training import NO_CALLS, LocalResult, LocalTraining
@@ -191,6 +192,7 @@ def _train_rows(setup, submodel, label_axis, start, present, key, scalars, plan)
         key,
         correct,
         mask and functools.partial(mask.mask, state=mask_state),
+        trained_values(setup.layout, scalars.number, submodel),
         # Functions that XLA compiles cannot call the host.
         None if setup.engine.compiled else build_progress(setup.on_progress, plan.ticks, plan.rows),
     )

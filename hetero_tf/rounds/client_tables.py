@@ -23,8 +23,14 @@ class TableCut:
     columns: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of(cls, cut: Cut, submodel: int, positions: Sequence[int]) -> "TableCut":
-        """Build the cut of a sub-model from a table that stores the global values at these positions."""
+    def of(
+        cls, cut: Cut, submodel: int, positions: Sequence[int], first_merged_stage: Sequence[int] | None = None
+    ) -> "TableCut":
+        """Build the cut of a sub-model from a table that stores the global values at these positions.
+
+        Args:
+            first_merged_stage: See `SubmodelCut.of`; None: 1 for each value.
+        """
         columns: list[tuple[int, int]] = []
         end = 0
         for position, contained in enumerate(cut.contained):
@@ -33,7 +39,8 @@ class TableCut:
                 # Adjacent values are one range.
                 first = columns.pop()[0] if columns and columns[-1][1] == start else start
                 columns.append((first, end))
-        return cls(SubmodelCut.of(cut.select(positions), submodel, [1] * len(positions)), tuple(columns))
+        stages = [1] * len(positions) if first_merged_stage is None else first_merged_stage
+        return cls(SubmodelCut.of(cut.select(positions), submodel, stages), tuple(columns))
 
     def read(self, stored: tf.Tensor, coordinates: Sequence[Coordinates], rows: tf.Tensor) -> tf.Tensor:
         """Return the rows of clients' sub-models with the stored values instead of those of `rows`.
@@ -52,11 +59,22 @@ class TableCut:
             position = end
         return tf.concat([*pieces, rows[:, position:]], 1)
 
+    def scatter(self, row: tf.Tensor, coordinates: Coordinates, completed_stages: tf.Tensor | None) -> tf.Tensor:
+        """Scatter the stored values of one client's row [values] into zeros of the global ones, [columns].
+
+        Args:
+            completed_stages: int32 [1], see `SubmodelCut.scatter_sum`.
+        """
+        return self.cut.scatter_sum(self._columns(row)[None], [coordinates], completed_stages)
+
     def write(self, stored: tf.Tensor, row: tf.Tensor, coordinates: Coordinates) -> tf.Tensor:
         """Return one client's row of the table, [columns], with the values of its sub-model's row, [values]."""
         if not self.columns:
             return stored
-        return self.cut.overwrite(stored, concat_columns([row[start:end] for start, end in self.columns]), coordinates)
+        return self.cut.overwrite(stored, self._columns(row), coordinates)
+
+    def _columns(self, row):
+        return concat_columns([row[start:end] for start, end in self.columns])
 
 
 def read_tables(

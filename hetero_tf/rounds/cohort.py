@@ -1,12 +1,14 @@
 """Trains the cohort of a round, block by block, and sums the results of its clients."""
 
 import functools
+import math
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from hetero_tf.models.state import StateRows
 from hetero_tf.planning.packing import PackedRounds
+from hetero_tf.rounds.adapters import sum_products
 from hetero_tf.rounds.block_training import RoundScalars, table_rows, train_block
 from hetero_tf.rounds.merge import axis_mask, coverage
 from hetero_tf.rounds.round_setup import RoundSetup
@@ -20,6 +22,7 @@ class CohortResult(NamedTuple):
             asynchronous policy [delays + 1, values], by the delay of the clients.
         coverage: The sum of their weights, in the shape of `total`.
         memory_change: Sum of the changes of these clients' memories, [values]; None if the server does not read it.
+        products: Sum and coverage of the products of adapters, see `adapters.merge_products`; None without products.
         records: Values of each client, [S * K]: those of `record_types`; "weight" in the merge, 0 for excluded clients;
             and under "tables" its new rows, `{table: [S * K, ...]}`.
     """
@@ -27,6 +30,7 @@ class CohortResult(NamedTuple):
     total: tf.Tensor
     coverage: tf.Tensor
     memory_change: tf.Tensor | None
+    products: tuple[tf.Tensor, tf.Tensor] | None
     records: dict
 
 
@@ -59,7 +63,7 @@ def train_cohort_on_replicas(
     sums = replicas.all_reduce_sum({name: value for name, value in sums.items() if value is not None})
     types = record_types(setup)
     records = sums["records"] | {name: tf.cast(sums["records"][name], kind) for name, kind in types.items()}
-    return CohortResult(sums["total"], sums["coverage"], sums.get("memory_change"), records)
+    return CohortResult(sums["total"], sums["coverage"], sums.get("memory_change"), sums.get("products"), records)
 
 
 def train_cohort(setup: RoundSetup, state: StateRows, packed: PackedRounds, scalars: RoundScalars) -> CohortResult:
@@ -89,10 +93,13 @@ def train_cohort(setup: RoundSetup, state: StateRows, packed: PackedRounds, scal
     # Loop over the blocks of all levels; several are in flight, limited by `parallel`.
     zeros = tf.zeros_like(state.weights)
     zeros = zeros if stale is None else tf.repeat(zeros[None], stale.delays + 1, axis=0)
+    start = dict.fromkeys(_sum_names(setup), zeros)
+    if "products" in start:
+        start["products"] = tf.zeros([sum(map(math.prod, setup.layout.adapters.cut.shapes))], setup.layout.dtype)
     _, sums, records = tf.while_loop(
         lambda index, *_: index < count,
         body,
-        (0, dict.fromkeys(_sum_names(setup), zeros), _empty_records(setup, state.tables, count)),
+        (0, start, _empty_records(setup, state.tables, count)),
         parallel_iterations=setup.engine.replicas.parallel,
     )
     # [S, K, ...] -> [S * K, ...]
@@ -102,7 +109,10 @@ def train_cohort(setup: RoundSetup, state: StateRows, packed: PackedRounds, scal
     if "coverage" not in sums:
         weights = _weights_in_merge(setup, records["weight"], packed, max_clients)
         sums["coverage"] = _coverage(setup, masks, weights, tf.repeat(packed.delays, max_clients))
-    return CohortResult(sums["total"], sums["coverage"], sums.get("memory_change"), records)
+    if "products" in sums:
+        cut, kinds = setup.layout.adapters.cut, setup.layout.adapters.first_merged_stage
+        sums["products"] = sums["products"], coverage(cut, masks, weights, kinds)
+    return CohortResult(sums["total"], sums["coverage"], sums.get("memory_change"), sums.get("products"), records)
 
 
 def _coverage(setup, masks, weights, delays):
@@ -124,7 +134,13 @@ def _coverage(setup, masks, weights, delays):
 def _sum_names(setup):
     """Return the names of the entry-wise sums over clients; coverage is one of them only with entry masks."""
     has_masks = any(submodel.mask for submodel in setup.submodels)
-    names = {"total": True, "coverage": has_masks, "memory_change": setup.algorithm.sums_memory}
+    has_products = any(submodel.factors for submodel in setup.submodels)
+    names = {
+        "total": True,
+        "coverage": has_masks,
+        "memory_change": setup.algorithm.sums_memory,
+        "products": has_products,
+    }
     return [name for name, needed in names.items() if needed]
 
 
@@ -160,7 +176,11 @@ def _train_and_sum(setup, submodel, state, packed, scalars, index):
     if counts_of is not None:
         weight *= tf.gather(counts_of, table_rows(plan))
     rows = _weighted_rows(result, counts, weight if counts_of is not None else None)
-    sums = {name: _sum_of_block(submodel, values, result, plan) for name, values in rows.items()}
+    completed = _completed_stages(submodel, plan)
+    sums = {name: _sum_of_block(submodel, values, result, completed) for name, values in rows.items()}
+    if submodel.factors is not None:
+        counted = submodel.block.network_rows(tf.where(counts[:, None], result.values, tf.zeros([], weight.dtype)))
+        sums["products"] = sum_products(setup.layout, submodel, counted, weight, result.merged, completed)
     records |= {"finite": finite, "weight": weight}
     # Pad the records of a smaller block to the size of the largest one.
     missing = max(setup.block_sizes) - submodel.block.clients
@@ -245,10 +265,14 @@ def _finite_clients(result, records, steps):
     return finite
 
 
-def _sum_of_block(submodel, values, result, plan):
-    """Sum a block's weighted values [K, values] over its clients to a global row; zeros where no client counts."""
+def _completed_stages(submodel, plan):
+    """Return the number of stages that a block's clients have completed, int32 [K]; None if it does not matter."""
     is_staged = any(segment.first_merged_stage > 1 for segment in submodel.cut.segments)
-    completed = completed_stages(plan.rows, plan.stages) if is_staged else None
+    return completed_stages(plan.rows, plan.stages) if is_staged else None
+
+
+def _sum_of_block(submodel, values, result, completed):
+    """Sum a block's weighted values [K, values] over its clients to a global row; zeros where no client counts."""
     return submodel.cut.scatter_sum(submodel.block.network_rows(values), result.merged, completed)
 
 
@@ -281,4 +305,6 @@ def _weights_in_merge(setup, weight, packed, max_clients):
             counts &= tf.reshape(completed_stages(packed.rows, packed.stages), [-1]) >= first
         return weight * tf.cast(counts, weight.dtype)
 
-    return {first_stages: weights(first_stages) for first_stages in dict.fromkeys(setup.layout.first_merged_stage)}
+    layout, kinds = setup.layout, list(setup.layout.first_merged_stage)
+    kinds += layout.adapters.first_merged_stage if layout.adapters else ()
+    return {first_stages: weights(first_stages) for first_stages in dict.fromkeys(kinds)}

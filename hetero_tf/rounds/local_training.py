@@ -1,6 +1,7 @@
 """Local training of one block of clients: the optimizer's steps inside the graph."""
 
 import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -43,6 +44,7 @@ class LocalTraining:
         correct: `weights [K, parameters] -> [K, parameters]`, added to the gradients, or None for no correction.
         mask: `weights [K, parameters] -> [K, parameters]`, their factors in the forward pass; entries at 0 are frozen.
             None: no mask.
+        trained: bool [parameters], the values that this round trains, or None for all values.
         progress: `(tick, calls) -> calls`, called after each tick, see `block_training.build_progress`, or None for no
             callback.
     """
@@ -55,6 +57,7 @@ class LocalTraining:
     key: tf.Tensor
     correct: Callable | None = None
     mask: Callable | None = None
+    trained: tf.Tensor | None = None
     progress: Callable | None = None
 
     def run(self, rows: tf.Tensor) -> LocalResult:
@@ -147,12 +150,13 @@ class LocalTraining:
         return tf.concat([trainable * self.mask(trainable), rows[:, self.block.parameters :]], 1)
 
     def _moving_values(self, stage_masks, batches, tick, trainable):
-        """Return which values a step moves: those that its stage trains and the mask keeps, or None if it moves all."""
-        moving_by_stage = None if stage_masks is None else stage_masks[batches.stage_at(tick)]
-        if self.mask is None:
-            return moving_by_stage
-        unmasked = tf.not_equal(self.mask(trainable), 0)
-        return unmasked if moving_by_stage is None else moving_by_stage & unmasked
+        """Return which values a step moves: those that round and stage train and the mask keeps, or None for all."""
+        moving = [
+            *([] if stage_masks is None else [stage_masks[batches.stage_at(tick)]]),
+            *([] if self.trained is None else [self.trained]),
+            *([] if self.mask is None else [tf.not_equal(self.mask(trainable), 0)]),
+        ]
+        return functools.reduce(operator.and_, moving) if moving else None
 
     def _update(self, trainable, gradients, slots, steps, is_moving):
         """Take the optimizer's step: new values and slots [K, parameters], and gradient norms [K] before clipping."""

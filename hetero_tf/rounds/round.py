@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from hetero_tf.models.state import StateLayout, StateRows
 from hetero_tf.planning.packing import RANKS, PackedRounds
+from hetero_tf.rounds.adapters import merge_products, trained_values
 from hetero_tf.rounds.arrivals import merge_arrivals
 from hetero_tf.rounds.batches import row_specs
 from hetero_tf.rounds.block_training import RoundScalars
@@ -90,11 +91,17 @@ def run_round(
 ) -> tuple[StateRows, dict]:
     """Run one round; `packed`: its arrays, without the axis of rounds."""
     train = train_cohort_on_replicas if setup.engine.replicas.count > 1 else train_cohort
-    total, coverage, memory_change, records = train(setup, state, packed, scalars)
+    total, coverage, memory_change, products, records = train(setup, state, packed, scalars)
     pending, stale = state.pending, setup.algorithm.stale_merge
     if stale is not None:
         total, coverage, pending = merge_arrivals(stale, state, total, coverage, setup.layout.learned)
+    trained = trained_values(setup.layout, scalars.number)
+    if trained is not None:
+        # Factors that the round does not train keep their bits.
+        coverage = tf.where(trained, coverage, tf.zeros([], coverage.dtype))
     merged = merge_updates(setup, state._replace(pending=pending), total, coverage, memory_change)
+    if products is not None:
+        merged = merged._replace(weights=merge_products(setup.layout, state.weights, merged.weights, *products))
     # The old rows if any of the new ones is not finite.
     finite = is_finite(merged)
     changing = tf.cond(finite, lambda: merged._replace(tables={}), lambda: state._replace(tables={}))

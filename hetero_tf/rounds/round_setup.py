@@ -66,16 +66,22 @@ class Submodel:
     """The part of the global model that some clients train; a branch of the round's graph.
 
     Attributes:
+        number: Its position among the sub-models of the mix.
         block: The clients that are computed together.
         cut: Cuts its values out of the global row.
         tables: Cuts of its values out of each client table, `{one of TABLES: TableCut}`.
         mask: Mask of the entries that its clients train, or None for all entries.
+        positions: Positions of a client's values among the global ones.
+        factors: Cut of the factors of adapters whose products are merged, or None.
     """
 
+    number: int
     block: ClientBlock
     cut: SubmodelCut
     tables: dict[str, TableCut]
     mask: EntryMask | None
+    positions: tuple[int, ...]
+    factors: TableCut | None
 
 
 def build_submodels(
@@ -87,7 +93,10 @@ def build_submodels(
     def build(number, block, mask):
         stages = [first_stage[number] for first_stage in layout.first_merged_stage]
         tables = {name: TableCut.of(layout.cut, number, positions) for name, positions in stored.items()}
-        return Submodel(block, SubmodelCut.of(layout.cut, number, stages), tables, mask)
+        positions = tuple(at for at, contained in enumerate(layout.cut.contained) if contained[number])
+        factors = layout.adapters.factors if layout.adapters and layout.adapters.products else ()
+        factor_cut = TableCut.of(layout.cut, number, factors, [stages[at] for at in factors]) if factors else None
+        return Submodel(number, block, SubmodelCut.of(layout.cut, number, stages), tables, mask, positions, factor_cut)
 
     return tuple(build(number, *each) for number, each in enumerate(zip(blocks, masks, strict=True)))
 

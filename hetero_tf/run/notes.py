@@ -1,6 +1,7 @@
 """Lines and notes on the data and the levels of a learning process, for `describe` and the start of a run."""
 
 from hetero_tf.data.described import DescribedDataset
+from hetero_tf.models.adapter_pairs import find_adapters
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.global_layout import shapes
 from hetero_tf.run.federation import Federation
@@ -21,7 +22,16 @@ def warnings(process: Federation) -> list[str]:
             f"levels {', '.join(equal)} are the same model, since no size of the model depends on the width; write `!w "
             "n` for sizes that shrink with it"
         )
+    if process.recipe.round.uncovered == "zeros" and _has_adapters(process.family):
+        sentences.append(
+            "round.uncovered: zeros counts clients of lower rank as zeros, so every round shrinks the ranks that they "
+            "lack; use left_out, or round.adapters: products"
+        )
     return [*sentences, *_mix_warnings(process.recipe.levels), *_device_warnings(process.recipe.levels)]
+
+
+def _has_adapters(family):
+    return bool(find_adapters(family.training_model(family.recipe.levels.global_level, family.classes)))
 
 
 def _mix_warnings(levels):

@@ -113,6 +113,7 @@ FUNCTIONS = {
     "corrections": {"correct": "weights start memory slots", "remember": "memory weights start slots steps rate"},
     "optimizers": {"step": "weights gradients slots rate count"},
     "updates": {"update": "weights start steps key"},
+    "adapters": {"merge": ""},
     "servers": {"apply": "old mean coverage slots registered"},
     "schedules": {"multiplier": "round"},
     "metrics": {"metric": "scores targets"},

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import registry
+from hetero_tf.methods.adapters import AdapterMerge
 from hetero_tf.methods.policies import AsynchronousPolicy, SynchronousPolicy
 from hetero_tf.methods.selections import Choice, ClientPool
 from hetero_tf.testing.subject import Subject
@@ -163,6 +164,40 @@ def check_coverage_and_graph(subject: Subject) -> None:
     )
 
 
+def check_adapter_merge(subject: Subject) -> None:
+    """The rule is a plain value, equal for equal options, and has parts that the package knows."""
+    rule = subject.call("merge")
+    subject.require(isinstance(rule, AdapterMerge), "a merge must be an AdapterMerge", rule)
+    subject.require(rule == subject.call("merge"), "equal options must give equal rules")
+    is_valid = rule.trained and all(factors and set(factors) <= {"a", "b"} for factors in rule.trained)
+    subject.require(is_valid, "each round must train a, b or both", rule.trained)
+    subject.require(set(rule.changed) <= {"a", "b", "base"}, "changed must be parts of an adapter", rule.changed)
+    is_valid = (rule.products is None) == (rule.combine is None)
+    subject.require(is_valid, "a rule must have both products and combine, or neither")
+    has_products = bool(subject.constant("PRODUCTS"))
+    subject.require(has_products == (rule.products is not None), "PRODUCTS must be True if the rule reads products")
+
+
+def check_adapter_products(subject: Subject) -> None:
+    """New factors and the change of the base represent a mean product of their rank; changed has the changed parts."""
+    rule, rng = subject.call("merge"), np.random.default_rng(0)
+    for dtype in DTYPES if rule.combine else ():
+        old = tuple(tf.constant(rng.normal(size=shape), dtype) for shape in ((7, 3), (3, 5)))
+        product = tf.constant(rng.normal(size=(7, 2)) @ rng.normal(size=(2, 5)), dtype)
+        factors, change = rule.combine(old, old, product)
+        is_changed = {"a": factors[0] is not old[0], "b": factors[1] is not old[1], "base": change is not None}
+        changed = {part for part, is_new in is_changed.items() if is_new}
+        subject.require(changed == set(rule.changed), "changed must have the parts that combine changes", changed)
+        for factor, before in zip(factors, old):
+            subject.require_form(factor, before.shape, dtype, "a factor must keep its shape and type")
+        actual = factors[0] @ factors[1] + (0 if change is None else change)
+        text = "factors and the change of the base must add up to a mean product of their rank"
+        subject.require_close(actual, product, text, rtol=1e-4, atol=1e-5)
+        subject.require_graph(
+            lambda *values: rule.combine(values[:2], values[:2], values[2])[0], *old, product, rtol=1e-5
+        )
+
+
 def check_schedule(subject: Subject) -> None:
     """Multipliers are plain floats from 1 down to at least 0, which never increase."""
     multipliers = [subject.call("multiplier", round) for round in (*range(30), 10**6)]
@@ -247,6 +282,7 @@ CHECKS = {
     "corrections": (check_correction_constants, check_corrections_of_clients, check_correction_at_the_start),
     "optimizers": (check_optimizer_defaults, check_optimizer_of_clients),
     "updates": (check_updates_of_clients,),
+    "adapters": (check_adapter_merge, check_adapter_products),
     "servers": (check_uncovered_entries, check_coverage_and_graph),
     "schedules": (check_schedule,),
     "policies": (check_policy,),

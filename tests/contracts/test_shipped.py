@@ -5,6 +5,7 @@ from contract_cases import shipped
 
 # Options without a default, or those that enable all terms; a list has several sets of options.
 OPTIONS = {
+    "adapters": {},
     "corrections": {"proximal": {"mu": 0.3}},
     "couplings": {"weighted": {"gamma": 0.5, "from_round": 2}, "mutual": {"floor": 1e-3}},
     "inputs": {},

@@ -45,7 +45,8 @@ def share_counts(forward):
     @functools.wraps(forward)
     def shared(model, example):
         try:
-            key = json.dumps(model.get_config(), default=str), str(model.inputs), example
+            trained = str([variable.trainable for variable in model.variables])
+            key = json.dumps(model.get_config(), default=str), str(model.inputs), example, trained
         except NotImplementedError:
             return forward(model, example)
         if key not in costs:
@@ -64,6 +65,7 @@ def _settings(family):
     kinds = tuple(layer_class(spec.kind) for spec in recipe.model.layers)
     top = 1.0 if levels.ensemble else levels.widths[levels.global_level]
     text = repr((recipe.model, family.shape, recipe.targets, recipe.engine, recipe.client.batch_size))
+    text += repr(family.adapter_merge.trained)
     return text, kinds, top, recipe.precision, recipe.seed, family.device
 
 

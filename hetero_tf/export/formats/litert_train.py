@@ -82,6 +82,7 @@ def check_trainable(process: LearningProcess, level: str) -> None:
         "client.update": algorithm.update is not None,
         "round.mask": recipe.round.mask is not None,
         "round.personal": bool(recipe.round.personal),
+        f"round.adapters: {recipe.round.adapters.name}": recipe.round.adapters.name != "mean",
         "data.relative": getattr(process.dataset.codec, "base_channels", None) is not None,
         f"model.layers: {type(recurrent[0]).__name__ if recurrent else None}": bool(recurrent),
         f"precision: {recipe.precision}": recipe.precision != "float32",

@@ -190,7 +190,9 @@ def _count_values(layer, calls):
 
 def _by_constants(call):
     """Return the multiply-adds of a layer's constant kernels: each meets every position of the output once."""
-    kernels = [v for v in direct_weights(call.layer) if v.name.endswith("kernel") and not v.trainable]
+    fixed = [v for v in direct_weights(call.layer) if not v.trainable]
+    # "a" is the first factor of `LowRank`.
+    kernels = [v for v in fixed if v.name.endswith("kernel") or v.name == "a"]
     return math.prod(known_shape(call.outputs, call.layer.name)[:-1]) * _size(kernels) if kernels else 0
 
 

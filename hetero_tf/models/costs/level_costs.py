@@ -16,6 +16,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.units import MIB
 from hetero_tf.methods.stages import Stage, full_route
 from hetero_tf.models import global_layout
+from hetero_tf.models.adapter_pairs import transferred_shares
 from hetero_tf.models.costs.counting import ForwardCost, full_model_cost, total, unit_costs
 from hetero_tf.models.family import ModelFamily, level_of, outline
 from hetero_tf.models.variables import constants, values
@@ -161,7 +162,8 @@ class LevelCosts:
         """Return the number of values of one network that a client receives and sends in a round: means (down, up).
 
         A client receives the values that its stages run and sends those that the merge counts. Personal values are not
-        transferred, and neither are constants: they never change, so a client gets them once, with the program.
+        transferred, and neither are constants: they never change, so a client gets them once, with the program. Parts
+        of adapters count by the share of rounds that transfer them, which `round.adapters` decides.
 
         Args:
             labels: int [clients], number of labels of each client.
@@ -174,12 +176,15 @@ class LevelCosts:
         every = np.full_like(labels, self.family.classes)
         received = labels if global_layout.may_cut_labels(recipe) else every
         returned = labels if recipe.round.label_rows == "own" else every
-        fixed = {variable.path for variable in constants(self.family.training_model(level, self.classes))}
+        model = self.family.training_model(level, self.classes)
+        shares = {variable.path: (0.0, 0.0) for variable in constants(model)}
+        shares |= transferred_shares(model, self.family.adapter_merge)
         for path, shape in self.shapes(level).items():
             unit, extra_rows = recipe.model.unit_of(path), self._label_axes.get(path, {})
-            if path not in fixed and not {unit, "all"} & set(recipe.round.personal):
-                down += float(np.mean(_variable_size(shape, extra_rows, received, 1))) * (unit in run)
-                up += float(np.mean(_variable_size(shape, extra_rows, returned, 0))) * (unit in sent)
+            down_share, up_share = shares.get(path, (1.0, 1.0))
+            if not {unit, "all"} & set(recipe.round.personal):
+                down += down_share * float(np.mean(_variable_size(shape, extra_rows, received, 1))) * (unit in run)
+                up += up_share * float(np.mean(_variable_size(shape, extra_rows, returned, 0))) * (unit in sent)
         return down, up
 
     @functools.cached_property
