@@ -17,6 +17,7 @@ import sys
 
 import checkout  # noqa: F401  finds hetero_tf and its libraries
 import numpy as np
+import tensorflow as tf
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
@@ -90,7 +91,8 @@ def result_of(name, rounds, seed):
         if rule.combine is None:
             a, b = mean
         else:
-            (a, b), change = rule.combine((a, b), mean, mean_product(factors, rule.products == "ranks"))
+            product = mean_product(factors, rule.products == "ranks")
+            (a, b), change = rule.combine((a, b), mean, product, tf.constant([seed, number, 0]))
             a, b, base = np.asarray(a), np.asarray(b), base if change is None else base + change
     return base + a @ b, goal
 

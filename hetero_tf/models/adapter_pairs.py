@@ -80,7 +80,7 @@ def transferred_shares(model: keras.Model, merge: AdapterMerge) -> dict[str, tup
         return {}
     up = {factor: sum(factor in factors for factors in merge.trained) / len(merge.trained) for factor in "ab"}
     return {
-        getattr(adapter, part): (float(part in merge.changed), up.get(part, 0.0))
+        getattr(adapter, part): (float(part in merge.downloaded), up.get(part, 0.0))
         for adapter in find_adapters(model)
         for part in ("a", "b", "base")
     }

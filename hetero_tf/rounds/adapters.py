@@ -51,6 +51,8 @@ def sum_products(
         completed_stages: See `SubmodelCut.scatter_sum`.
     """
     adapters, clients = layout.adapters, range(len(coordinates))
+    if not submodel.factors.columns:
+        return tf.zeros([sum(map(math.prod, adapters.cut.shapes))], rows.dtype)
     stages = [None if completed_stages is None else completed_stages[slot : slot + 1] for slot in clients]
     # Global factors of each client, zeros at ranks and coordinates that it lacks: [K, values of the factors].
     factors = tf.stack([submodel.factors.scatter(rows[slot], coordinates[slot], stages[slot]) for slot in clients])
@@ -82,7 +84,7 @@ def _split_factors(layout, rows):
 
 
 def merge_products(
-    layout: GlobalLayout, old: tf.Tensor, merged: tf.Tensor, total: tf.Tensor, coverage: tf.Tensor
+    layout: GlobalLayout, old: tf.Tensor, merged: tf.Tensor, total: tf.Tensor, coverage: tf.Tensor, key: tf.Tensor
 ) -> tf.Tensor:
     """Return the merged global row with the adapters and bases that their rule combines.
 
@@ -91,6 +93,7 @@ def merge_products(
         merged: The same after the merge of entries.
         total: Sum of weight * product over the clients that have it, [values of the products].
         coverage: Sum of their weights, likewise.
+        key: int32 [2], (seed, round).
     """
     adapters, sizes = layout.adapters, list(map(math.prod, layout.cut.shapes))
     before, values = tf.split(old, sizes), tf.split(merged, sizes)
@@ -99,7 +102,10 @@ def merge_products(
     )
     products, are_trained = _mean_products(adapters, old_factors, total, coverage)
     for number, adapter in enumerate(adapters.adapters):
-        factors, change = adapters.merge.combine(old_factors[number], mean_factors[number], products[number])
+        key_of_adapter = tf.concat([key, [number]], 0)
+        factors, change = adapters.merge.combine(
+            old_factors[number], mean_factors[number], products[number], key_of_adapter
+        )
         new = {adapter.a: factors[0], adapter.b: factors[1]}
         if change is not None:
             new[adapter.base] = before[adapter.base] + adapter.scale * tf.reshape(change, [-1])

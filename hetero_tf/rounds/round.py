@@ -101,7 +101,9 @@ def run_round(
         coverage = tf.where(trained, coverage, tf.zeros([], coverage.dtype))
     merged = merge_updates(setup, state._replace(pending=pending), total, coverage, memory_change)
     if products is not None:
-        merged = merged._replace(weights=merge_products(setup.layout, state.weights, merged.weights, *products))
+        key = tf.stack([scalars.seed, scalars.number])
+        weights = merge_products(setup.layout, state.weights, merged.weights, *products, key)
+        merged = merged._replace(weights=weights)
     # The old rows if any of the new ones is not finite.
     finite = is_finite(merged)
     changing = tf.cond(finite, lambda: merged._replace(tables={}), lambda: state._replace(tables={}))

@@ -171,7 +171,8 @@ def check_adapter_merge(subject: Subject) -> None:
     subject.require(rule == subject.call("merge"), "equal options must give equal rules")
     is_valid = rule.trained and all(factors and set(factors) <= {"a", "b"} for factors in rule.trained)
     subject.require(is_valid, "each round must train a, b or both", rule.trained)
-    subject.require(set(rule.changed) <= {"a", "b", "base"}, "changed must be parts of an adapter", rule.changed)
+    is_valid = set(rule.downloaded) <= {"a", "b", "base"}
+    subject.require(is_valid, "downloaded must have parts of an adapter", rule.downloaded)
     is_valid = (rule.products is None) == (rule.combine is None)
     subject.require(is_valid, "a rule must have both products and combine, or neither")
     has_products = bool(subject.constant("PRODUCTS"))
@@ -179,23 +180,21 @@ def check_adapter_merge(subject: Subject) -> None:
 
 
 def check_adapter_products(subject: Subject) -> None:
-    """New factors and the change of the base represent a mean product of their rank; changed has the changed parts."""
+    """New factors and the change of the base represent a mean product of their rank, in a stateless graph."""
     rule, rng = subject.call("merge"), np.random.default_rng(0)
     for dtype in DTYPES if rule.combine else ():
         old = tuple(tf.constant(rng.normal(size=shape), dtype) for shape in ((7, 3), (3, 5)))
         product = tf.constant(rng.normal(size=(7, 2)) @ rng.normal(size=(2, 5)), dtype)
-        factors, change = rule.combine(old, old, product)
-        is_changed = {"a": factors[0] is not old[0], "b": factors[1] is not old[1], "base": change is not None}
-        changed = {part for part, is_new in is_changed.items() if is_new}
-        subject.require(changed == set(rule.changed), "changed must have the parts that combine changes", changed)
+        factors, change = rule.combine(old, old, product, tf.constant(KEYS[0]))
+        is_downloaded = change is None or "base" in rule.downloaded
+        subject.require(is_downloaded, "downloaded must have the base if it changes", rule.downloaded)
         for factor, before in zip(factors, old):
             subject.require_form(factor, before.shape, dtype, "a factor must keep its shape and type")
         actual = factors[0] @ factors[1] + (0 if change is None else change)
         text = "factors and the change of the base must add up to a mean product of their rank"
         subject.require_close(actual, product, text, rtol=1e-4, atol=1e-5)
-        subject.require_graph(
-            lambda *values: rule.combine(values[:2], values[:2], values[2])[0], *old, product, rtol=1e-5
-        )
+        values = *old, product, tf.constant(KEYS[0])
+        subject.require_graph(lambda *each: rule.combine(each[:2], each[:2], *each[2:])[0], *values, rtol=1e-5)
 
 
 def check_schedule(subject: Subject) -> None:

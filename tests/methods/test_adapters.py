@@ -17,14 +17,7 @@ from hetero_tf.run import notes
 from hetero_tf.run.learning_process import learning_process
 
 RULES = [name for name in registry.names("adapters") if name != "mean"]
-# Ranks 4, 2 and 1; the second adapter has the label axis.
-LAYERS = """model:
-  layers:
-    - [Flatten, LoraDense: {units: 6, lora_rank: !w 4, lora_scale: 2.0}, ReLU]
-    - LoraDense: {units: !classes, lora_rank: !w 4, lora_scale: 0.5}
-"""
-FIXED = tiny.COMMON.replace("dynamic", "fixed")
-BASE = tiny.DENSE[: tiny.DENSE.index("model:")] + LAYERS + FIXED
+WITHOUT_MODEL = tiny.DENSE[: tiny.DENSE.index("model:")] + tiny.COMMON.replace("dynamic", "fixed")
 BASES = {f"{unit}_lora_dense/lora/": (f"{unit}_lora_dense/dense/kernel", s) for unit, s in (("0_1", 2.0), ("1_0", 0.5))}
 SGD = "optimizer={learning_rate: 0.1, momentum: 0.5, weight_decay: 0.01, clip_norm: null}"
 # Steps without a measurable length.
@@ -32,8 +25,8 @@ STILL = "optimizer={learning_rate: 1.0e-18, clip_norm: null}"
 
 
 @functools.cache
-def built(rule, *overrides, base=BASE):
-    return tiny.process(base, "precision=float64", SGD, f"round.adapters={rule}", *overrides)
+def built(rule, *overrides):
+    return tiny.process(tiny.ADAPTERS, "precision=float64", SGD, f"round.adapters={rule}", *overrides)
 
 
 def with_factors(process, seed=0):
@@ -80,7 +73,7 @@ def test_rounds_equal_the_oracle(rule, eager):
 
 
 def test_a_compiled_round_has_the_numbers_of_the_eager_one():
-    process = tiny.process(BASE, "precision=float64", SGD, "round.adapters=products", "levels.mix=a-c")
+    process = tiny.process(tiny.ADAPTERS, "precision=float64", SGD, "round.adapters=products", "levels.mix=a-c")
     state, plans = with_factors(process), tiny.plans(process, 2)
     compiled, _ = process.run(state, plans)
     with tiny.eagerly():
@@ -100,8 +93,7 @@ def keras_model(width, classes):
 
 
 def custom(rule, *overrides):
-    text = tiny.DENSE[: tiny.DENSE.index("model:")] + FIXED.replace("a-b-c", "a-c")
-    text = text.replace("clip_norm: 1.0", "clip_norm: null")
+    text = WITHOUT_MODEL.replace("a-b-c", "a-c").replace("clip_norm: 1.0", "clip_norm: null")
     text = text.replace("round: {clients: 3}", f"round: {{clients: 3, adapters: {rule}}}")
     return learning_process(text, *tiny.images(), parallel=1, model=keras_model)
 
@@ -221,7 +213,7 @@ def test_rules_refuse_models_without_adapters_and_scales_that_differ():
     assert "has no effect because the model has no low-rank adapter" in refusal(
         tiny.process, tiny.DENSE, "round.adapters=products"
     )
-    text = tiny.DENSE[: tiny.DENSE.index("model:")] + FIXED.replace("round: {", "round: {adapters: ffa, ")
+    text = WITHOUT_MODEL.replace("round: {", "round: {adapters: ffa, ")
     message = refusal(learning_process, text, *tiny.images(), parallel=1, model=scaled)
     assert "has the scale 4 at level b and 1 at level a. Received: ffa" in message
 
@@ -236,5 +228,5 @@ REFUSED = {
 
 @pytest.mark.parametrize("override", REFUSED)
 def test_products_refuse_other_merges(override):
-    message = refusal(tiny.process, BASE, "round.adapters=products", override)
+    message = refusal(tiny.process, tiny.ADAPTERS, "round.adapters=products", override)
     assert REFUSED[override] in message or "round.adapters" in message

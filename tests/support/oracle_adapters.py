@@ -1,13 +1,15 @@
 """Rounds with adapters that are trained and merged by the rules of `round.adapters`, in NumPy.
 
 They take models and plans of a process with the default rule. The sums of products, their coverage and the SVD are
-written out; nothing of the package's merge is used.
+written out; nothing of the package's merge is used, only the order of the adapters.
 """
 
 import itertools
 
 import numpy as np
 import oracle
+
+from hetero_tf.models.adapter_pairs import find_adapters
 
 
 class AdapterRounds(oracle.Oracle):
@@ -23,7 +25,9 @@ class AdapterRounds(oracle.Oracle):
 
     def run_round(self, weights, plan, round):
         self.fixed = {"ffa": "a", "rolora": "ba"[(round + 1) % 2]}.get(self.rule)
-        self.sent, self.products = [], {}
+        self.sent = []
+        top = self.process.recipe.levels.global_level
+        adapters = find_adapters(self.process.family.training_model(top, self.process.dataset.classes))
         merged, metrics = super().run_round(weights, plan, round)
         for stem, (base, scale) in self.bases.items():
             if self.fixed:
@@ -31,9 +35,12 @@ class AdapterRounds(oracle.Oracle):
             if self.rule in ("products", "flexlora", "flora"):
                 product, old = self.mean_product(weights, stem), flat(weights, stem)
                 if self.rule == "flora":
-                    merged |= {stem + "a": weights[stem + "a"], stem + "b": weights[stem + "b"]}
-                    change = product - old[0] @ old[1]
-                    merged[base] = weights[base] + scale * change.reshape(weights[base].shape)
+                    number = [each.a[:-1] for each in adapters].index(stem)
+                    draws = oracle.uniform([int(self.process.seed), round, number], [old[0].size])
+                    order = np.argsort(draws, kind="stable")
+                    merged[stem + "a"] = weights[stem + "a"].ravel()[order].reshape(weights[stem + "a"].shape)
+                    merged[stem + "b"] = np.zeros_like(weights[stem + "b"])
+                    merged[base] = weights[base] + scale * product.reshape(weights[base].shape)
                 else:
                     left, singular, right = np.linalg.svd(product, full_matrices=False)
                     rank = old[0].shape[1]

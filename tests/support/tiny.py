@@ -80,6 +80,16 @@ model:
 """
     + COMMON
 )
+# Ranks 4, 2 and 1; the second adapter has the label axis.
+ADAPTERS = (
+    DENSE[: DENSE.index("model:")]
+    + """model:
+  layers:
+    - [Flatten, LoraDense: {units: 6, lora_rank: !w 4, lora_scale: 2.0}, ReLU]
+    - LoraDense: {units: !classes, lora_rank: !w 4, lora_scale: 0.5}
+"""
+    + COMMON.replace("dynamic", "fixed")
+)
 DROPOUT_IMAGES = IMAGES.replace("ReLU]", "ReLU, SpatialDropout2D: {rate: 0.25}, Dropout: {rate: 0.5}]")
 DROPOUT_TEXT = TEXT.replace("positions: 4", "positions: 4, dropout: 0.25").replace("heads: 2", "heads: 2, dropout: 0.5")
 

@@ -27,20 +27,20 @@ class AdapterMerge:
     Attributes:
         trained: The factors that clients train, one tuple for each round in turn. Other factors keep their values in
             that round, and are not sent. A factor in none of the tuples is a constant of the model.
-        changed: The parts of an adapter that rounds change: "a", "b" and "base". Clients download them.
+        downloaded: The parts of an adapter that clients download in each round: "a", "b" and "base".
         products: The products `a b` whose means the server computes: "ranks", a product for each range between two
             distinct ranks of the mix, over the clients that have it; "adapters", one of the whole adapter over all
             clients, in which missing ranks are zeros; None, no products.
-        combine: `(old, mean, product) -> (factors, change)`, called with products. `old` and `mean` are the `Factors`
-            before the round and the means of their entries, `product` [channels, outputs] is the mean product; a
-            product without a client is that of the old factors. `scale * change` is added to the base; None adds
-            nothing.
+        combine: `(old, mean, product, key) -> (factors, change)`, called with products. `old` and `mean` are the
+            `Factors` before the round and the means of their entries, `product` [channels, outputs] is the mean
+            product; a product without a client is that of the old factors. `key`, int32 [3], is (seed, round, adapter),
+            for `base.graph_random`. `scale * change` is added to the base; None adds nothing.
     """
 
     trained: tuple[tuple[Literal["a", "b"], ...], ...] = (("a", "b"),)
-    changed: tuple[Literal["a", "b", "base"], ...] = ("a", "b")
+    downloaded: tuple[Literal["a", "b", "base"], ...] = ("a", "b")
     products: Literal["ranks", "adapters"] | None = None
-    combine: Callable[[Factors, Factors, tf.Tensor], tuple[Factors, tf.Tensor | None]] | None = None
+    combine: Callable[..., tuple[Factors, tf.Tensor | None]] | None = None
 
 
 def factorize(product: tf.Tensor, rank: int) -> Factors:
@@ -59,6 +59,6 @@ def factorize(product: tf.Tensor, rank: int) -> Factors:
     return tf.pad(a, [[0, 0], [0, rank - count]]), tf.pad(b, [[0, rank - count], [0, 0]])
 
 
-def combine_by_svd(old: Factors, mean: Factors, product: tf.Tensor) -> tuple[Factors, None]:
+def combine_by_svd(old: Factors, mean: Factors, product: tf.Tensor, key: tf.Tensor) -> tuple[Factors, None]:
     """Return the factors of the mean product; see `AdapterMerge.combine`."""
     return factorize(product, old[0].shape[1]), None

@@ -11,4 +11,4 @@ def merge() -> AdapterMerge:
 
     Reference: FFA-LoRA (Sun et al. 2024, arXiv 2403.12313).
     """
-    return AdapterMerge(trained=(("b",),), changed=("b",))
+    return AdapterMerge(trained=(("b",),), downloaded=("b",))
