@@ -158,7 +158,7 @@ class ClientEvaluator:
         # With dynamic assignment clients are tested at the global level.
         levels = np.zeros(len(shares), int) if setup.levels is None else setup.levels
         level_names = (setup.recipe.levels.global_level,) if setup.levels is None else setup.recipe.levels.names
-        models = [_PersonalModel(setup.family.predictor(name), self) for name in level_names]
+        models = [setup.family.predictor(name) for name in level_names]
         clients, ends = tests.clients, np.cumsum(tests.counts)
         bounds = (ends - tests.counts, ends, shares.starts[clients], shares.starts[clients + 1])
         # One row for each tested client: its id and level, and the ranges of its test and training examples.
@@ -171,61 +171,52 @@ class ClientEvaluator:
                 test, train = stored(tests.examples)[bounds[0] : bounds[1]], stored(shares.ids)[bounds[2] : bounds[3]]
                 client_weights = weights | {path: values[client] for path, values in personal.items()}
                 key = tf.stack([seed, client])
-                branches = [functools.partial(each.predict, client_weights, train, key, test) for each in models]
+                branches = [
+                    functools.partial(self._predict, model, client_weights, train, key, test) for model in models
+                ]
                 return reduce(tf.switch_case(level, branches), test, client)
 
-            specs = result_specs(names, models[0].model, next(iter(weights.values())).dtype)
+            specs = result_specs(names, models[0], next(iter(weights.values())).dtype)
             return setup.replicas.gather_range(starts, predict, specs)
 
         return results
 
-
-@dataclass(frozen=True)
-class _PersonalModel:
-    """The Keras model of a level, called with the values of any client."""
-
-    model: keras.Model
-    evaluator: ClientEvaluator
-
-    def predict(self, weights, train_rows, key, test_rows):
-        """Return logits [rows, ..., classes] on rows of the split.
+    def _predict(self, model, weights, train_rows, key, test_rows):
+        """Return logits [rows, ..., classes] of the model of a level on rows of the split.
 
         Args:
             weights: `{path: value}` of the client's model in their global shapes.
             train_rows: Rows of the training split for the query of static batch normalisation.
             key: int32 [2], seed of the query.
         """
-        value = self.evaluator.setup.family.prediction_value
-        by_path = {variable.path: value(variable, weights.__getitem__) for variable in values(self.model)}
-        trainable = [by_path[variable.path] for variable in self.model.trainable_variables]
-        state, batches = (
-            self._state(by_path, trainable, train_rows, key),
-            self.evaluator.setup.batches(self.evaluator.split),
-        )
-        split, size = (batches.x, self.evaluator.targets.data), batches.batch_size
+        value, batches = self.setup.family.prediction_value, self.setup.batches(self.split)
+        by_path = {variable.path: value(variable, weights.__getitem__) for variable in values(model)}
+        trainable = [by_path[variable.path] for variable in model.trainable_variables]
+        state = self._queried_state(model, by_path, trainable, train_rows, key)
+        split, size = (batches.x, self.targets.data), batches.batch_size
 
         def predict(batch):
             rows = test_rows[batch * size : (batch + 1) * size]
             no_key = tf.zeros([1], tf.int32)
             inputs, _ = batches.source.batch(*split, rows, 0, no_key, all_labels(0), training=False)
-            return self.model.stateless_call(trainable, state, inputs, training=False)[0]
+            return model.stateless_call(trainable, state, inputs, training=False)[0]
 
-        count, shape = -(-tf.shape(test_rows)[0] // size), [None, *self.model.outputs[0].shape[1:]]
+        count, shape = -(-tf.shape(test_rows)[0] // size), [None, *model.outputs[0].shape[1:]]
         return _SEQUENTIAL.concat_range(count, predict, tf.TensorSpec(shape, trainable[0].dtype))
 
-    def _state(self, by_path, trainable, rows, key):
+    def _queried_state(self, model, by_path, trainable, rows, key):
         """Return the non-trainable values; static batch normalisation is queried on rows of the training split."""
-        variables, positions = self.model.non_trainable_variables, queried_positions(self.model)
+        variables, positions = model.non_trainable_variables, queried_positions(model)
         start = [by_path[v.path] if v.path in by_path else tf.convert_to_tensor(v) for v in variables]
         if not positions:
             return start
-        setup = self.evaluator.setup
+        setup = self.setup
         size = setup.recipe.evaluate.statistics_batch
 
         def moments(batch):
             batch_rows = rows[batch * size : (batch + 1) * size]
             batch_key = tf.concat([key, [batch]], 0)
-            return batch_moments(self.model, (trainable, start), setup.examples, batch_rows, batch_key)
+            return batch_moments(model, (trainable, start), setup.examples, batch_rows, batch_key)
 
         count = -(-tf.shape(rows)[0] // size)
         total = _SEQUENTIAL.sum_range(count, moments, [tf.zeros_like(start[position]) for position in positions])

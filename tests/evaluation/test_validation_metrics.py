@@ -128,7 +128,7 @@ def test_run_resumes_only_with_its_selection_metric(train_stub, tmp_path):
         (("evaluate.best=validation_loss",), "evaluate.best"),
         (("early_stopping.patience=1", "early_stopping.metric=validation_loss"), "early_stopping.metric"),
         (
-            ("levels.widths={a: 0.5, b: 0.5}", "levels.members={a: 2, b: 1}", "evaluate.members=best"),
+            ("levels.widths={a: 1/2, b: 1/2}", "levels.members={a: 2, b: 1}", "evaluate.members=best"),
             "evaluate.members",
         ),
     ],

@@ -75,11 +75,9 @@ def test_runs_whose_times_are_unknown_are_left_out_with_the_reason(write_run, fl
         run = read(write_run(name, [10.0, 20.0], *overrides, **options))
         return refusal(time_runs, [run], fleet).partition("cannot time it: ")[2]
 
+    policy = "its rounds do not wait for all clients (round.policy: over_selection)"
     for change, sentence in (
-        (
-            "round.policy={name: over_selection}",
-            "its rounds do not wait for all clients (round.policy: over_selection)",
-        ),
+        ("round.policy={name: over_selection}", policy),
         ("round.selection=oort", "its clients were not chosen uniformly (round.selection: oort)"),
         ("levels.fit=device", "its levels depend on its own fleet (levels.fit: device)"),
     ):

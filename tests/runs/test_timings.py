@@ -21,19 +21,10 @@ train_stub = runs.train_stub
 def test_a_row_counts_the_clients_and_steps_of_its_rounds():
     planned = [SimpleNamespace(steps=np.asarray(steps, np.int32)) for steps in ([3, 2, 0], [1, 0, 0])]
     parts = {"planning": 0.1, "training": 1.25, "merging": 0.25, "measuring": 0.5, "sealing": None}
-    assert metrics_file.call_row(7, planned, 30, 1.5, parts) == {
-        "round": 7,
-        "rounds": 2,
-        "seconds": 1.5,
-        "clients": 3,
-        "steps": 6,
-        "examples": 30,
-        "round_seconds": 0.75,
-        "client_seconds": 0.5,
-        "step_seconds": 0.25,
-        "examples_per_second": 20.0,
-        **{f"{name}_seconds": seconds for name, seconds in parts.items()},
-    }
+    counts = {"round": 7, "rounds": 2, "seconds": 1.5, "clients": 3, "steps": 6, "examples": 30}
+    means = {"round_seconds": 0.75, "client_seconds": 0.5, "step_seconds": 0.25, "examples_per_second": 20.0}
+    expected = counts | means | {f"{name}_seconds": seconds for name, seconds in parts.items()}
+    assert metrics_file.call_row(7, planned, 30, 1.5, parts) == expected
     empty = metrics_file.call_row(1, [SimpleNamespace(steps=np.zeros(2, np.int32))], 0, 1.0, parts)
     assert (empty["client_seconds"], empty["step_seconds"], empty["examples_per_second"]) == (None, None, 0.0)
 

@@ -18,9 +18,8 @@ import programs
 import pytest
 from refusals import refusal
 
-from hetero_tf.base import hardware, processes, registry
+from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console
-from hetero_tf.cli import main
 from hetero_tf.cli.commands import sweep
 from hetero_tf.runs import checkpoints, metrics_file
 from hetero_tf.runs.run_folder import RunFolder
@@ -198,64 +197,55 @@ def test_folders_with_other_files_are_refused(tmp_path):
 def working_folder(tmp_path, monkeypatch):
     """A working folder in which `sweep` starts the fake program."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
     words = (sys.executable, FAKE, "0", "seed=7")
     monkeypatch.setattr(sweep, "_build_program", lambda flags, jobs: Program(words, (), flags.threads // jobs, False))
     return tmp_path
 
 
-def test_command_reports_results_and_exit_code(working_folder, capsys):
-    words = shlex.split("hetero_tf sweep --recipe=digits --set=rounds=2 --run_dir=s --jobs=2 --threads=2 --json")
-    assert main.main([*words, "--seeds=0-1"]) == 0
-    out, err = capsys.readouterr()
+def test_command_reports_results_and_exit_code(working_folder, command):
+    words = shlex.split("sweep --recipe=digits --set=rounds=2 --run_dir=s --jobs=2 --threads=2 --json")
+    code, out, err = command(*words, "--seeds=0-1")
     result = json.loads(out)
-    assert (result["finished"], result["failed"], len(result["runs"])) == (2, 0, 2)
+    assert (code, result["finished"], result["failed"], len(result["runs"])) == (0, 2, 0, 2)
     assert err.startswith("2 runs in s, 2 in parallel; all recipes are valid\n")
     commands = ("compare s", "plot s --out curves.png", "report s --out report.html")
     assert err.endswith("next: " + "\n      ".join(f"hetero_tf {words}" for words in commands) + "\n")
-    assert main.main([*words, "--seeds=0-1,7"]) == 7
-    out, err = capsys.readouterr()
-    assert [run["state"] for run in json.loads(out)["runs"]] == ["skipped", "skipped", "failed"]
+    code, out, err = command(*words, "--seeds=0-1,7")
+    assert code == 7 and [run["state"] for run in json.loads(out)["runs"]] == ["skipped", "skipped", "failed"]
     assert err.endswith(
         "hetero_tf: s: 1 of 3 runs did not finish (digits-seed=7: no luck today); the same command retries them\n"
     )
     assert "3/3  digits-seed=7  failed: no luck today" in (working_folder / "s" / "log.txt").read_text()
 
 
-def test_sweep_recipes_can_use_plugin_modules(working_folder, capsys, monkeypatch):
+def test_sweep_recipes_can_use_plugin_modules(working_folder, command, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     (working_folder / "own_windows.py").write_text("def keep(size, count, round, client, seed):\n    return None\n")
     monkeypatch.setattr(registry, "_registered", {kind: {} for kind in registry.KINDS})
     monkeypatch.setattr(hardware, "import_quietly", lambda: None)
-    words = ["hetero_tf", "sweep", "--recipe=digits", "--sweep=round.submodel=prefix,own_windows", "--set=rounds=1"]
-    assert main.main(words) == 2
-    assert capsys.readouterr().err.startswith(
-        "hetero_tf: sweep of digits: --set round.submodel=own_windows: round.submodel.name: "
-    )
+    words = ["sweep", "--recipe=digits", "--sweep=round.submodel=prefix,own_windows", "--set=rounds=1"]
+    message = "hetero_tf: sweep of digits: --set round.submodel=own_windows: round.submodel.name: "
+    assert command(*words)[2].startswith(message)
     # The fake program does not get the module.
-    assert main.main([*words, "--plugin=own_windows", "--json"]) == 7
-    runs = json.loads(capsys.readouterr().out)["runs"]
+    runs = json.loads(command(*words, "--plugin=own_windows", "--json")[1])["runs"]
     assert [(run["state"], run["problem"]) for run in runs] == [("finished", ""), ("failed", "ended with exit code 1")]
     del sys.modules["own_windows"]
 
 
-def test_parts_have_every_nth_run(working_folder, capsys):
-    words = ["hetero_tf", "sweep", "--recipe=digits", "--seeds=0-4", "--set=rounds=1", "--run_dir=it's", "--quiet"]
-    names = []
-    for part in ("1/2", "2/2"):
-        assert main.main([*words, "--only", part, "--commands", "--json"]) == 0
-        names.append(list(json.loads(capsys.readouterr().out)["commands"]))
-    assert names == [[f"digits-seed={seed}" for seed in seeds] for seeds in ((0, 2, 4), (1, 3))]
-    assert main.main([*words, "--only=2/2", "--json"]) == 0
-    assert [run["name"] for run in json.loads(capsys.readouterr().out)["runs"]] == names[1]
+def test_parts_have_every_nth_run(working_folder, command):
+    words = ["sweep", "--recipe=digits", "--seeds=0-4", "--set=rounds=1", "--run_dir=it's", "--quiet", "--json"]
+    parts = [json.loads(command(*words, "--only", part, "--commands")[1])["commands"] for part in ("1/2", "2/2")]
+    assert [list(part) for part in parts] == [
+        [f"digits-seed={seed}" for seed in seeds] for seeds in ((0, 2, 4), (1, 3))
+    ]
+    assert [run["name"] for run in json.loads(command(*words, "--only=2/2")[1])["runs"]] == list(parts[1])
 
 
-def test_commands_are_quoted_and_have_absolute_folders(working_folder, capsys):
-    words = ["hetero_tf", "sweep", "--recipe=digits", "--seeds=1", "--set=levels.widths={a: 1, b: 0.5}"]
-    assert main.main([*words, "--set=levels.mix=a-b", "--run_dir=it's", "--commands", "--threads=3"]) == 0
-    out, err = capsys.readouterr()
+def test_commands_are_quoted_and_have_absolute_folders(working_folder, command):
+    words = ["sweep", "--recipe=digits", "--seeds=1", "--set=levels.widths={a: 1, b: 0.5}"]
+    code, out, err = command(*words, "--set=levels.mix=a-b", "--run_dir=it's", "--commands", "--threads=3")
     (line,) = out.splitlines()
-    assert not err and shlex.split(line) == [
+    assert (code, err) == (0, "") and shlex.split(line) == [
         *("cd", str(working_folder), "&&", "hetero_tf", "--recipe=digits"),
         *(f"--run_dir={working_folder}/it's/digits-seed=1", "--set=levels.widths={a: 1, b: 0.5}"),
         *("--set=levels.mix=a-b", "--set=seed=1", "--threads=3"),
@@ -263,14 +253,14 @@ def test_commands_are_quoted_and_have_absolute_folders(working_folder, capsys):
     assert sorted(os.listdir("it's")) == ["sweep.lock", "sweep.yaml"]
 
 
-def test_flags_override_a_file(working_folder, capsys):
+def test_flags_override_a_file(working_folder, command):
     (working_folder / "mine.yaml").write_text("recipe: digits\nset: {rounds: 9}\ngrid: {levels.mix: [a, a-b]}\n")
-    assert main.main(["hetero_tf", "sweep", "mine.yaml", "--set", "rounds=1"]) == 0
+    code, out, _ = command("sweep", "mine.yaml", "--set", "rounds=1")
+    assert code == 0 and "round 1  " in out
     assert sorted(os.listdir("runs/sweep-mine")) == [
         *("digits-levels.mix=a", "digits-levels.mix=a-b"),
         *("log.txt", "sweep.lock", "sweep.yaml"),
     ]
-    assert "round 1  " in capsys.readouterr().out
 
 
 WRONG = """
@@ -288,10 +278,9 @@ nosuch.yaml => nosuch.yaml: no such sweep; known: fedbuff_mnist, fedepth_appendi
 
 
 @pytest.mark.parametrize(("words", "sentence"), cases.of_words(WRONG))
-def test_invalid_arguments_are_refused_before_runs_start(working_folder, capsys, words, sentence):
-    assert main.main(["hetero_tf", "sweep", *words]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("hetero_tf: " + sentence.removesuffix("...")) and not os.listdir(working_folder)
+def test_invalid_arguments_are_refused_before_runs_start(working_folder, command, words, sentence):
+    code, _, err = command("sweep", *words)
+    assert code == 2 and err.startswith("hetero_tf: " + sentence.removesuffix("...")) and not os.listdir(working_folder)
 
 
 def test_killed_sweep_stops_its_runs_and_resumes(tmp_path):
