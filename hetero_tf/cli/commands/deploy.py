@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from absl.flags import FlagValues
 
 from hetero_tf.base import hardware
-from hetero_tf.base.console import Console, ProgressDisplay
+from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
 from hetero_tf.base.errors import InputError, InvalidItems
 from hetero_tf.base.escaping import escape_line, quote_shell
 from hetero_tf.cli.flags import program_name
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 def export_run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Write the versions and print the test metrics of each."""
     from hetero_tf import export as exports
-    from hetero_tf.base.console import format_metrics
     from hetero_tf.export import formats
     from hetero_tf.runs.run_folder import RunFolder
     from hetero_tf.runs.versions import check_version_folder
@@ -54,23 +53,26 @@ def export_run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
         path, export_info = exports.export(
             process, state, statistics, folder, info, level, flags.export_version, extra_formats
         )
-        test_metrics = {name: value for name, value in export_info["measured"].items() if name != "on"}
-        measured = f"{format_metrics(test_metrics)} on the test set" if test_metrics else "not measured"
-        console.say(f"exported round {state.round} to {path}: the model of level {level}, {measured}")
-        for name, file_info in export_info["formats"].items():
-            file_metrics = {metric: file_info["measured"][metric] for metric in test_metrics}
-            console.say(
-                f"      {file_info['file']} ({name}, {file_info['bytes']:,} bytes): {format_metrics(file_metrics)}"
-            )
-            if "warning" in file_info:
-                console.say(f"warning: {file_info['warning']}")
+        test_metrics = _say_exported(path, export_info, console)
         if flags.push:
             exports.write_repository(path, Path(flags.push))
-            console.say(
-                f"wrote the model repository {flags.push}: upload it by huggingface-cli upload NAME {flags.push}"
-            )
+            upload = f"huggingface-cli upload NAME {flags.push}"
+            console.say(f"wrote the model repository {flags.push}: upload it by {upload}")
         written.append({"export": str(path), "level": level, **test_metrics, "formats": export_info["formats"]})
     return {"round": state.round, "state": flags.state, "exports": written}
+
+
+def _say_exported(path, about, console):
+    """Print a line for a version, and one for each of its other formats; return its metrics on the test set."""
+    test_metrics = {name: value for name, value in about["measured"].items() if name != "on"}
+    measured = f"{format_metrics(test_metrics)} on the test set" if test_metrics else "not measured"
+    console.say(f"exported round {about['round']} to {path}: the model of level {about['level']}, {measured}")
+    for name, entry in about["formats"].items():
+        file_metrics = {metric: entry["measured"][metric] for metric in test_metrics}
+        console.say(f"      {entry['file']} ({name}, {entry['bytes']:,} bytes): {format_metrics(file_metrics)}")
+        if "warning" in entry:
+            console.say(f"warning: {entry['warning']}")
+    return test_metrics
 
 
 def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) -> dict:
