@@ -228,6 +228,7 @@ COMMANDS = {
         "results.write_event_files",
         "run out",
         words="run",
+        needs_tensorflow=True,
         meanings=_RUN | {"out": "folder to write into; default tensorboard"},
     ),
     "explain": Command(
