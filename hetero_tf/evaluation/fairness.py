@@ -62,19 +62,11 @@ def client_tests(
         label_mask: bool [clients, classes], labels of each client.
         levels: int [clients], index in `names` of each client's fixed level. If None, levels are dynamic.
     """
-    clients = np.flatnonzero(shares.sizes).astype(np.int32)
-    clients_of_level = {}
+    clients, clients_of_level = np.flatnonzero(shares.sizes).astype(np.int32), {}
     for position, name in enumerate(names if levels is not None else ()):
         tested = np.flatnonzero(np.asarray(levels)[clients] == position).astype(np.int32)
-        if tested.size:
-            clients_of_level[name] = tested
-    return ClientTests(
-        examples=shares.ids,
-        label_mask=label_mask,
-        clients=clients,
-        counts=shares.sizes[clients].astype(np.int32),
-        levels=clients_of_level,
-    )
+        clients_of_level |= {name: tested} if tested.size else {}
+    return ClientTests(shares.ids, label_mask, clients, shares.sizes[clients].astype(np.int32), clients_of_level)
 
 
 def accuracies(hits: tf.Tensor, tests: ClientTests) -> tf.Tensor:

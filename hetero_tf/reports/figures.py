@@ -2,7 +2,7 @@
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 SIZES = ("parameters", "paper_flops")
-# Axes of runs with a fleet.
+# Axes of runs with a fleet, and metrics that are totals since the start of a run, by axis.
 CLOCK_AXES = ("device_hours", "energy")
+TOTALS = {"megabytes": "bytes", "device_hours": "device_seconds", "energy": "energy"}
 # Keys that may differ between the recipes of one series.
 _FREE_KEYS = ("name", "seed", MIX)
 
@@ -74,7 +75,7 @@ def learning_curves(
     drawn = []
     for index, (name, runs) in enumerate(groups.items()):
         # Of several rounds with equal x, the last one counts.
-        rounds_of = [(run, _AXES[x](run)) for run in runs]
+        rounds_of = [(run, _xs(run, x)) for run in runs]
         seeds = [{xs[n]: value for n, value in metric_values(run, metric) if n in xs} for run, xs in rounds_of]
         drawn.append(_curve(name, index, runs, list(filter(None, seeds)), metric, band, published, x == "round"))
     drawn = [curve for curve in drawn if curve.x]
@@ -107,28 +108,15 @@ def _curve(name, index, runs, seeds, metric, band, published, is_common=True):
     return Curve(name, index, xs, middle, bottom, top, len(seeds), values)
 
 
-def _rounds(run):
-    return {row["round"]: row["round"] for row in run.rows}
-
-
-def _seconds(run):
-    """Return cumulative seconds in calls of the compiled round, without evaluation and checkpoints."""
-    rows = [row for row in run.timings if is_number(row.get("seconds"))]
-    return dict(zip((row["round"] for row in rows), itertools.accumulate(row["seconds"] for row in rows)))
-
-
-def _total(name):
-    """Return a function of a run to `{round: total of a metric since the start of the run}`."""
-    return lambda run: dict(metric_values(run, name))
-
-
-_AXES: dict[str, Callable[[Run], dict[int, float]]] = {
-    "round": _rounds,
-    "megabytes": _total("bytes"),
-    "device_hours": _total("device_seconds"),
-    "energy": _total("energy"),
-    "seconds": _seconds,
-}
+def _xs(run, x):
+    """Return `{round: value on an axis}`."""
+    if x == "round":
+        return {row["round"]: row["round"] for row in run.rows}
+    if x == "seconds":
+        # Those in calls of the compiled round, without evaluation and checkpoints.
+        rows = [row for row in run.timings if is_number(row.get("seconds"))]
+        return dict(zip((row["round"] for row in rows), itertools.accumulate(row["seconds"] for row in rows)))
+    return dict(metric_values(run, TOTALS[x]))
 
 
 def size_series(

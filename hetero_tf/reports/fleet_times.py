@@ -92,7 +92,11 @@ def time_run(run: Run, recipe: Recipe) -> Run:
     for index, row in enumerate(run.rows):
         if row["round"] != index + 1:
             raise NotComputable(f"its metrics lack round {index + 1}")
-        timing = _timing(clock, index, _plan(recipe, work, sizes, row))
+        plan = _plan(recipe, work, sizes, row)
+        times = clock.times(index, plan.clients, plan.levels, plan.steps, plan.stage_examples)
+        kinds = clock.devices(index, plan.clients, plan.levels).kind
+        end, statuses = float(times.total.max()), (RETURNED,) * len(kinds)
+        timing = RoundTiming(plan.clients, kinds, plan.levels, plan.steps, statuses, times, end)
         metrics = timing.metrics()
         if index < metrics_file.MOST_ROUNDS:
             spans.append(round_span(recipe, index + 1, seconds, timing))
@@ -139,10 +143,3 @@ def _plan(recipe: Recipe, work: RoundWork, sizes: np.ndarray, row: dict) -> Devi
                 recipe, sizes[cohort], range(work.reads), division, index, cohort.tolist(), assigned.tolist()
             )
     raise NotComputable(f"its clients of round {index + 1} were chosen in another way")
-
-
-def _timing(clock: RoundClock, index: int, plan: DevicePlan) -> RoundTiming:
-    times = clock.times(index, plan.clients, plan.levels, plan.steps, plan.stage_examples)
-    kinds = clock.devices(index, plan.clients, plan.levels).kind
-    statuses = (RETURNED,) * len(kinds)
-    return RoundTiming(plan.clients, kinds, plan.levels, plan.steps, statuses, times, float(times.total.max()))

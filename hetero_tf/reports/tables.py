@@ -205,26 +205,18 @@ def _flat(row):
         if isinstance(value, dict):
             flat |= {key: value["mean"], f"{key} spread": value["spread"], f"{key} runs": value["of"]}
         elif isinstance(value, list):
-            flat[key] = "; ".join(map(_format_item, value))
+            texts = (f"{each['metric']} {each['value']:g}" if isinstance(each, dict) else str(each) for each in value)
+            flat[key] = "; ".join(texts)
         else:
             flat[key] = escape_line(value) if isinstance(value, str) else value
     return flat
-
-
-def _format_item(item):
-    return f"{item['metric']} {item['value']:g}" if isinstance(item, dict) else str(item)
-
-
-def to_json(rows: Sequence[dict]) -> str:
-    """Write the rows as one JSON list."""
-    return json.dumps(rows, indent=1, allow_nan=False)
 
 
 FORMATS: dict[str, Callable[[Sequence[dict], Sequence[PublishedValue]], str]] = {
     "markdown": lambda rows, requested: markdown(to_table(rows, requested)),
     "csv": lambda rows, requested: to_csv(rows),
     "latex": lambda rows, requested: latex(to_table(rows, requested)),
-    "json": lambda rows, requested: to_json(rows),
+    "json": lambda rows, requested: json.dumps(rows, indent=1, allow_nan=False),
 }
 
 
