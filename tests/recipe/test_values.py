@@ -142,12 +142,13 @@ def test_options_of_plugins(plugin):
     options = registry.options(kind, name)
     required = {option.name: legal(option.constraint) for option in options.values() if option.required}
     for option in options.values():
-        path = (*PATHS[kind], option.name)
-        check_all(
-            option.constraint,
-            path,
-            lambda value: text(PATHS[kind], {**BESIDE.get(kind, {}), "name": name, **required, option.name: value}),  # noqa: B023
-        )
+
+        def write(value):
+            values = {**BESIDE.get(kind, {}), "name": name, **required, option.name: value}  # noqa: B023
+            # A function replaces the layers.
+            return text(("model",), {"function": values}) if kind == "models" else text(PATHS[kind], values)
+
+        check_all(option.constraint, (*PATHS[kind], option.name), write)
 
 
 @for_each(layer_table.known_layers())
