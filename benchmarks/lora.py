@@ -36,6 +36,7 @@ ADAPTED = ["optimizer.learning_rate=0.01", *(f"model.settings.{name}={n}" for na
 VARIANTS = {
     "holders": [],
     "zeros": ["round.uncovered=zeros"],
+    **{rule: [f"round.adapters={rule}"] for rule in ("products", "ffa", "rolora", "flora", "flexlora")},
     "rank 8 alone": ["levels.idle=[c, e]"],
     "rank 1 for all": ["levels.mix=e"],
 }

@@ -33,7 +33,7 @@ NOISE, RATE, STEPS = 0.1, 0.1, 20
 def parse():
     """The arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", nargs="+", type=int, default=[5, 20, 60], help="rounds of the synthetic clients")
+    parser.add_argument("--rounds", nargs="*", type=int, default=[5, 20, 60], help="rounds of the synthetic clients")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--transformer", type=int, default=0, help="rounds of the Transformer")
     parser.add_argument("--rules", nargs="+", choices=RULES, default=RULES)
@@ -141,12 +141,14 @@ def _kernel_change(weights, before, adapter):
     """The change of the kernel that the model computes with, as a matrix [channels, outputs]."""
     a, b = np.asarray(weights[adapter.a]), np.asarray(weights[adapter.b])
     change = adapter.scale * a.reshape(-1, a.shape[-1]) @ b.reshape(b.shape[0], -1)
-    return change + (np.asarray(weights[adapter.base]) - before[adapter.base]).reshape(change.shape)
+    base = np.asarray(weights[adapter.base]) - np.asarray(before[adapter.base])
+    return change + base.reshape(change.shape)
 
 
 if __name__ == "__main__":
     arguments = parse()
-    synthetic(arguments)
+    if arguments.rounds:
+        synthetic(arguments)
     if arguments.transformer:
         transformer(arguments)
     sys.exit(0)

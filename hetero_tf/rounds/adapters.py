@@ -50,12 +50,13 @@ def sum_products(
         coordinates: Those that are merged, of each client.
         completed_stages: See `SubmodelCut.scatter_sum`.
     """
-    adapters, clients = layout.adapters, range(len(coordinates))
-    if not submodel.factors.columns:
+    adapters, cut, clients = layout.adapters, submodel.factors, range(len(coordinates))
+    assert adapters is not None and cut is not None  # of a rule with products
+    if not cut.columns:
         return tf.zeros([sum(map(math.prod, adapters.cut.shapes))], rows.dtype)
     stages = [None if completed_stages is None else completed_stages[slot : slot + 1] for slot in clients]
     # Global factors of each client, zeros at ranks and coordinates that it lacks: [K, values of the factors].
-    factors = tf.stack([submodel.factors.scatter(rows[slot], coordinates[slot], stages[slot]) for slot in clients])
+    factors = tf.stack([cut.scatter(rows[slot], coordinates[slot], stages[slot]) for slot in clients])
     factors = _split_factors(layout, factors)
     sums = []
     for (number, first, end), contained in zip(adapters.products, adapters.cut.contained):
@@ -96,6 +97,7 @@ def merge_products(
         key: int32 [2], (seed, round).
     """
     adapters, sizes = layout.adapters, list(map(math.prod, layout.cut.shapes))
+    assert adapters is not None and adapters.merge.combine is not None  # of a rule with products
     before, values = tf.split(old, sizes), tf.split(merged, sizes)
     old_factors, mean_factors = (
         [_factors(layout, row, adapter) for adapter in adapters.adapters] for row in (before, values)

@@ -91,15 +91,10 @@ def train_cohort(setup: RoundSetup, state: StateRows, packed: PackedRounds, scal
         return index + 1, sums, records
 
     # Loop over the blocks of all levels; several are in flight, limited by `parallel`.
-    zeros = tf.zeros_like(state.weights)
-    zeros = zeros if stale is None else tf.repeat(zeros[None], stale.delays + 1, axis=0)
-    start = dict.fromkeys(_sum_names(setup), zeros)
-    if "products" in start:
-        start["products"] = tf.zeros([sum(map(math.prod, setup.layout.adapters.cut.shapes))], setup.layout.dtype)
     _, sums, records = tf.while_loop(
         lambda index, *_: index < count,
         body,
-        (0, start, _empty_records(setup, state.tables, count)),
+        (0, _zero_sums(setup, state.weights), _empty_records(setup, state.tables, count)),
         parallel_iterations=setup.engine.replicas.parallel,
     )
     # [S, K, ...] -> [S * K, ...]
@@ -131,17 +126,16 @@ def _coverage(setup, masks, weights, delays):
     return tf.map_fn(at, tf.range(stale.delays + 1), fn_output_signature=tf.TensorSpec([None], layout.dtype))
 
 
-def _sum_names(setup):
-    """Return the names of the entry-wise sums over clients; coverage is one of them only with entry masks."""
+def _zero_sums(setup, weights):
+    """Return zeros for every sum over clients, by its name; coverage is one of them only with entry masks."""
+    stale, zeros = setup.algorithm.stale_merge, tf.zeros_like(weights)
+    zeros = zeros if stale is None else tf.repeat(zeros[None], stale.delays + 1, axis=0)
     has_masks = any(submodel.mask for submodel in setup.submodels)
-    has_products = any(submodel.factors for submodel in setup.submodels)
-    names = {
-        "total": True,
-        "coverage": has_masks,
-        "memory_change": setup.algorithm.sums_memory,
-        "products": has_products,
-    }
-    return [name for name, needed in names.items() if needed]
+    names = {"total": True, "coverage": has_masks, "memory_change": setup.algorithm.sums_memory}
+    sums = {name: zeros for name, needed in names.items() if needed}
+    if any(submodel.factors for submodel in setup.submodels):
+        sums["products"] = tf.zeros([sum(map(math.prod, setup.layout.adapters.cut.shapes))], weights.dtype)
+    return sums
 
 
 def _empty_records(setup, tables, count):
@@ -161,7 +155,7 @@ def _merge_blocks(values, num_rows):
 
 
 def _train_and_sum(setup, submodel, state, packed, scalars, index):
-    """Train a block; return its part of every sum of `_sum_names`, and the records of its clients, [max_clients, ...].
+    """Train a block; return its part of every sum of `_zero_sums`, and the records of its clients, [max_clients, ...].
 
     It is the branch of a sub-model in the graph of `train_cohort`.
     """
@@ -192,7 +186,7 @@ def _train_and_sum(setup, submodel, state, packed, scalars, index):
 
 
 def _weighted_rows(result, counts, weight):
-    """Return the rows [K, values] to be summed over the clients that count, by the names of `_sum_names`.
+    """Return the rows [K, values] to be summed over the clients that count, by the names of `_zero_sums`.
 
     Args:
         counts: bool [K].

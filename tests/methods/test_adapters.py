@@ -1,6 +1,7 @@
 """Merges of adapters of unequal rank: rounds equal a NumPy oracle, and each rule has the effect that its paper states."""
 
 import functools
+import importlib
 
 import keras
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import tensorflow as tf
 import tiny
 from oracle_adapters import AdapterRounds
+from programs import ROOT
 from refusals import refusal
 
 from hetero_tf.base import registry
@@ -102,8 +104,8 @@ def custom(rule, *overrides):
 def test_adapters_of_keras_layers_are_found_by_their_structure(rule, eager):
     process, reference = custom(rule), custom("mean")
     bases = {"heads/lora_kernel_": ("heads/kernel", 1.0), "logits/lora_kernel_": ("logits/kernel", 1.0)}
-    found = find_adapters(process.family.training_model("a", tiny.CLASSES))
-    assert {each.a[:-1]: (each.base, each.scale) for each in found} == bases
+    adapters = find_adapters(process.family.training_model("a", tiny.CLASSES))
+    assert {each.a[:-1]: (each.base, each.scale) for each in adapters} == bases
     # Keras' factors are float32 in every model.
     check_rounds(process, reference, bases, rule, rounds=1, atol=1e-6)
 
@@ -168,6 +170,20 @@ def test_high_ranks_collapse_with_flexlora_alone(rule, share, eager):
         state, _ = process.next(state, cohort=cohort)
     expected = start * [1, *[share**3] * 3]
     np.testing.assert_allclose(singular_values(state.weights, stem), np.sort(expected)[::-1], rtol=1e-9)
+
+
+def test_many_rounds_reach_the_target_in_the_order_of_the_rules(monkeypatch):
+    """The table of benchmarks/rank_collapse.py: FlexLoRA and zeros stay away from the target, and FFA in its subspace."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    benchmark = importlib.import_module("rank_collapse")
+    errors, beyond = {}, {}
+    for rule in benchmark.RULES:
+        kernel, goal = benchmark.result_of(rule, 20, 0)
+        errors[rule] = np.linalg.norm(kernel - goal) / np.linalg.norm(goal)
+        beyond[rule] = benchmark.energy_beyond(kernel, 2) / benchmark.energy_beyond(goal, 2)
+    assert errors["products"] < 0.08 < errors["mean"] < 0.2 and max(errors["flora"], errors["rolora"]) < 0.2
+    assert min(errors["flexlora"], errors["zeros"], errors["ffa"]) > 0.3
+    assert max(beyond["flexlora"], beyond["zeros"]) < 0.6 < 0.9 < min(beyond["mean"], beyond["products"])
 
 
 def test_ranks_without_a_client_stay_and_an_adapter_without_one_keeps_its_bits(eager):

@@ -175,6 +175,7 @@ ELSEWHERE = {
     "levels.fit_seconds": "models/test_device_fit.py: a level that takes too long",
     "fleet.time_zones": "planning/test_devices.py: the local hour of a client",
     "fleet.trace": "planning/test_device_table.py: devices from a table",
+    "round.adapters": "methods/test_adapters.py: the merge of factors",
     "round.non_finite_share": "run/test_loop.py: from which share on a round is drawn again",
     "round.selection": "run/test_selected_rounds.py: the chosen clients",
     "rounds": "run/test_loop.py: where a run ends",
