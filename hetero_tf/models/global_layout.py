@@ -16,6 +16,7 @@ from hetero_tf.methods.adapters import AdapterMerge
 from hetero_tf.models.adapter_pairs import AdapterLayout, build_adapter_layout, check_adapters, find_adapters
 from hetero_tf.models.cut import Cut, cut_of_shapes, find_label_axes
 from hetero_tf.models.family import ModelFamily
+from hetero_tf.models.personal import select_paths
 from hetero_tf.models.variables import carried, constants, values
 from hetero_tf.recipe.schema import Recipe
 
@@ -95,8 +96,8 @@ def build_global_layout(family: ModelFamily, label_axis: int) -> GlobalLayout:
     recipe, levels = family.recipe, family.recipe.levels
     model, paths = recipe.model, shapes(family, levels.global_level, family.classes)
     trained = family.training_model(levels.global_level, family.classes)
-    units, cut = recipe.round.personal, _cut(family, label_axis)
-    is_personal = ["all" in units or model.unit_of(path) in units for path in paths]
+    cut, personal = _cut(family, label_axis), personal_paths(family)
+    is_personal = [path in personal for path in paths]
     fixed = {variable.path for variable in constants(trained)}
 
     def first_stages(path, contained):
@@ -146,6 +147,17 @@ def _cut(family, label_axis):
     first = 1 if levels.ensemble else 0
     axes = {path: {first + axis: extra for axis, extra in each.items()} for path, each in label_axes(family).items()}
     return cut_of_shapes(global_shapes, submodels, axes, family.classes, levels.ensemble is not None, family.parts)
+
+
+def personal_paths(family: ModelFamily) -> frozenset[str]:
+    """Return the paths of the values that stay on their clients, which `round.personal` names."""
+
+    def select():
+        level = family.recipe.levels.global_level
+        model, paths = family.training_model(level, family.classes), tuple(shapes(family, level, family.classes))
+        return select_paths(family.recipe.round.personal, family.recipe.model, model, paths, label_axes(family))
+
+    return family.cached(("personal",), select) if family.recipe.round.personal else frozenset()
 
 
 def label_axes(family: ModelFamily) -> dict[str, dict[int, int]]:

@@ -5,7 +5,7 @@ import itertools
 from hetero_tf.base import metrics, registry
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.geometry import check_shapes
-from hetero_tf.recipe.model import Classes
+from hetero_tf.recipe.model import KINDS, Classes
 from hetero_tf.recipe.nodes import ErrorList, InvalidValue, format_value
 from hetero_tf.recipe.plugin_rules import Rules, check_conflict, check_plugins, check_unused
 from hetero_tf.recipe.schema import Recipe, is_window
@@ -154,7 +154,7 @@ def _unknown_names(recipe):
     units, tuned = list(dict.fromkeys(spec.unit for spec in recipe.model.layers)), recipe.evaluate.fine_tune.units
     for path, names, known, noun in (
         (("model", "reinitialize"), recipe.model.reinitialize, layers, "unknown layer"),
-        (("round", "personal"), recipe.round.personal, ["all", *units], "unknown unit"),
+        (("round", "personal"), _listed_values(recipe, layers), ["all", *units, *KINDS], "unknown unit or kind"),
         (("model", "frozen"), recipe.model.frozen, units, "unknown unit"),
         (("evaluate", "fine_tune", "units"), tuned, ["all", *units], "unknown unit"),
         (("levels", "idle"), recipe.levels.idle, recipe.levels.names, "the mix has no level"),
@@ -165,6 +165,15 @@ def _unknown_names(recipe):
                 yield InvalidValue((*path, index), f"{noun} {name!r}{did_you_mean(name, known)}")
     if not tuned:
         yield ("evaluate", "fine_tune", "units"), "no unit is selected; list units, or all", []
+
+
+def _listed_values(recipe, layers):
+    """Return the personal units and kinds; layers and patterns, and those of a function, are read with the model."""
+    if recipe.model.function is not None:
+        return ()
+    # In place of others, a valid name keeps the index.
+    is_pattern = [name.split("/")[0] in layers or bool({*"*?["} & {*name}) for name in recipe.round.personal]
+    return ["all" if other else name for name, other in zip(recipe.round.personal, is_pattern)]
 
 
 def _larger_levels(recipe):

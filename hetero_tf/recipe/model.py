@@ -25,6 +25,10 @@ class Classes:
     """`!classes`: number of outputs, one for each class, word or target; for ordinal and binary, one less."""
 
 
+# Kinds of values that `round.personal` may name; the head are the layers whose outputs are the classes.
+KINDS = ("norms", "biases", "embeddings", "head", "body")
+
+
 @dataclass(frozen=True, kw_only=True)
 class LayerSpec:
     """One layer of the model: a class name of the layer table with its arguments.

@@ -260,8 +260,8 @@ class Round:
             left_out, not at all; zeros, as a zero, as if clients padded their adapters
         adapters: how the factors of low-rank adapters are trained and merged
         label_rows: rows of label axes in which a client is merged: own, those of its labels; all
-        personal: units that stay on the client and are never merged, numbered from 0 as in model.layers; all: every
-            unit
+        personal: values that stay on the client and are never merged: units, numbered from 0 as in model.layers; kinds
+            (norms, biases, embeddings, head, body); layers, or patterns of paths such as */bias; all: every value
         server: server optimizer: how the merged weights change the global ones
         non_finite_share: if at least this share of clients returns NaN or infinite values, the round is repeated with
             another cohort; if that fails too, the run stops

@@ -101,7 +101,7 @@ def custom(rule, *overrides):
 
 
 @pytest.mark.parametrize("rule", ["products", "ffa", "flora"])
-def test_adapters_of_keras_layers_are_found_by_their_structure(rule, eager):
+def test_adapters_of_keras_layers_are_pairs_of_their_weights(rule, eager):
     process, reference = custom(rule), custom("mean")
     bases = {"heads/lora_kernel_": ("heads/kernel", 1.0), "logits/lora_kernel_": ("logits/kernel", 1.0)}
     adapters = find_adapters(process.family.training_model("a", tiny.CLASSES))
@@ -110,7 +110,7 @@ def test_adapters_of_keras_layers_are_found_by_their_structure(rule, eager):
     check_rounds(process, reference, bases, rule, rounds=1, atol=1e-6)
 
 
-def test_an_adapter_of_an_embedding_is_found():
+def test_an_adapter_of_an_embedding_is_a_pair_of_tables():
     inputs = keras.Input((3,), dtype="int32")
     layer = keras.layers.Embedding(7, 4)
     model = keras.Model(inputs, layer(inputs))

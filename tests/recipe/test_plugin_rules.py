@@ -34,6 +34,7 @@ CHANGED = {
     **{"levels.budgets": "{e: 1/4}", "levels.entries": "{e: 1/2}", "levels.members": "{a: 2, e: 1}"},
     **{"early_stopping.metric": "global_loss", "fleet.trace": "trace.csv", "model.initial_weights": "weights.npz"},
     **{"model.reinitialize": "[0_0_padded_conv2d]", "round.mask": "fiarse", "round.server": "momentum"},
+    **{"round.adapters": "ffa"},
     "task": "binary",
 }
 MEMBERS, WIDTHS, BUDGETS = "levels.members={a: 2, e: 1}", "levels.widths.e=0.5", "levels.budgets={e: 1/4}"
@@ -44,6 +45,7 @@ FURTHER = {
     "text has no accuracy": [MEMBERS],
     "networks are compared by their accuracy": [MEMBERS],
     "it averages padded values, and asynchronous rounds add changes of earlier versions": [WIDTHS],
+    "products of factors are averaged over the clients that have them": [WIDTHS],
     "no level has depths": [BUDGETS],
     "no level has members": [BUDGETS],
     "a trace has the device of every client": ["fleet={trace: x}"],
@@ -137,7 +139,7 @@ RULES = list(rules())
 
 def test_every_rule_has_a_case():
     # The cases are read from the rules, so a lost rule has none.
-    assert len(RULES) == 72
+    assert len(RULES) == 78
 
 
 @pytest.mark.parametrize(("plugin", "table", "reason", "values"), RULES)

@@ -169,6 +169,7 @@ class LevelCosts:
             labels: int [clients], number of labels of each client.
         """
         recipe, down, up = self.family.recipe, 0.0, 0.0
+        personal = global_layout.personal_paths(self.family)
         run, trained = self.run_units(level), frozenset().union(*(stage.trained for stage in self.stages(level)))
         # Untrained copies are sent too if the recipe counts them in the merge.
         sent = run if recipe.round.untrained == "counted" else trained
@@ -182,7 +183,7 @@ class LevelCosts:
         for path, shape in self.shapes(level).items():
             unit, extra_rows = recipe.model.unit_of(path), self._label_axes.get(path, {})
             down_share, up_share = shares.get(path, (1.0, 1.0))
-            if not {unit, "all"} & set(recipe.round.personal):
+            if path not in personal:
                 down += down_share * float(np.mean(_variable_size(shape, extra_rows, received, 1))) * (unit in run)
                 up += up_share * float(np.mean(_variable_size(shape, extra_rows, returned, 0))) * (unit in sent)
         return down, up

@@ -65,6 +65,7 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
         "warnings": list(notes.warnings(process)),
         "loads": unequal,
         "fleet": None if recipe.fleet is None else fleet_report(process),
+        "personal": process.state_layout.personal,
     }
     return Description(levels, recipe.levels.divided(1), partition.label_mask.sum(axis=1), about)
 
@@ -78,7 +79,8 @@ def to_json(description: Description) -> dict:
         "mebibytes", "multiply_adds", "bytes_down", "bytes_up", "training_bytes", "memory": {"weights", "gradients",
         "optimizer", "activations"}, "inference": {"whole", "by_unit"}}}, "mix": {"shares", means of the levels by
         share, "ratio"}, "split", "data", "stand_in_for", "engine", "understood" (lines on how the data were read),
-        "warnings", "loads", "fleet", "dealt": [{"clients", "share"}] (of each process or device in the first round)};
+        "warnings", "loads", "fleet", "personal" (paths of the values that stay on their clients), "dealt": [{"clients",
+        "share"}] (of each process or device in the first round)};
         memory: bytes with the sum training_bytes; inference: bytes; ratio: mean parameters relative to the global
         model; loads (None if the levels differ in their widths alone), fleet: see `level_loads` and `fleet_report`.
     """
@@ -168,11 +170,14 @@ def _split(summary):
 
 def _variables(description):
     """Return one row for each variable, one column for each level."""
-    levels = description.levels
+    levels, personal = description.levels, description.about.get("personal", ())
     paths = dict.fromkeys(path for cost in levels.values() for path in cost.shapes)
     rows = [("variable", *levels)]
     rows += [
-        (path, *("x".join(map(str, cost.shapes[path])) if path in cost.shapes else "-" for cost in levels.values()))
+        (
+            f"{path} (personal)" if path in personal else path,
+            *("x".join(map(str, cost.shapes[path])) if path in cost.shapes else "-" for cost in levels.values()),
+        )
         for path in paths
     ]
     return format_table(rows)
