@@ -30,9 +30,14 @@ def pad_if_empty(batch: tf.Tensor) -> tf.Tensor:
     return tf.concat([batch, tf.zeros(tf.concat([missing, shape[1:]], 0), batch.dtype)], 0)
 
 
-def max_examples(model: keras.Model) -> int:
-    """Return the number of examples for which no layer's output exceeds `LARGEST_TENSOR` entries."""
-    widest = max(int(np.prod(output.shape[1:])) for layer in model.layers for output in tf.nest.flatten(layer.output))
+def max_examples(model: keras.Model, open_size: int) -> int:
+    """Return the number of examples for which no layer's output exceeds `LARGEST_TENSOR` entries.
+
+    Args:
+        open_size: Size of the axes that may have any size.
+    """
+    shapes = [output.shape[1:] for layer in model.layers for output in tf.nest.flatten(layer.output)]
+    widest = max(int(np.prod([open_size if size is None else size for size in shape])) for shape in shapes)
     return max(LARGEST_TENSOR // widest, 1)
 
 

@@ -157,7 +157,12 @@ def find_tokens(data_dir: Path | None, name: str | None, tokenizer: str) -> tupl
 
 
 def read_tokens(path: Path, tokenizer: str) -> tuple[str, ...]:
-    """Return the tokens of a file with one in each line, without special tokens such as `<pad>` and `[CLS]`.
+    """Return the tokens of a file with one in each line, see `read_token_lines`."""
+    return tuple(read_token_lines(path, tokenizer)[0])
+
+
+def read_token_lines(path: Path, tokenizer: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the tokens of a file and its special tokens, such as `<pad>` and `[CLS]`, with their lines, from 0.
 
     Text after a tab, such as SentencePiece's scores, is ignored. For subwords, `▁` begins a word; in a file with `##`
     (WordPiece), which marks the pieces that do not begin a word, the marks are converted.
@@ -165,13 +170,17 @@ def read_tokens(path: Path, tokenizer: str) -> tuple[str, ...]:
     Raises:
         InputError: A token is not one of the tokenizer, or there is none.
     """
-    lines = (
-        line.partition("\t")[0].strip()
-        for line in decode(read_bytes(path, _LARGEST_FILE, follow=True), path).split("\n")
-    )
-    tokens = [line for line in lines if line and not _SPECIAL.fullmatch(line)]
+    text = decode(read_bytes(path, _LARGEST_FILE, follow=True), path)
+    numbers: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n")):
+        numbers.setdefault(line.partition("\t")[0].strip(), number)
+    special = {line: number for line, number in numbers.items() if _SPECIAL.fullmatch(line)}
+    tokens = {line: number for line, number in numbers.items() if line and line not in special}
     if tokenizer == "subwords" and any(token.startswith("##") for token in tokens):
-        tokens = [token[2:] if token.startswith("##") and len(token) > 2 else SPACE + token for token in tokens]
+        tokens = {
+            token[2:] if token.startswith("##") and len(token) > 2 else SPACE + token: number
+            for token, number in tokens.items()
+        }
     longest = {"words": None, "characters": 1, "subwords": _LONGEST_TOKEN}[tokenizer]
     unusable = [
         token
@@ -184,4 +193,4 @@ def read_tokens(path: Path, tokenizer: str) -> tuple[str, ...]:
         raise InputError(
             f"{path}: expected a token of `tokenizer: {tokenizer}`{limit} in each line. Received: {received}"
         )
-    return tuple(dict.fromkeys(tokens))
+    return tokens, special

@@ -21,7 +21,7 @@ from hetero_tf.evaluation.global_metrics import Measures, SplitBatches, build_te
 from hetero_tf.models.entry_masks import build_entry_mask, masked_values
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.state import State
-from hetero_tf.models.variables import all_layers, carried, is_seed, queried, values, with_values
+from hetero_tf.models.variables import all_layers, carried, is_seed, is_table, queried, values, with_values
 from hetero_tf.planning.plan import assign_levels
 from hetero_tf.recipe.schema import Recipe
 
@@ -139,7 +139,7 @@ class LevelPredictor:
         """Return the non-trainable values, in order; `statistics`: those of this level."""
         values = []
         for variable in self.model.non_trainable_variables:
-            if is_seed(variable):
+            if is_seed(variable) or is_table(variable):
                 values.append(tf.convert_to_tensor(variable))
             else:
                 queried = statistics.get(variable.path)

@@ -66,7 +66,8 @@ class ExportTask:
 
     @property
     def _limit(self) -> int:
-        spectrogram, limit = self.process.input.spectrogram, max_examples(self.model)
+        limit = max_examples(self.model, max(self.process.example_shape, default=1))
+        spectrogram = self.process.input.spectrogram
         if spectrogram is None:
             return limit
         frames = self.process.input.shape(self.process.dataset.train.x)[0]

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.models.cut import Parts, first_entries
-from hetero_tf.models.variables import all_layers, is_seed, queried
+from hetero_tf.models.variables import all_layers, is_seed, is_table, queried
 
 # Their statistics depend on the number of channels, which is part of HeteroFL's cut; the comparison leaves them out.
 CHANNEL_NORMS = (
@@ -119,7 +119,8 @@ def _shapes(model):
 def _find_mismatch(narrow, wide, inputs, parts, probes):
     """Return the (path, axis) of a weight whose entries differ, None if the cut is correct."""
     rng, pair = np.random.default_rng(0), (narrow, wide)
-    initial = {v.path: tf.convert_to_tensor(v).numpy() for v in narrow.weights if not is_seed(v)}
+    learned = [variable for variable in narrow.weights if not is_seed(variable) and not is_table(variable)]
+    initial = {variable.path: tf.convert_to_tensor(variable).numpy() for variable in learned}
     examples = _draw_examples(inputs, rng)
     values = _with_statistics(narrow, _draw_values(initial, rng), examples)
     with _without_norms(pair, CHANNEL_NORMS):

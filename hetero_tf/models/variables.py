@@ -1,8 +1,9 @@
 """Kinds of variables of a Keras model: those that a client receives, trains, and returns.
 
-A non-trainable variable is one of four kinds: the state of a random generator; a running statistic, which the layer
-names in `TRACKS` and every step passes on; a statistic of the query, named in `QUERIED`, which a step discards; or
-else a constant, which accompanies the client's weights and never changes. All weights of frozen units are constants.
+A non-trainable variable is one of five kinds: the state of a random generator; a table of whole numbers, which every
+program builds itself; a running statistic, which the layer names in `TRACKS` and every step passes on; a statistic of
+the query, named in `QUERIED`, which a step discards; or else a constant, which accompanies the client's weights and
+never changes. All weights of frozen units are constants.
 """
 
 import json
@@ -40,6 +41,11 @@ def is_seed(variable: keras.Variable) -> bool:
     return variable.path.endswith("seed_generator_state")
 
 
+def is_table(variable: keras.Variable) -> bool:
+    """Return whether a non-trainable variable holds whole numbers, such as positions, and not the state of a seed."""
+    return not is_seed(variable) and not keras.backend.is_float_dtype(variable.dtype)
+
+
 def tracked(model: keras.Model) -> list[keras.Variable]:
     """Return the running statistics among the non-trainable variables, in model order."""
     return _declared(model, "TRACKS")
@@ -53,13 +59,17 @@ def queried(model: keras.Model) -> list[keras.Variable]:
 def constants(model: keras.Model) -> list[keras.Variable]:
     """Return the variables that keep their initial values, in model order."""
     others = {variable.path for variable in (*tracked(model), *queried(model))}
-    return [v for v in model.non_trainable_variables if not is_seed(v) and v.path not in others]
+    return [v for v in _of_floats(model) if v.path not in others]
 
 
 def carried(model: keras.Model) -> list[keras.Variable]:
     """Return the constants and running statistics, in model order: non-trainable variables that a client receives."""
     others = {variable.path for variable in queried(model)}
-    return [v for v in model.non_trainable_variables if not is_seed(v) and v.path not in others]
+    return [v for v in _of_floats(model) if v.path not in others]
+
+
+def _of_floats(model):
+    return [v for v in model.non_trainable_variables if not is_seed(v) and not is_table(v)]
 
 
 def values(model: keras.Model) -> list[keras.Variable]:
@@ -71,7 +81,7 @@ def with_values(model: keras.Model, replacements: list) -> tuple[list, list]:
     """Return the arguments of `model.stateless_call` with `replacements` for `values(model)`.
 
     Returns:
-        The trainable values, and the non-trainable ones; seeds and statistics of the query keep the model's values.
+        The trainable values, and the non-trainable ones; seeds, tables and statistics of the query keep the model's.
     """
     learned = len(model.trainable_variables)
     state = {variable.path: value for variable, value in zip(carried(model), replacements[learned:], strict=True)}
@@ -108,11 +118,12 @@ def check_constants(model: keras.Model, dtype: str) -> None:
     for variable in fixed:
         if variable.dtype != dtype:
             raise InputError(
-                f"{_named(variable)} must be {dtype} like the weights, since clients get both as one vector; keep "
-                f"a table of whole numbers as a NumPy array in the layer. Received: {variable.dtype}"
+                f"{_named(variable)} must be {dtype} like the weights, since clients get both as one vector. "
+                f"Received: {variable.dtype}"
             )
     frozen = {v.path for layer in all_layers(model) if not layer.trainable for v in layer._trainable_variables}
     # Frozen weights were built for training: only the other constants may be assigned in a call.
+    fixed += filter(is_table, model.non_trainable_variables)
     variables_to_check = [variable for variable in fixed if variable.path not in frozen]
     for variable in variables_to_check and _changed(model, variables_to_check):
         raise InputError(

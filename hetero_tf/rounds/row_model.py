@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from hetero_tf.base.graph_random import hash_key
 from hetero_tf.layers.stacked.forms import is_leading, to_channels, to_leading
-from hetero_tf.models.variables import carried, is_seed, tracked
+from hetero_tf.models.variables import carried, is_seed, is_table, tracked
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class RowModel:
         return inputs if is_leading_model else to_channels(inputs, self.clients)
 
     def build_state(self, key: tf.Tensor, caller_indices: Collection[int] = ()) -> list[tf.Tensor | None]:
-        """Build the non-trainable values of one step: seeds of dropout from `key`, zeros for all others.
+        """Build the non-trainable values of one step: seeds of dropout from `key`, tables, zeros for all others.
 
         Args:
             key: int32 [K, words], one for each client.
@@ -121,8 +121,7 @@ class RowModel:
         variables, caller_indices = self.model.non_trainable_variables, set(caller_indices)
         sites = [index for index, variable in enumerate(variables) if is_seed(variable)]
         state = [
-            None if index in caller_indices else tf.zeros(variable.shape, variable.dtype)
-            for index, variable in enumerate(variables)
+            None if index in caller_indices else _unset_value(variable) for index, variable in enumerate(variables)
         ]
         if not sites:
             return state
@@ -134,6 +133,11 @@ class RowModel:
             # Each layer gets the seeds of all K clients in the shape of its generator's state.
             state[site] = tf.reshape(tf.cast(seed, variables[site].dtype), variables[site].shape)
         return state
+
+
+def _unset_value(variable):
+    """Return the value of a variable that neither the clients nor a key set."""
+    return tf.convert_to_tensor(variable) if is_table(variable) else tf.zeros(variable.shape, variable.dtype)
 
 
 def _batch_value(part, shape, shape_of_all):

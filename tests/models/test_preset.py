@@ -169,6 +169,32 @@ def test_language_models_read_the_last_position_and_maps_are_averaged(presets):
     assert preset.build(1.0, 9, preset=presets("bert"), head="positions")(ids).shape == (1, 4, 9)
 
 
+def test_ids_of_texts_become_those_of_the_vocabulary_of_the_backbone(presets, tmp_path, eager):
+    file = tmp_path / "vocab.txt"
+    file.write_text("[CLS]\nfish\n[UNK]\n##es\n[PAD]\nsoup\n")
+    (tmp_path / "texts.csv").write_text("text,label\n" + "fish soup,a\nfishes rice,b\n" * 10)
+    text = RECIPE.replace("synthetic", "labelled_text, path: texts.csv, length: 6, tokenizer: subwords").replace(
+        "input: arrays", "input: sequences"
+    )
+    text = text.replace("subwords", f"subwords, vocabulary_file: {file}") + (
+        f"model: {{function: {{name: preset, preset: {presets('bert')}, rank: 2, vocabulary: {file}}}}}\n"
+    )
+    process = hetero_tf.learning_process(text, data_dir=tmp_path, parallel=1)
+    x = np.unique(process.dataset.train.x, axis=0)
+    assert x.tolist() == [[2, 3, 1, 1, 1, 1], [2, 4, 0, 0, 0, 0]]
+    state, row = process.next(process.initialize())
+    plain = preset.build(1.0, 2, preset=presets("bert"), rank=2, padding=4)
+    for variable, value in zip(plain.variables, process.network(state).variables, strict=True):
+        variable.assign(value)
+    ids = np.array([[1, 3, 2, 2, 2, 2], [1, 5, 4, 4, 4, 4]])
+    np.testing.assert_allclose(process.network(state)(x), plain(ids), atol=1e-6)
+    _, about = export.export(process, state, {}, tmp_path / "export", {}, others=["keras"])
+    assert about["largest_difference_of_logits"] <= 1e-5
+    file.write_text("fish\n")
+    message = refusal(preset.build, 1.0, 2, preset=presets("bert"), vocabulary=str(file))
+    assert message.endswith("vocab.txt: must have the token [PAD], as WordPiece files do")
+
+
 def test_options_that_do_not_fit_a_backbone_are_refused(presets, tmp_path):
     build = functools.partial(preset.build, 1.0, 2)
     message = refusal(build, preset=presets("bert"), layers=("query", "quary"))

@@ -67,7 +67,7 @@ def assert_equal_weights(one, other):
 
 def test_a_recipe_names_a_function_of_a_plugin(module, eager):
     assert ("models", "user_models:dense") in registry.register_plugin(module)
-    assert registry.names("models") == ("from_python", "user_models:dense")
+    assert registry.names("models") == ("from_python", "preset", "user_models:dense")
     text = WITHOUT_MODEL + "model: user_models:dense\n"
     named, passed = (
         learning_process(each, *tiny.images(), parallel=1, model=model)

@@ -60,12 +60,22 @@ class Counter(keras.layers.Layer):
 
 
 class Lookup(keras.layers.Layer):
-    """Permutes channels by a table of whole numbers."""
+    """Permutes channels by a table of whole numbers.
+
+    Args:
+        stored: Whether the table is a weight.
+    """
+
+    def __init__(self, stored: bool = True, **kwargs):
+        super().__init__(**kwargs)
+        self.stored = stored
 
     def build(self, input_shape):
-        self.order = self.add_weight(
-            shape=input_shape[-1:], initializer="zeros", dtype="int32", trainable=False, name="order"
-        )
+        self.order = tf.ones(input_shape[-1:], tf.int32)
+        if self.stored:
+            self.order = self.add_weight(
+                shape=input_shape[-1:], initializer="ones", dtype="int32", trainable=False, name="order"
+            )
 
     def call(self, inputs):
         return tf.gather(inputs, tf.convert_to_tensor(self.order), axis=-1)

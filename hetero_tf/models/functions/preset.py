@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Literal
 
 import keras
+import numpy as np
 
 from hetero_tf.base.constraints import CountOrZero, Names, SmallCount
 from hetero_tf.base.errors import InputError, require_modules, shorten_repr
+from hetero_tf.data.tokenizers import read_token_lines
 from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.model import Width
 
@@ -28,6 +30,7 @@ def build(
     output: str | None = None,
     inputs: Names = (),
     padding: CountOrZero = 0,
+    vocabulary: str | None = None,
 ) -> keras.Model:
     """Return the frozen backbone of a preset with trained adapters, whose rank follows the width, and a trained head.
 
@@ -46,10 +49,13 @@ def build(
         inputs: arrays of the data that are inputs of the backbone, such as images and token_ids; empty: the data have a
             single array; masks and segments are computed from the ids
         padding: id of positions that are padding
+        vocabulary: WordPiece file of the backbone's tokens, one in each line, that is also data.vocabulary_file with
+            the tokenizer subwords: ids of the data become the numbers of its lines, and padding that of [PAD]
     """
     backbone = _load(preset)
     _adapt(backbone, None if rank is None else Width(rank).at(width), layers)
-    sources, tensors, arguments = _connect(backbone, inputs, padding)
+    line_numbers = None if vocabulary is None else _line_numbers(Path(vocabulary))
+    sources, tensors, arguments = _connect(backbone, inputs, padding, line_numbers)
     names = (output,) if output else OUTPUTS if head == "label" else OUTPUTS[1:]
     name, value = _select_output(backbone(arguments), names)
     if head == "label":
@@ -112,7 +118,16 @@ def origin(name: str, wanted: Collection[str]) -> str | None:
     return encoder if name == f"decoder_{IDS}" and encoder in wanted else None
 
 
-def _connect(backbone, names, padding):
+def _line_numbers(path):
+    """Return the line number in a WordPiece file of each id of `data.words.build_sentence_vocabulary`."""
+    tokens, special = read_token_lines(path, "subwords")
+    missing = [name for name in ("[PAD]", "[UNK]") if name not in special]
+    if missing:
+        raise InputError(f"model.function: vocabulary {path}: must have the token {missing[0]}, as WordPiece files do")
+    return np.array([special["[PAD]"], special["[UNK]"], *tokens.values()], np.int32)
+
+
+def _connect(backbone, names, padding, line_numbers):
     """Return the inputs of the model by name, the arguments of the backbone by name and in its structure."""
     wanted = wanted_inputs(backbone)
     read = [name for name in wanted if name in names or origin(name, wanted) is None]
@@ -126,6 +141,9 @@ def _connect(backbone, names, padding):
         )
     sources = {name: keras.Input(wanted[name].shape[1:], dtype=wanted[name].dtype, name=name) for name in read}
     tensors = dict(sources)
+    if line_numbers is not None:
+        padding = int(line_numbers[0])
+        tensors |= {name: keras.ops.take(line_numbers, ids) for name, ids in sources.items() if name.endswith(IDS)}
     # The ids of a decoder may be those of the encoder, from which its mask is computed.
     for name in sorted(wanted.keys() - sources.keys(), key=lambda name: not name.endswith(IDS)):
         tensors[name] = _compute(name, tensors[origin(name, wanted)], padding, wanted[name].dtype)
