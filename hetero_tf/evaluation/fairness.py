@@ -62,7 +62,8 @@ def client_tests(
         label_mask: bool [clients, classes], labels of each client.
         levels: int [clients], index in `names` of each client's fixed level. If None, levels are dynamic.
     """
-    clients, clients_of_level = np.flatnonzero(shares.sizes).astype(np.int32), {}
+    clients = np.flatnonzero(shares.sizes).astype(np.int32)
+    clients_of_level: dict[str, np.ndarray] = {}
     for position, name in enumerate(names if levels is not None else ()):
         tested = np.flatnonzero(np.asarray(levels)[clients] == position).astype(np.int32)
         clients_of_level |= {name: tested} if tested.size else {}
