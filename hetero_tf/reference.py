@@ -117,7 +117,7 @@ class ReferenceRounds:
         self, model: keras.Model, received: Weights, plan: Plan, slot: int, round: int
     ) -> tuple[Weights, np.ndarray]:
         """Take the local steps of one client; return its values, and the means of loss and gradient norm."""
-        client, rate = int(plan.clients[slot]), self.process.learning_rate(round)
+        client, rate = int(plan.clients[slot]), self.process.learning_rate(round) * plan.rate_factor
         for variable in self.cut_variables(model):
             variable.assign(received[variable.path])
         slots: dict = {}
@@ -199,6 +199,8 @@ def check_supported(process: LearningProcess) -> None:
         "optimizer": (recipe.optimizer.method.name, ("sgd",)),
         "precision": (recipe.precision, ("float32", "float64")),
         "model.exits": (tuple(recipe.model.exits), ((),)),
+        "loss of a Python function": (process.functions.loss is not None, (False,)),
+        "weights of examples": (process.dataset.train.weights is not None, (False,)),
     }
     unknown = {key: value for key, (value, allowed) in choices.items() if value not in allowed} | _unknown_keys(recipe)
     named = {key: getattr(value, "name", value) for key, value in unknown.items()}

@@ -34,12 +34,14 @@ class Split:
         y: Targets of all but text in one of the forms of `targets`, such as labels int32 `[n]`; None
             for text.
         owners: Natural client of each example (such as the writer's id), int32 `[n]` from 0; None if unknown.
+        weights: Weight of each example in the loss of local steps, float32 `[n]`; None: 1.
     """
 
     # An array, or a `DiskArray` with the same shape, length and slicing.
     x: Any
     y: np.ndarray | None = None
     owners: np.ndarray | None = None
+    weights: np.ndarray | None = None
 
     @property
     def labels(self) -> np.ndarray:
@@ -48,9 +50,9 @@ class Split:
 
     def select(self, selected: np.ndarray) -> "Split":
         """Return the selected examples; `selected` is bool `[n]` or an array of indices."""
-        y, owners = (None if array is None else array[selected] for array in (self.y, self.owners))
+        arrays = (None if array is None else array[selected] for array in (self.y, self.owners, self.weights))
         x = self.x.select(selected) if isinstance(self.x, DiskArray) else self.x[selected]
-        return Split(x, y, owners)
+        return Split(x, *arrays)
 
 
 @dataclass(frozen=True)
@@ -251,6 +253,8 @@ class Dataset:
             if split.owners is not None:
                 digest.update(f"owners of {name} {split.owners.shape}".encode())
                 digest.update(np.ascontiguousarray(split.owners).data)
+        if self.train.weights is not None:
+            digest.update(b"weights" + self.train.weights.tobytes())
         return digest.hexdigest()
 
     def describe(self) -> list[str]:

@@ -11,8 +11,7 @@ from hetero_tf.data.codecs import Field, raw
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.fields import array_fields
-from hetero_tf.data.label_arrays import read_targets, to_integers
-from hetero_tf.data.targets import LABEL
+from hetero_tf.data.label_arrays import infer_form, read_targets, to_integers
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -39,11 +38,12 @@ def from_arrays(
     *,
     train_owners: np.ndarray | None = None,
     test_owners: np.ndarray | None = None,
+    train_weights: np.ndarray | None = None,
     classes: int | None = None,
     class_names: Sequence[str] | None = None,
     feature_names: Sequence[str] | None = None,
     source: str = "arrays",
-    targets: str = LABEL,
+    targets: str | None = None,
     kind: Literal["audio", "images", "series", "table"] | None = None,
     rate: int | None = None,
 ) -> Dataset:
@@ -58,6 +58,7 @@ def from_arrays(
             floats, uint8 pixels, or other whole numbers, which are ids of words or categories.
         y_train, y_test: Labels: whole numbers `[n]` from 0, bool `[n]`, texts `[n]`, or one-hot rows `[n, classes]`.
         train_owners, test_owners: Natural client of each example, integers `[n]` from 0.
+        train_weights: Weight of each training example in the loss of local steps, numbers `[n]` from 0; None: 1.
         classes: Number of classes; None: the number of `class_names`, of different texts or of one-hot columns, 2 for
             bool, else the highest training label plus one, and each label must occur.
         class_names: Names of the labels in order; None: the training texts in sorted order, if the labels are texts.
@@ -65,7 +66,8 @@ def from_arrays(
         source: One-line description of the data; the prefix of every error message.
         targets: Form of `y_train` and `y_test`: "label"; "numbers" `[n]` or `[n, targets]` for the task regression;
             "label_set", bool or 0 and 1 `[n, labels]`, for multi_label; "label_map", whole numbers `[n, height,
-            width]`, for segmentation. `class_names` then name the targets, and `classes` is their number.
+            width]`, for segmentation. `class_names` then name the targets, and `classes` is their number. None:
+            "numbers" for floats that are not whole, else "label".
         kind: "images", "table", "series" (such as measurements over time) or "audio"; None: a table for two axes, else
             images.
         rate: Samples per second of audio.
@@ -74,6 +76,7 @@ def from_arrays(
         InputError: An array has a wrong dtype, shape or value.
     """
     x_train, y_train, x_test, y_test = map(_fill_masks, (x_train, y_train, x_test, y_test))
+    targets = infer_form(y_train) if targets is None else targets
     train_labels, test_labels, count, names = read_targets(source, y_train, y_test, classes, class_names, targets)
     fields = None
     if isinstance(x_train, Mapping):
@@ -81,7 +84,7 @@ def from_arrays(
             raise InputError(f"{source}: `kind` and `feature_names` are for a single array; leave them out")
         x_train, x_test, fields = pack_splits(source, x_train, x_test)
         kind = "table"
-    train = _build_split(source, "train", x_train, train_labels, train_owners, kind)
+    train = _build_split(source, "train", x_train, train_labels, train_owners, kind, train_weights)
     test = _build_split(source, "test", x_test, test_labels, test_owners, kind)
     fields = fields or _fields(source, train.x, kind, feature_names, rate)
     return Dataset(train, test, fields, count, source, class_names=names)
@@ -111,7 +114,7 @@ def from_tf_data(
     class_names: Sequence[str] | None = None,
     feature_names: Sequence[str] | None = None,
     source: str = "tf.data",
-    targets: str = LABEL,
+    targets: str | None = None,
     kind: Literal["audio", "images", "series", "table"] | None = None,
     rate: int | None = None,
 ) -> Dataset:
@@ -119,37 +122,44 @@ def from_tf_data(
 
     Args:
         train, test: Elements `(x, y)`: one image, row or dictionary of arrays, and its label as a number, a text or a
-            one-hot row.
+            one-hot row; or `(x, y, weight)`, where the weights of test examples are 1.
         classes, class_names, feature_names, source, targets, kind, rate: As for `from_arrays`.
 
     Raises:
         InputError: A data set is infinite or empty, or its elements are not such pairs.
     """
-    arrays = [array for part, pairs in (("train", train), ("test", test)) for array in _read_pairs(source, part, pairs)]
-    names: dict = {"class_names": class_names, "feature_names": feature_names}
-    return from_arrays(*arrays, classes=classes, **names, source=source, targets=targets, kind=kind, rate=rate)
+    *train_arrays, weights = _read_pairs(source, "train", train)
+    *test_arrays, test_weights = _read_pairs(source, "test", test)
+    if test_weights is not None and (test_weights != 1).any():
+        raise InputError(f"{source}, test: the weights must be 1, since metrics count each example once; yield pairs")
+    options: dict = {"classes": classes, "class_names": class_names, "feature_names": feature_names, "kind": kind}
+    options |= {"source": source, "targets": targets, "rate": rate, "train_weights": weights}
+    return from_arrays(*train_arrays, *test_arrays, **options)
 
 
 def _read_pairs(source, part, pairs):
-    """Read a `tf.data.Dataset` into the arrays x and y."""
+    """Read a `tf.data.Dataset` into the arrays x and y, and the weights or None."""
     spec = pairs.element_spec
+    is_pair = isinstance(spec, tuple) and len(spec) in (2, 3) and all(hasattr(each, "shape") for each in spec[1:])
     # Batches usually have an unknown size, in contrast to one-hot labels.
-    if not isinstance(spec, tuple) or len(spec) != 2 or spec[1].shape.rank and spec[1].shape[0] is None:
-        raise InputError(f"{source}, {part}: must yield pairs (x, y); call unbatch() on batches. Received: {spec}")
+    if not is_pair or spec[1].shape.rank and spec[1].shape[0] is None:
+        remedy = "call unbatch() on batches" if isinstance(spec, tuple) else 'use map(lambda e: (e["x"], e["y"]))'
+        raise InputError(f"{source}, {part}: must yield pairs (x, y); {remedy}. Received: {spec}")
     # cardinality() is -1 for an infinite data set and -2 for an unknown size.
     if int(pairs.cardinality()) == -1:
         raise InputError(f"{source}, {part}: must be finite; call take(n). Received: an infinite data set")
-    inputs, labels = [], []
+    inputs, labels, weights = [], [], []
     # tf.data's `batch` would allocate its largest size.
-    for x, y in pairs.as_numpy_iterator():
+    for x, y, *weight in pairs.as_numpy_iterator():
         inputs.append(x)
         labels.append(y)
+        weights += weight
     if not inputs:
         raise InputError(f"{source}, {part}: must yield at least one example. Received: none")
     y = np.stack(labels)
     if y.ndim == 2 and np.shape(inputs[0])[:1] == y.shape[1:] and y.dtype.kind in "iu" and (y.sum(1) != 1).any():
         raise InputError(f"{source}, {part}: must yield one example at a time; call unbatch() on batches")
-    return _stack(source, part, inputs), y
+    return _stack(source, part, inputs), y, np.stack(weights) if weights else None
 
 
 def _stack(source, part, examples):
@@ -170,13 +180,21 @@ def _fill_masks(values):
     return values.to_numpy(np.float64, na_value=np.nan) if is_frame else values
 
 
-def _build_split(source, part, x, labels, owners, kind):
+def _build_split(source, part, x, labels, owners, kind, weights=None):
     if not isinstance(x, DiskArray):
         x = np.asarray(x)
         x = _convert(source, f"x_{part}", x, kind or ("table" if x.ndim == 2 else "images"))
     if owners is not None:
         owners = to_integers(source, f"{part}_owners", "integers [n] from 0", owners)
-    return Split(x, labels, owners)
+    if weights is not None:
+        weights = np.asarray(weights)
+        if weights.dtype.kind not in "biuf" or weights.shape != (len(x),) or not (weights >= 0).all():
+            raise InputError(
+                f"{source}: {part}_weights must be numbers [{len(x)}] from 0, one for each example. "
+                f"Received: {weights.dtype} {weights.shape}"
+            )
+        weights = weights.astype(np.float32)
+    return Split(x, labels, owners, weights)
 
 
 def _convert(source, name, x, kind):

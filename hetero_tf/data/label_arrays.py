@@ -53,6 +53,18 @@ def read_targets(
     return train, test, classes or counted, names
 
 
+def infer_form(targets: np.ndarray) -> str:
+    """Return the form "numbers" for floats of which some are not whole, else "label".
+
+    Rows of probabilities are labels, which are refused because they are not one-hot.
+    """
+    values = np.asarray(targets)
+    if values.dtype.kind != "f" or values.ndim not in (1, 2) or not np.isfinite(values).all():
+        return LABEL
+    is_probability = values.ndim == 2 and values.shape[1] > 1 and np.allclose(values.sum(1), 1)
+    return NUMBERS if not is_probability and (values != np.round(values)).any() else LABEL
+
+
 def _numbers(values):
     if values.ndim == 1:
         values = values[:, None]

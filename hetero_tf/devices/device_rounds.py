@@ -175,7 +175,7 @@ class DeviceRounds:
             for client, level in levels.items()
             if client in members and members[client].level == level
         }
-        rate = federation.learning_rate(state.round)
+        rate = federation.learning_rate(state.round) * plan.rate_factor
         transfers = {
             client: self._device_index.transfer_of(client, member.level, member.labels, state.round)
             for client, member in cohort.items()

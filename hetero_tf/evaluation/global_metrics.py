@@ -1,6 +1,6 @@
 """Metrics of a model on a split under all labels."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,14 +119,14 @@ class Measures:
     has_hits: bool
 
     @classmethod
-    def of(cls, recipe: Recipe, task: Task) -> "Measures":
-        """Return the metrics of a recipe; those of text are in `build_text_metrics`."""
+    def of(cls, recipe: Recipe, task: Task, others: Mapping[str, Any]) -> "Measures":
+        """Return the metrics of a recipe, and others by name; those of text are in `build_text_metrics`."""
         loss = registry.find("losses", registry.constant("tasks", recipe.task.name, "TEST_LOSS")).loss
         names = () if recipe.targets == "positions" else recipe.metrics
         return cls(
             task,
             test_loss=lambda outputs, targets: loss(outputs, targets, None, 0),
-            metrics={name: registry.find("metrics", name) for name in names},
+            metrics={name: registry.find("metrics", name) for name in names} | dict(others),
             masks_labels=registry.find("losses", recipe.loss.name).MASKS_LABELS,
             has_hits=recipe.targets == "label",
         )

@@ -13,8 +13,10 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import keras
+import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.registry import snake_case
@@ -23,6 +25,7 @@ from hetero_tf.models.build_model import seeded
 from hetero_tf.models.requirements import check_structure, check_training, has_embedding
 from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.model import LayerSpec, Width
+from hetero_tf.recipe.schema import Recipe
 
 # `(width, classes) -> keras.Model`, or `(width, classes, scale)`; see `build_custom_model`.
 ModelBuilder = Callable[..., keras.Model]
@@ -37,6 +40,7 @@ def build_custom_model(
     dtype: str = "float32",
     seed: int = 0,
     clients: int = 1,
+    probabilities: str | None = None,
 ) -> keras.Model:
     """Build a custom model, like `build_model.build_model` for the layers of a recipe.
 
@@ -49,6 +53,8 @@ def build_custom_model(
         dtype: "float32" or "mixed_bfloat16", the policy of layers without an explicit one.
         seed: Seed of the initial values, unless the function's initialisers set seeds.
         clients: Must be 1.
+        probabilities: "softmax" or "sigmoid", the function that the loss applies to logits, or None. A functional model
+            may end in it; the result then gives the logits.
 
     Raises:
         ValueError: More than one client is requested.
@@ -62,12 +68,31 @@ def build_custom_model(
         keras.config.set_dtype_policy(dtype)
         model = function(width, classes, **extra)
         check_training(model)
-        return _with_fixed_statistics(_with_inputs(model, shape))
+        return _with_fixed_statistics(_without_probabilities(_with_inputs(model, shape), probabilities))
 
+    model = _run(build, function, width, classes, seed)
+    check_structure(model, shape, classes)
+    return model
+
+
+def user_model(model: keras.Model | ModelBuilder, width: float, classes: int) -> keras.Model:
+    """Return a model as its user has built and compiled it.
+
+    Args:
+        model: A model, or a function `(width, classes) -> keras.Model` or `width -> keras.Model`.
+    """
+    if isinstance(model, keras.Model):
+        return model
+    arguments = [width] if _is_of_width(model) else [width, classes]
+    return _run(lambda: model(*arguments), model, width, classes, seed=0)
+
+
+def _run(build, function, width, classes, seed):
+    """Return the result of `build`; an error names the user's function, which it calls."""
     # Keras counts layer names, and stores its policy, for each thread: a new thread starts at the first name.
     with seeded(seed), ThreadPoolExecutor(1) as thread:
         try:
-            model = thread.submit(build).result()
+            return thread.submit(build).result()
         except InputError:
             raise
         except Exception as error:
@@ -76,8 +101,6 @@ def build_custom_model(
             text = re.sub(r"\x1b\[\d+m", "", str(error))
             message = textwrap.shorten(f"{type(error).__name__}: {text}", 400)
             raise InputError(f"`model` must build a Keras model. Received: {message} from {call}") from error
-    check_structure(model, shape, classes)
-    return model
 
 
 def _with_inputs(model, shape):
@@ -95,6 +118,62 @@ def _with_fixed_statistics(model):
     """
     adapted = isinstance(model, keras.Model) and any(map(_is_adapted, all_layers(model)))
     return _replace_layers(model, _fix_statistics) if adapted else model
+
+
+# By name, the functions that a layer may have as its activation.
+_PROBABILITIES = {
+    "softmax": (keras.activations.softmax, keras.ops.softmax, tf.nn.softmax),
+    "sigmoid": (keras.activations.sigmoid, keras.ops.sigmoid, tf.nn.sigmoid),
+}
+
+
+def probabilities_of(recipe: Recipe) -> str | None:
+    """Return the function by which the losses of a task make probabilities of logits; None for numbers."""
+    return {"label_set": "sigmoid", "numbers": None}.get(recipe.loss_targets, "softmax")
+
+
+def final_probabilities(model: keras.Model) -> str | None:
+    """Return "softmax" or "sigmoid" if a functional model ends in it, else None."""
+    return _last_activation(model)[1]
+
+
+def _last_activation(model: Any) -> tuple[Any, str | None]:
+    """Return the layer or operation that makes probabilities of the outputs of a functional model, and its name."""
+    outputs = list(getattr(model, "outputs", None) or ())
+    if len(outputs) != 1:
+        return None, None
+    last = outputs[0]._keras_history.operation
+    if isinstance(last, keras.Model):
+        return _last_activation(last)
+    activation, kind = getattr(last, "activation", None), type(last)
+    named = kind.__name__.lower() if kind.__module__.startswith("keras.") else None
+    is_last_axis = getattr(last, "axis", -1) in (-1, len(outputs[0].shape) - 1)
+    # A layer that is called twice also makes probabilities inside the model.
+    if not is_last_axis or len(last._inbound_nodes) != 1:
+        return None, None
+    names = (name for name, functions in _PROBABILITIES.items() if named == name or activation in functions)
+    return last, next(names, None)
+
+
+def _without_probabilities(model, function):
+    """Return a model that gives logits if it ends in the function "softmax" or "sigmoid", else the model."""
+    last, name = _last_activation(model) if isinstance(model, keras.Model) else (None, None)
+    if function is None or last is None or name != function:
+        return model
+    if not isinstance(last, keras.layers.Layer):
+        # An operation such as keras.ops.softmax; inside of another model it cannot be left out.
+        is_outer = model.outputs[0]._keras_history.operation is last
+        return keras.Model(model.input, last.input, name=model.name) if is_outer else model
+
+    def replace(layer):
+        config = layer.get_config()
+        if layer is not last:
+            return layer.__class__.from_config(config)
+        if "activation" in config:
+            return layer.__class__.from_config({**config, "activation": "linear"})
+        return keras.layers.Activation("linear", name=layer.name, dtype=layer.dtype_policy.name)
+
+    return _replace_layers(model, replace)
 
 
 def _is_adapted(layer):
@@ -130,9 +209,13 @@ def as_builder(model: keras.Model | ModelBuilder, outputs: int) -> ModelBuilder:
                 f"a function (width, classes) -> keras.Model. Received: {type(model).__name__} of the outputs {shapes}"
             )
         return lambda width, classes: resize(model, width, classes)
-    if list(inspect.signature(model).parameters) == ["width"]:
+    if _is_of_width(model):
         return lambda width, classes: resize(model(width), 1.0, classes)
     return model
+
+
+def _is_of_width(function):
+    return list(inspect.signature(function).parameters) == ["width"]
 
 
 def resize(model: keras.Model, width: float, classes: int) -> keras.Model:
@@ -144,12 +227,13 @@ def resize(model: keras.Model, width: float, classes: int) -> keras.Model:
     names = _first_names(model)
 
     def scale_layer(layer):
-        config = layer.get_config() | {"name": names[layer.name]}
+        config = layer.get_config() | {"name": names.get(layer.name, layer.name)}
         sizes = {name: config[name] for name in CHANNELS if isinstance(config.get(name), int)}
         is_last = layer.name in last
         config |= {name: classes if is_last else Width(size).at(width) for name, size in sizes.items()}
         return layer.__class__.from_config(config)
 
+    model = _uncompiled(model)
     copy = keras.models.clone_model(model, clone_function=scale_layer, recursive=True)
     for variable, value in zip(copy.variables, model.variables, strict=True):
         # Label axes are found with more outputs than the model has.
@@ -244,6 +328,7 @@ def _replace_layers(model, replace):
         # A BatchNormalization is called with a mask, which a static one does not accept.
         return layer(*args, **{name: value for name, value in options.items() if value is not None})
 
+    model = _uncompiled(model)
     calls = {} if isinstance(model, keras.Sequential) else {"call_function": call_layer}
     cloned = keras.models.clone_model(model, clone_function=replace, recursive=True, **calls)
     # A layer comes before its sublayers, which inherit its `trainable`.
@@ -274,6 +359,11 @@ def merge_adapters(model: keras.Model) -> None:
             layer.lora_enabled, layer.lora_rank = False, None
             for part in "ab":
                 layer._untrack_variable(getattr(layer, f"lora_{name}_{part}"))
+
+
+def _uncompiled(model):
+    """Return the same layers as a model without compile(), since Keras cannot copy a loss that is a function."""
+    return keras.Model(model.input, model.output, name=model.name) if model.compiled else model
 
 
 def _check_norm(layer):

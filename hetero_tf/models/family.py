@@ -20,7 +20,7 @@ from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, Stage, full
 from hetero_tf.models.adapter_pairs import freeze_factors
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs.counting import ForwardCost, forward, unit_shares
-from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of, model_digest
+from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of, model_digest, probabilities_of
 from hetero_tf.models.cut import PartsOfSizes, check_parts, first_entries
 from hetero_tf.models.nesting import check_entries, find_parts
 from hetero_tf.models.requirements import check_behavior
@@ -209,7 +209,10 @@ class ModelFamily:
         model, name = self.recipe.model, "model"
         seed = seeds.seed32(self.recipe.seed, "model") if seed is None else seed
         if self.function is not None:
-            built = build_custom_model(self.function, self.shape, route.width, scale, classes, dtype, seed, clients)
+            of_loss = probabilities_of(self.recipe)
+            built = build_custom_model(
+                self.function, self.shape, route.width, scale, classes, dtype, seed, clients, of_loss
+            )
             return self._checked(built, built, dtype)
         if member is not None:
             seed, name = seeds.seed32(self.recipe.seed, "model", member), f"member{member}"
@@ -289,8 +292,10 @@ def build_family(
 def _with_custom_model(recipe, shape, classes, function, inputs):
     """Return the recipe with the layers that the function builds at the global level."""
     top, widths = recipe.levels.global_level, recipe.levels.widths
+    of_loss = probabilities_of(recipe)
     models = {
-        level: build_custom_model(function, shape, widths[level], classes=classes) for level in recipe.levels.names
+        level: build_custom_model(function, shape, widths[level], classes=classes, probabilities=of_loss)
+        for level in recipe.levels.names
     }
     shapes = {level: {v.path: tuple(v.shape) for v in model.weights} for level, model in models.items()}
     check_parts(shapes[top], shapes)

@@ -41,7 +41,14 @@ def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> 
     if len(inputs) != 1 or not accepts(inputs[0], shape):
         raise InputError(f"`model` must have one input, of the shape {tuple(shape)} of the data. Received: {inputs}")
     logits = (None, classes) if shape != (None,) else (None, None, classes)
-    if len(outputs) != 1 or len(outputs[0]) != len(logits) or outputs[0][-1] != classes:
+    if len(outputs) > 1:
+        named = ", ".join(f"{name} {shape}" for name, shape in zip(model.output_names, outputs))
+        raise InputError(
+            "`model` must have one output, since a recipe has one task: choose one, as "
+            f'keras.Model(model.input, model.get_layer("{model.output_names[0]}").output), or let one layer give the '
+            f"numbers of all, which a loss of your own splits. Received: {named}"
+        )
+    if len(outputs[0]) != len(logits) or outputs[0][-1] != classes:
         raise InputError(f"`model` must give one tensor of logits of the shape {logits}. Received: {outputs}")
     for variable in model.trainable_variables:
         if getattr(variable, "constraint", None) is not None:
@@ -85,7 +92,7 @@ def check_behavior(model: keras.Model) -> None:
 
 
 def check_training(model: Any) -> None:
-    """Refuse an optimizer, a loss or training steps of the model: those of the recipe run instead.
+    """Refuse training steps of the model, since those of the program run instead.
 
     Args:
         model: The result of the user's function; if it is not a Keras model, `check_structure` refuses it.
@@ -95,14 +102,12 @@ def check_training(model: Any) -> None:
     """
     if not isinstance(model, keras.Model):
         return
-    parts = ["compile()"] if model.compiled else []
-    parts += [
-        name for name in ("train_step", "compute_loss") if getattr(type(model), name) is not getattr(keras.Model, name)
-    ]
+    names = ("train_step", "compute_loss")
+    parts = [name for name in names if getattr(type(model), name) is not getattr(keras.Model, name)]
     if parts:
         raise InputError(
-            f"`model` must train by the steps, the loss and the optimizer of the recipe: leave out {', '.join(parts)} "
-            f"(keras.models.load_model has compile=False). Received: {type(model).__name__}"
+            f"`model` must train by the steps of the program: leave out {', '.join(parts)}; for another loss, use "
+            f"compile(loss=...) or add_loss. Received: {type(model).__name__}"
         )
 
 

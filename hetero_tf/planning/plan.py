@@ -60,6 +60,7 @@ class Plan:
         timing: Device time of the clients that start; None without a fleet.
         delays: [cohort], rounds after which each result arrives, see `rounds.arrivals`. If None, all arrive in it.
         choice: The selection of the clients; None if they were not selected.
+        rate_factor: Factor of the learning rate of the round's schedule.
     """
 
     clients: np.ndarray
@@ -72,10 +73,12 @@ class Plan:
     timing: RoundTiming | None = None
     delays: np.ndarray | None = None
     choice: Choice | None = None
+    rate_factor: float = 1.0
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by name, in the order of the attributes."""
-        names = [each.name for each in dataclasses.fields(Plan) if each.name not in ("timing", "choice")]
+        others = ("timing", "choice", "rate_factor")
+        names = [each.name for each in dataclasses.fields(Plan) if each.name not in others]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     @property

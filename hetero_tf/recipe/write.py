@@ -57,8 +57,8 @@ def mapping_to_yaml(recipe: Mapping[str, Any]) -> str:
         return yaml.dump(dict(recipe), Dumper=_Tags, sort_keys=False, allow_unicode=True)
     except yaml.YAMLError as problem:
         raise InputError(
-            "a recipe may contain only numbers, texts, lists, tuples and mappings. Received: "
-            f"{type(problem.args[-1]).__name__}"
+            "a recipe may contain only numbers, texts, lists, tuples and mappings; pass functions as arguments of "
+            f"learning_process, such as loss=. Received: {type(problem.args[-1]).__name__}"
         ) from problem
 
 

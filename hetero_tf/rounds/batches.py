@@ -45,8 +45,12 @@ class Batches:
         """Scalar int32 >= ticks, the length of the records."""
         return tf.shape(self.plan.rows)[1]
 
-    def read(self, tick: tf.Tensor, key: tf.Tensor, shape: tuple[int, int] | None) -> tuple[tf.Tensor, tf.Tensor]:
+    def read(
+        self, tick: tf.Tensor, key: tf.Tensor, shape: tuple[int, int] | None
+    ) -> tuple[tf.Tensor, tf.Tensor | tuple[tf.Tensor, tf.Tensor]]:
         """Read the inputs and targets of a tick, [K, batch, ...]; an idle client reads its first row.
+
+        If examples have weights, the targets are a pair with the weights, [K, batch].
 
         Args:
             key: int32 [K, words] for random numbers.
@@ -57,6 +61,8 @@ class Batches:
         rows = tf.maximum(self.plan.rows[:, tick, :num_examples], 0)
         rows = rows if shape is None else tf.ensure_shape(rows, [self.clients.shape[0], num_examples])
         inputs, targets = self._load(rows, self.plan.starts[tick], key, None if shape is None else shape[1])
+        if self.examples.weights is not None:
+            targets = targets, tf.gather(self.examples.weights, rows)
         # Only the inputs are buffered.
         return (inputs if self.buffer is None else self.buffer(rows)), targets
 
@@ -184,7 +190,7 @@ def check_buffers(source: Input, stored: np.ndarray, block: ClientBlock) -> None
 
 def row_specs(examples: Examples) -> dict[str, tf.TensorSpec]:
     """Return the types of the values of `read_training_rows`, for any number of rows."""
-    arrays = {"x": examples.x, "y": examples.y}
+    arrays = {"x": examples.x, "y": examples.y, "weights": examples.weights}
     return {
         name: tf.TensorSpec([None, *array.shape[1:]], array.dtype)
         for name, array in arrays.items()
@@ -215,4 +221,6 @@ def read_training_rows(
     if len(row_ids) < examples.min_rows:
         row_ids = np.pad(row_ids, [0, examples.min_rows - len(row_ids)], mode="edge")
     values = {"x": tf.constant(examples.x[row_ids]), "y": tf.gather(examples.y, row_ids)}
+    if examples.weights is not None:
+        values["weights"] = tf.gather(examples.weights, row_ids)
     return packed._replace(rows=rows), values

@@ -33,16 +33,23 @@ class Objective:
     present: tf.Tensor
     round: tf.Tensor
 
-    def __call__(self, outputs: list[tf.Tensor], targets: tf.Tensor, penalties: list[tf.Tensor]) -> tf.Tensor:
+    def __call__(
+        self, outputs: list[tf.Tensor], targets: tf.Tensor | tuple[tf.Tensor, tf.Tensor], penalties: list[tf.Tensor]
+    ) -> tf.Tensor:
         """Return the loss of each client, [K].
 
         Args:
             outputs: List of logits [K, batch, ...].
-            targets: [K, batch, ...].
+            targets: [K, batch, ...]; or a pair with the weights of the examples, [K, batch].
             penalties: Losses that the model adds, scalars.
         """
+        targets, weights = targets if isinstance(targets, tuple) else (targets, None)
         losses = [self._loss(logits, targets) for logits in outputs]
         losses = self.couple(losses, outputs, targets, self.round)
+        if weights is not None:
+            # A user's loss may be one number for each client, that of a label map one for each pixel.
+            losses = losses[:, None] if losses.shape.rank == 1 else losses
+            losses *= tf.reshape(weights, [*losses.shape[:1], -1, *[1] * (losses.shape.rank - 2)])
         means = tf.reduce_mean(losses, axis=list(range(1, losses.shape.rank)))
         return tf.add_n(penalties) + means if penalties else means
 

@@ -4,6 +4,7 @@ trained = hetero_tf.train(process, 20, callbacks=[EarlyStopping(patience=3), Che
 trained.rows[-1]["global_accuracy"]
 """
 
+import dataclasses
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import keras
+import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import all_metrics, find_metric
@@ -19,11 +21,8 @@ from hetero_tf.run.learning_process import LearningProcess, State, advance, is_m
 from hetero_tf.runs import checkpoints
 from hetero_tf.runs.early_stopping import Patience
 
-# Keras callbacks that change what the recipe determines, or restore what is no state.
-CHANGING = (
-    *(keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler),
-    *(keras.callbacks.SwapEMAWeights, keras.callbacks.BackupAndRestore),
-)
+# Keras callbacks that change the weights, which have no effect on a state.
+CHANGING = (keras.callbacks.SwapEMAWeights, keras.callbacks.BackupAndRestore)
 
 
 @dataclass(frozen=True)
@@ -77,31 +76,31 @@ def train(
         rounds: Number of the last round; a state of that round is returned unchanged. None: the recipe's.
         state: The state to start from, by default a new one.
         callbacks: Functions that are called after every round, in this order; then Keras callbacks, for which each
-            evaluated round is an epoch. These read the global model and may end the training; changes of the model
-            have no effect.
+            evaluated round is an epoch. These read the global model, may end the training, and may change the learning
+            rate of the optimizer, which is that of the clients; changes of the model have no effect.
 
     Raises:
         NotFinite: Too many clients of a round diverged, or its merge overflowed, also with a second cohort.
-        InputError: A Keras callback would change the learning rate or restore weights.
+        InputError: A Keras callback would change or restore weights.
     """
     of_keras = [callback for callback in callbacks if isinstance(callback, keras.callbacks.Callback)]
     for callback in of_keras:
         if isinstance(callback, CHANGING) or getattr(callback, "restore_best_weights", False):
             raise InputError(
-                "a Keras callback cannot change the learning rate or the weights; use `schedule` of the recipe, or "
-                f"hetero_tf.run.callbacks.Checkpoint. Received: {type(callback).__name__}"
+                "a Keras callback cannot change the weights; use hetero_tf.run.callbacks.Checkpoint. "
+                f"Received: {type(callback).__name__}"
             )
     rounds, rule = process.recipe.rounds if rounds is None else rounds, process.recipe.early_stopping
     state, rows = process.initialize() if state is None else state, []
     functions = [callback for callback in callbacks if callback not in of_keras]
     if rule.patience is not None:
         functions.append(EarlyStopping(rule.metric, rule.patience, rule.min_delta))
-    epochs = _KerasEpochs(process, of_keras, state, rounds) if of_keras else None
+    epochs, rate_factor = _KerasEpochs(process, of_keras, state, rounds) if of_keras else None, 1.0
     functions += [epochs] if epochs else []
     while state.round < rounds:
         if epochs:
-            epochs.begin()
-        end = _run_round(process, state, rounds)
+            rate_factor = epochs.begin(process.learning_rate(state.round))
+        end = _run_round(process, state, rounds, rate_factor)
         state = end.state
         rows.append(end.metrics)
         # Call every callback, even if an earlier one ends the training.
@@ -113,9 +112,10 @@ def train(
     return Trained(state, rows, process)
 
 
-def _run_round(process, state, rounds):
+def _run_round(process, state, rounds, rate_factor):
     """Run one round, and evaluate it if it is the last one or the recipe evaluates it."""
-    state, rows, _ = advance(process, state, [process.plan(state.round, state=state)])
+    plan = dataclasses.replace(process.plan(state.round, state=state), rate_factor=rate_factor)
+    state, rows, _ = advance(process, state, [plan])
     if state.round < rounds and not is_measured(process.recipe, state.round):
         return RoundEnd(process, state, rows[0])
     metrics, statistics = process.evaluate(state)
@@ -125,24 +125,32 @@ def _run_round(process, state, rounds):
 class _KerasEpochs:
     def __init__(self, process, callbacks, state, rounds):
         optimizer = process.recipe.optimizer
-        self._model, self._epoch, self._has_begun = process.model(state), 0, False
+        self._model, self._epoch, self._has_begun, self._factor = process.model(state), 0, False, 1.0
         self._model.compile(keras.optimizers.SGD(optimizer.learning_rate, name=optimizer.method.name))
         self.list = keras.callbacks.CallbackList(callbacks, model=self._model, epochs=rounds, verbose=1)
         self.list.on_train_begin()
 
-    def begin(self):
-        """Announce an epoch with its first round."""
+    def begin(self, rate):
+        """Announce an epoch with its first round, and return the factor of the recipe's learning rate."""
         if not self._has_begun:
-            self.list.on_epoch_begin(self._epoch)
+            self._call(rate, self.list.on_epoch_begin)
         self._has_begun = True
+        return self._factor
+
+    def _call(self, rate, announce, *arguments):
+        """Call Keras with the learning rate of a round, and store the factor by which a callback has changed it."""
+        before = np.float32(rate * self._factor)
+        self._model.optimizer.learning_rate = before
+        announce(self._epoch, *arguments)
+        after = np.float32(keras.ops.convert_to_numpy(self._model.optimizer.learning_rate))
+        self._factor = self._factor if after == before else float(after) / rate
 
     def __call__(self, end):
         if end.statistics is None:
             return False
         statistics = end.statistics.get(end.process.recipe.levels.global_level)
         self._model.set_weights(end.process.model(end.state, statistics=statistics).get_weights())
-        self._model.optimizer.learning_rate = end.metrics["learning_rate"]
-        self.list.on_epoch_end(self._epoch, logs_of(end.metrics))
+        self._call(end.process.learning_rate(end.state.round - 1), self.list.on_epoch_end, logs_of(end.metrics))
         self._epoch, self._has_begun = self._epoch + 1, False
         return self._model.stop_training
 

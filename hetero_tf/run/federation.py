@@ -23,6 +23,7 @@ from hetero_tf.evaluation.global_metrics import Measures, round_metrics
 from hetero_tf.methods import function_of
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.models import nesting
+from hetero_tf.models.compiled import UserFunctions
 from hetero_tf.models.costs.level_costs import (
     ClientCost,
     LevelCost,
@@ -73,17 +74,24 @@ class Federation:
     family: ModelFamily
     setup: RoundSetup
     evaluator: Evaluator
+    functions: UserFunctions
 
     @classmethod
     def of(
-        cls, family: ModelFamily, dataset: Dataset, partition: Partition, source: Input, replicas: Replicas
+        cls,
+        family: ModelFamily,
+        dataset: Dataset,
+        partition: Partition,
+        source: Input,
+        replicas: Replicas,
+        functions: UserFunctions,
     ) -> "Self":
         """Build the objects of a model family; arguments as for `build_setup`."""
         recipe = family.recipe
-        setup = build_setup(recipe, dataset, partition, family, source, replicas)
-        measures = Measures.of(recipe, build_task(recipe, dataset))
+        setup = build_setup(recipe, dataset, partition, family, source, replicas, functions)
+        measures = Measures.of(recipe, build_task(recipe, dataset), functions.metrics)
         evaluator = Evaluator(dataset, partition, family, setup.examples, measures, replicas)
-        return cls(recipe, dataset, partition, source, family, setup, evaluator)
+        return cls(recipe, dataset, partition, source, family, setup, evaluator, functions)
 
     @functools.cached_property
     def paths(self) -> tuple[str, ...]:
@@ -266,12 +274,19 @@ def family_of(
 
 
 def build_setup(
-    recipe: Recipe, dataset: Dataset, partition: Partition, family: ModelFamily, source: Input, replicas: Replicas
+    recipe: Recipe,
+    dataset: Dataset,
+    partition: Partition,
+    family: ModelFamily,
+    source: Input,
+    replicas: Replicas,
+    functions: UserFunctions,
 ) -> RoundSetup:
     """Build the `RoundSetup` of a recipe.
 
     Args:
         replicas: Replicas that share the round, and the number of blocks that each trains in parallel.
+        functions: The loss that the recipe does not have.
     """
     labels = cut_labels(recipe, dataset, partition)
     label_axis = family.classes if labels is None else labels.shape[1]
@@ -282,7 +297,7 @@ def build_setup(
     layout = build_global_layout(family, label_axis)
     return RoundSetup(
         _examples(recipe, dataset, partition, source, labels, engine),
-        _algorithm(recipe, dataset, partition),
+        _algorithm(recipe, dataset, partition, functions),
         layout,
         build_submodels(layout, blocks, entry_masks(family, label_axis)),
         engine,
@@ -319,15 +334,16 @@ def _examples(
         batch_shapes=shapes if known else (None,),
         sizes=tf.constant(sizes, tf.int32),
         longest=Pass.of(int(sizes.max()), recipe.client.batch_size),
+        weights=None if dataset.train.weights is None else tf.constant(dataset.train.weights, recipe.float_type),
     )
 
 
-def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition) -> Algorithm:
+def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition, functions: UserFunctions) -> Algorithm:
     client, server = recipe.client, registry.find("servers", recipe.round.server.name)
     correct, remember, reads = _correction(client.correction)
     return Algorithm(
         submodel=_function("submodels", recipe.round.submodel),
-        loss=_loss(recipe, dataset),
+        loss=_loss(recipe, dataset) if functions.loss is None else functions.loss.loss,
         couple=_function("couplings", client.coupling),
         correct=correct,
         remember=remember,

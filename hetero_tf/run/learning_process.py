@@ -23,12 +23,14 @@ from hetero_tf.base.errors import NotFinite
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.described import DescribedDataset
+from hetero_tf.data.inputs import first_inputs
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.methods import function_of
+from hetero_tf.models.compiled import UserFunctions, read_functions
 from hetero_tf.models.costs import memory
-from hetero_tf.models.custom_model import ModelBuilder, as_builder
+from hetero_tf.models.custom_model import ModelBuilder, as_builder, user_model
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.models.preprocessed import add_preprocessing, named_model
 from hetero_tf.models.state import State
@@ -41,6 +43,9 @@ from hetero_tf.run.checks import build_input, check_cohort, check_data, check_sp
 from hetero_tf.run.data import fit_data, load_data, split
 from hetero_tf.run.federation import FAILURE, Federation, RoundFailure, family_of, work_of
 from hetero_tf.run.simulated_rounds import SimulatedRounds
+
+# Examples that a user's loss and metrics are tried on.
+CHECKED_EXAMPLES = 32
 
 
 class RoundRunner(Protocol):
@@ -190,6 +195,25 @@ def _fit_levels(recipe, source, dataset, partition, device, builder):
     return fitted
 
 
+def _read_functions(recipe, dataset, model, loss, metrics):
+    """Return the recipe with the keys that compile() of the user's model defines, and `UserFunctions`."""
+    if model is not None:
+        width, outputs = recipe.levels.widths[recipe.levels.global_level], recipe.num_outputs(dataset.classes)
+        model = user_model(model, width, outputs)
+    return read_functions(recipe, model if isinstance(model, keras.Model) else None, loss, metrics)
+
+
+def _check_functions(process):
+    """Check the user's loss and metrics by the outputs and targets of the first examples."""
+    family, train, functions = process.family, process.dataset.train, process.functions
+    if train.y is None or functions == UserFunctions():
+        return
+    inputs = first_inputs(process.input, train.x, family.classes, CHECKED_EXAMPLES)
+    model = family.training_model(process.recipe.levels.global_level, family.classes)
+    outputs = tf.cast(tf.nest.flatten(model(inputs, training=False))[-1], process.recipe.float_type)
+    functions.check(process.evaluator.measures.task, outputs, train.y[:CHECKED_EXAMPLES])
+
+
 def learning_process(
     recipe: Recipe | Mapping[str, Any] | str | Path,
     dataset: Dataset | None = None,
@@ -199,6 +223,8 @@ def learning_process(
     device: str | None = None,
     model: ModelBuilder | None = None,
     strategy: tf.distribute.Strategy | None = None,
+    loss: Any = None,
+    metrics: Sequence[Any] = (),
 ) -> LearningProcess:
     """Build the learning process of a recipe.
 
@@ -214,6 +240,9 @@ def learning_process(
             `models.custom_model.as_builder` and `build_custom_model`. The key `model` of the recipe is then optional.
         strategy: Strategy whose replicas share each round and evaluation, such as
             `tf.distribute.MirroredStrategy()`, or None for no sharing. Results are equal up to the order of summation.
+        loss: Loss of local steps, as for `keras.Model.compile`: a function `(y_true, y_pred)`, an object or a name; by
+            default that of a compiled model or of the recipe.
+        metrics: Metrics as for `keras.Model.compile`, in addition to those of a compiled model and of the recipe.
 
     If TensorFlow has not started yet, `hardware.configure_threads` sets its threads. Without a GPU, this process
     skips the passes of the graph optimizer that rounds do not need, see `hardware.skip_graph_passes`.
@@ -236,10 +265,13 @@ def learning_process(
             check_split(recipe, partition)
         if model is None and recipe.model.function is not None:
             model = function_of("models", recipe.model.function)
+        compiled, functions = _read_functions(recipe, dataset, model, loss, metrics)
         builder = None if model is None else as_builder(model, recipe.num_outputs(dataset.classes))
-        fitted = _fit_levels(recipe, source, dataset, partition, device, builder)
+        fitted = _fit_levels(compiled, source, dataset, partition, device, builder)
         family = family_of(fitted, source, dataset, device, builder)
-        process = LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy))
+        process = LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy), functions)
+        if not is_finished:
+            _check_functions(process)
         if process.clock is not None and not is_finished:
             check_cohort(process.recipe, len(partition.train))
     return process
@@ -289,7 +321,8 @@ def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tupl
         # The clients of an asynchronous policy started in the order of all arrivals before.
         again = not registry.constant("policies", process.recipe.round.policy.name, "ASYNCHRONOUS")
         if again:
-            planned = [process.plan(state.round, attempt=1, state=state)]
+            plan, factor = process.plan(state.round, attempt=1, state=state), planned[0].rate_factor
+            planned = [dataclasses.replace(plan, rate_factor=factor)]
             after, rows = process.run(state, planned)
         if failure := _failure(process.recipe, rows[0]):
             rate = f"Lower optimizer.learning_rate, or that of round.server. Received: {rows[0]['learning_rate']:g}"

@@ -196,7 +196,7 @@ class SimulatedRounds:
 
     def _call(self, state, planned):
         federation, rows, history = self.federation, [], state.history
-        rates = [federation.learning_rate(state.round + index) for index in range(len(planned))]
+        rates = [federation.learning_rate(state.round + i) * plan.rate_factor for i, plan in enumerate(planned)]
         after, records, merge_finite = self._train(state, planned, rates)
         for index, (plan, rate, records_of_plan) in enumerate(zip(planned, rates, records)):
             outcome = plan.timing.metrics() if plan.timing else {}
@@ -289,7 +289,8 @@ class SimulatedRounds:
         }
         family = dataclasses.replace(family, stages=stages)
         dataset, partition = federation.dataset, federation.partition
-        return SimulatedRounds(Federation.of(family, dataset, partition, federation.input, self._engine.replicas))
+        source, replicas = federation.input, self._engine.replicas
+        return SimulatedRounds(Federation.of(family, dataset, partition, source, replicas, federation.functions))
 
 
 def _record_history(history, round, plan, records):

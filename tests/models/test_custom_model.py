@@ -261,14 +261,8 @@ class Failing(keras.Model):
         raise TypeError("no such operation")
 
 
-def compiled_subclass(width, classes):
-    model = Subclassed(width, classes)
-    model.compile(loss="mse")
-    return model
-
-
-def softmax(width, classes):
-    return keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
+def sigmoid(width, classes):
+    return keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten(), keras.layers.Dense(classes, "sigmoid")])
 
 
 def frozen(width, classes):
@@ -312,22 +306,18 @@ def failing(width, classes):
         (lambda width, classes: Failing(), "`model` must build a Keras model. Received: TypeError: "),
         (Packing, "`model` packs several things, such as heads or what a subclass flattens, on axis 0 of packing/"),
         (
-            compiled_subclass,
-            "`model` must train by the steps, the loss and the optimizer of the recipe: leave out compile()",
-        ),
-        (
             lambda width, classes: static_norms(Subclassed(width, classes)),
             "static_norms: `model` must be functional, or Sequential with an input; in a subclassed model, use "
             "hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. Received: Subclassed",
         ),
         (lambda width, classes: dense(width, 4), "`model` must give one tensor of logits of the shape (None, 9)"),
-        (softmax, "`model` must give logits, since the loss applies the softmax: leave out the softmax or sigmoid"),
+        (sigmoid, "`model` must give logits, since the loss applies the softmax: leave out the softmax or sigmoid"),
         (residual, "`model` must have no running averages of a client's data: give hetero_tf.static_norms(model)"),
         (frozen, "`model` must have something to train. Received: a model without trainable weights"),
         (same_names, "`model` must give its layers different names. Received: two weights named"),
         (
             two_outputs,
-            "`model` must give one tensor of logits of the shape (None, 9). Received: [(None, 9), (None, 9)]",
+            "`model` must have one output, since a recipe has one task: choose one, as keras.Model(model.input, ",
         ),
         (named_output, "`model` must return one tensor of logits. Received: a dict of tensors"),
         (
@@ -364,7 +354,7 @@ def inside(**options):
         (lambda: inside(kernel_constraint="non_neg"), "no constraints, which local training does not apply"),
         (
             lambda: one_layer(model=Stepping),
-            "train by the steps, the loss and the optimizer of the recipe: leave out train_",
+            "train by the steps of the program: leave out train_step; for another loss, use compile(loss=...)",
         ),
     ],
 )
@@ -466,7 +456,8 @@ def test_recipe_may_be_a_mapping_a_text_a_path_or_a_recipe():
     assert recipe.as_recipe({**mapping, "model": 3}, passed=["model"]).model.layers == ()
     assert recipe.as_recipe(one, passed=["model"]).model.layers == ()
     assert refusal(recipe.as_recipe, {**mapping, "rounds": object()}) == (
-        "a recipe may contain only numbers, texts, lists, tuples and mappings. Received: object"
+        "a recipe may contain only numbers, texts, lists, tuples and mappings; pass functions as arguments of "
+        "learning_process, such as loss=. Received: object"
     )
     assert "the key 'model' is missing" in refusal(recipe.as_recipe, {k: v for k, v in mapping.items() if k != "model"})
     assert hetero_tf.learning_process(mapping).recipe.name == "mine"

@@ -3,8 +3,11 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+import tiny
+from refusals import refusal
 
-from hetero_tf.data import from_arrays
+from hetero_tf.data import from_arrays, from_tf_data
 from hetero_tf.run.learning_process import learning_process
 
 CLASSES = 3
@@ -68,3 +71,286 @@ PENALTIES = {
 def test_losses_of_the_model_are_added(options, eager):
     recipe = RECIPE | {"client": {"batch_size": len(X), "loss": "cross_entropy"}}
     check_step(process_of(lambda width, classes: dense(width, classes, **options), recipe), CROSS_ENTROPY)
+
+
+def compiled(last=None, optimizer="rmsprop", **arguments):
+    """Return a builder of `dense`, compiled."""
+
+    def build(width, classes):
+        model = dense(width, classes, last)
+        model.compile(optimizer, **arguments)
+        return model
+
+    return build
+
+
+def mean_of_squares(y_true, y_pred):
+    return keras.ops.mean((keras.ops.one_hot(y_true, CLASSES) - y_pred) ** 2, -1)
+
+
+FOCAL = keras.losses.CategoricalFocalCrossentropy
+
+
+@pytest.mark.parametrize(
+    ("last", "loss", "expected", "y"),
+    [
+        (None, CROSS_ENTROPY, CROSS_ENTROPY, Y),
+        # The program computes losses of recipes from logits.
+        (None, "sparse_categorical_crossentropy", CROSS_ENTROPY, Y),
+        ("softmax", "sparse_categorical_crossentropy", CROSS_ENTROPY, Y),
+        ("softmax", FOCAL(gamma=3.0), FOCAL(gamma=3.0, from_logits=True), np.eye(CLASSES)[Y]),
+        (None, FOCAL(from_logits=True), FOCAL(from_logits=True), np.eye(CLASSES)[Y]),
+        (None, mean_of_squares, mean_of_squares, Y),
+        ("softmax", mean_of_squares, lambda y, z: mean_of_squares(y, keras.ops.softmax(z)), Y),
+    ],
+)
+def test_the_loss_of_a_compiled_model_is_that_of_local_steps(last, loss, expected, y, eager):
+    check_step(process_of(compiled(last, loss=loss)), expected, y)
+
+
+ENDS = {
+    "activation": lambda width, classes: dense(width, classes, "softmax"),
+    "layer": lambda width, classes: ended(width, classes, keras.layers.Softmax()),
+    "activation layer": lambda width, classes: ended(width, classes, keras.layers.Activation("softmax")),
+    "operation": lambda width, classes: ended(width, classes, keras.ops.softmax),
+    "nested": lambda width, classes: ended(width, classes, keras.Sequential([keras.layers.Softmax()])),
+}
+
+
+def ended(width, classes, end):
+    model = dense(width, classes)
+    return keras.Model(model.input, end(model.output))
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_model_that_ends_in_a_softmax_trains_on_its_logits(name, eager):
+    process, expected = process_of(ENDS[name]), process_of(dense)
+    state, expected_state = process.initialize(), expected.initialize()
+    state = process.begin(dict(zip(state.weights, expected_state.weights.values(), strict=True)))
+    assert process.next(state)[1] == expected.next(expected_state)[1]
+    np.testing.assert_array_equal(process.model(state)(X), expected.model(expected_state)(X))
+
+
+def test_a_binary_model_ends_in_a_sigmoid(eager):
+    dataset = from_arrays(X, Y > 0, X, Y > 0)
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    process = process_of(
+        compiled("sigmoid", loss="binary_crossentropy", metrics=["AUC"]), RECIPE | {"task": "binary"}, dataset
+    )
+    check_step(process, loss, (Y > 0)[:, None].astype(np.float32))
+    state = process.initialize()
+    metrics, expected = process.evaluate(state)[0], keras.metrics.AUC()
+    expected.update_state(Y > 0, keras.ops.sigmoid(process.model(state)(X))[:, 0])
+    assert metrics["global_AUC"] == pytest.approx(float(expected.result()), rel=1e-6)
+
+
+def brier(y_true, y_pred):
+    return keras.ops.mean((keras.ops.one_hot(y_true, CLASSES) - keras.ops.softmax(y_pred)) ** 2, -1)
+
+
+def test_metrics_of_keras_and_python_are_measured(eager):
+    compiled_metrics = [
+        "accuracy",
+        keras.metrics.TopKCategoricalAccuracy(2, name="top"),
+        keras.metrics.F1Score(name="f1"),
+    ]
+    model = compiled("softmax", metrics=compiled_metrics)
+    metrics = [keras.metrics.AUC(name="auc"), brier, "macro_f1", keras.metrics.SparseCategoricalCrossentropy(name="ce")]
+    process = process_of(model, metrics=metrics)
+    state = process.initialize()
+    measured, logits = process.evaluate(state)[0], process.model(state)(X)
+    one_hot, probabilities = np.eye(CLASSES, dtype=np.float32)[Y], keras.ops.softmax(logits)
+    assert measured["global_ce"] == pytest.approx(measured["global_loss"], rel=1e-5)
+    assert measured["global_macro_f1"] >= 0
+    for name, metric in {"top": compiled_metrics[1], "f1": compiled_metrics[2], "auc": metrics[0]}.items():
+        metric.reset_state()
+        metric.update_state(one_hot, probabilities)
+        assert measured[f"global_{name}"] == pytest.approx(float(np.mean(metric.result())), rel=1e-5)
+    # A function gets the outputs of the user's model.
+    assert measured["global_brier"] == pytest.approx(float(np.mean(brier(Y, probabilities))), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "expected"),
+    [
+        ("rmsprop", {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9}),
+        ("adam", {"name": "adam", "learning_rate": 0.1, "beta1": 0.9, "epsilon": 1e-7, "clip_norm": 1.0}),
+        (keras.optimizers.SGD(0.1, momentum=0.5, nesterov=True), {"name": "sgd", "momentum": 0.5, "nesterov": True}),
+        (keras.optimizers.SGD(), {"name": "sgd", "momentum": 0.0, "weight_decay": 0.0}),
+        (
+            keras.optimizers.Adam(weight_decay=0.1, global_clipnorm=2.0),
+            {"name": "adamw", "weight_decay": 0.1, "clip_norm": 2},
+        ),
+    ],
+)
+def test_the_optimizer_of_a_compiled_model_is_that_of_the_recipe(optimizer, expected):
+    recipe = process_of(compiled(optimizer=optimizer), RECIPE | {"optimizer": {"learning_rate": 0.1}}).recipe.optimizer
+    actual = {"name": recipe.method.name, **vars(recipe), **recipe.method.options}
+    assert {key: actual[key] for key in expected} == expected
+
+
+SGD = {"optimizer": {"learning_rate": 0.1}}
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "changes", "sentence"),
+    [
+        (
+            compiled(optimizer="lion"),
+            {},
+            SGD,
+            "compile(): the optimizer must be SGD, Adam or AdamW with options that r",
+        ),
+        (
+            compiled(optimizer=keras.optimizers.Adam(amsgrad=True)),
+            {},
+            SGD,
+            "compile(): the optimizer must be SGD, Adam",
+        ),
+        (
+            compiled(optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 9))),
+            *(
+                {},
+                SGD,
+                "compile(): the optimizer must be SGD, Adam or AdamW with options that recipes have; leave it out,",
+            ),
+        ),
+        (
+            compiled(optimizer=keras.optimizers.Adam(0.003)),
+            *(
+                {},
+                SGD,
+                "compile() and the recipe must have the same optimizer: set `optimizer: {name: adam, learning_rate: "
+                "0.003, clip_norm: 1.0",
+            ),
+        ),
+        (
+            compiled(optimizer="adam"),
+            {},
+            {},
+            "compile() and the recipe must have the same optimizer: set `optimizer: {na",
+        ),
+        (
+            compiled(loss="mse", loss_weights=[2.0]),
+            {},
+            {},
+            "compile(): leave out loss_weights, since a round has one out",
+        ),
+        (
+            compiled(weighted_metrics=["mae"]),
+            {},
+            {},
+            "compile(): leave out weighted_metrics, since a round has one outpu",
+        ),
+        (compiled(loss="mse"), {"loss": brier}, {}, "compile(): leave out loss, since `loss` is also an argument"),
+        (
+            dense,
+            {"loss": keras.losses.Huber(reduction="sum")},
+            {},
+            "a `loss` must be a mean over the examples of a batch",
+        ),
+        (dense, {"loss": ["mse", "mae"]}, {}, "`loss` must be one loss, since a model has one output"),
+        (dense, {"loss": "no_such"}, {}, "a loss must be a function (y_true, y_pred), or an object or a name of Keras"),
+        (
+            dense,
+            {"loss": "binary_crossentropy"},
+            {},
+            "`loss` must be one of the task classification: set `task: binary or",
+        ),
+        (dense, {"loss": "mse"}, {}, "`loss` must be one of the task classification: set `task: regression`"),
+        (
+            dense,
+            *({"loss": CROSS_ENTROPY}, {"client": {"batch_size": 5, "loss": "softmax_twice"}}),
+            "`loss` and client.loss of the recipe must be the same; leave out one. Received: sparse_categorical_crossentr",
+        ),
+        (
+            dense,
+            {"loss": lambda y, z: z @ y},
+            {},
+            "the loss or metric <lambda> must accept the targets and outputs of you",
+        ),
+        (
+            dense,
+            {"metrics": [lambda y, z: z @ y]},
+            {},
+            "the loss or metric <lambda> must accept the targets and outputs",
+        ),
+        (
+            dense,
+            {"metrics": [brier, brier]},
+            {},
+            "the metrics must have different names: give it another one. Received: br",
+        ),
+        (
+            dense,
+            {"metrics": ["no_such"]},
+            {},
+            "a metric must be a function (y_true, y_pred), or an object or a name of K",
+        ),
+    ],
+)
+def test_parts_without_a_counterpart_are_refused_by_name(model, arguments, changes, sentence):
+    assert refusal(process_of, model, RECIPE | changes, **arguments).startswith(sentence)
+
+
+def test_examples_have_weights_in_local_steps(eager):
+    weights = np.arange(len(X), dtype=np.float32)
+    train = tf.data.Dataset.from_tensor_slices((X, Y, weights))
+    test = tf.data.Dataset.from_tensor_slices((X, Y, np.ones_like(weights)))
+    dataset = from_tf_data(train, test)
+    assert dataset.sha256 != from_arrays(X, Y, X, Y).sha256
+    np.testing.assert_array_equal(dataset.train.select(np.arange(3)).weights, weights[:3])
+    check_step(process_of(compiled(loss=CROSS_ENTROPY), dataset=dataset), CROSS_ENTROPY, Y, weights)
+    assert refusal(from_tf_data, train, train).startswith("tf.data, test: the weights must be 1, since metrics count")
+    wrong = refusal(from_arrays, X, Y, X, Y, train_weights=-weights)
+    assert wrong == "arrays: train_weights must be numbers [20] from 0, one for each example. Received: float32 (20,)"
+
+
+def test_dictionaries_with_targets_and_several_targets_are_refused_by_name():
+    elements = tf.data.Dataset.from_tensor_slices({"x": X, "y": Y})
+    assert 'must yield pairs (x, y); use map(lambda e: (e["x"], e["y"]))' in refusal(from_tf_data, elements, elements)
+    pairs = elements.map(lambda e: (e["x"], e["y"]))
+    assert from_tf_data(pairs, pairs).classes == CLASSES
+
+
+def test_targets_with_fractions_are_numbers(eager):
+    numbers = X[:, :2] * 2
+    dataset = from_arrays(X, numbers, X, numbers)
+    process = process_of(dense, RECIPE | {"task": {"name": "regression", "scale": "none"}}, dataset)
+    check_step(process, "mse", numbers)
+
+
+def loss_of_both(y_true, y_pred):
+    number = keras.losses.mean_squared_error(y_true[:, CLASSES:], y_pred[:, CLASSES:])
+    return number + keras.losses.categorical_crossentropy(y_true[:, :CLASSES], y_pred[:, :CLASSES], from_logits=True)
+
+
+def test_a_loss_may_split_the_numbers_of_several_tasks(eager):
+    targets = np.concatenate([np.eye(CLASSES)[Y], X[:, :1]], 1).astype(np.float32)
+    recipe = RECIPE | {"task": {"name": "regression", "scale": "none"}}
+    dataset = from_arrays(X, targets, X, targets, targets="numbers")
+    check_step(process_of(dense, recipe, dataset, loss=loss_of_both), loss_of_both, targets)
+
+
+def test_a_ready_compiled_model_is_narrowed_and_trained_by_its_loss(eager):
+    ready = compiled("softmax", "adam", loss=brier)(1.0, CLASSES)
+    levels = {"levels": {"widths": {"a": 1, "b": 0.5}, "mix": "a-b"}, "optimizer": {"learning_rate": 0.1}}
+    process = process_of(ready, RECIPE | levels)
+    state, row = process.next(process.initialize())
+    assert process.recipe.optimizer.method.name == "adam" and np.isfinite(row["loss"])
+    assert process.functions.loss.function is brier and process.network(state, "b").layers[1].units == 4
+    assert ready.layers[-1].activation is keras.activations.softmax
+
+
+def test_layers_of_a_recipe_train_by_a_python_loss_with_all_clients_of_a_block(eager):
+    def loss(y_true, y_pred):
+        return keras.losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
+
+    text = tiny.DENSE.replace("epochs: 1", "loss: cross_entropy, epochs: 1")
+    expected, process = (learning_process(text, *tiny.images(), parallel=1, loss=function) for function in (None, loss))
+    assert max(process.engine_report()["clients_at_once"].values()) > 1 and process.functions.loss is not None
+    state, row = process.next(process.initialize())
+    expected_state, expected_row = expected.next(expected.initialize())
+    assert row == pytest.approx(expected_row, rel=1e-5)
+    for value, other in zip(state.weights.values(), expected_state.weights.values()):
+        np.testing.assert_allclose(value, other, rtol=1e-4, atol=1e-6)

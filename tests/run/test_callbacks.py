@@ -102,13 +102,24 @@ def test_keras_callbacks_end_the_training_and_change_nothing():
     assert [row["round"] for row in hetero_tf.train(process(), 9, callbacks=[stopping]).rows] == [1, 2, 3]
     for callback in (
         keras.callbacks.EarlyStopping("val_loss", restore_best_weights=True),
-        keras.callbacks.LearningRateScheduler(lambda _: 0.1),
         keras.callbacks.BackupAndRestore("x"),
     ):
         assert refusal(hetero_tf.train, process(), 1, callbacks=[callback]) == (
-            "a Keras callback cannot change the learning rate or the weights; use `schedule` of the recipe, or "
-            f"hetero_tf.run.callbacks.Checkpoint. Received: {type(callback).__name__}"
+            "a Keras callback cannot change the weights; use hetero_tf.run.callbacks.Checkpoint. "
+            f"Received: {type(callback).__name__}"
         )
+
+
+def test_keras_callbacks_change_the_learning_rate_of_the_clients():
+    """A schedule sets it at the start of an epoch, a plateau lowers it at the end of the second one and later."""
+    rates = [process().learning_rate(round) for round in range(5)]
+    callbacks = [
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: 2 * rate if epoch == 0 else rate),
+        keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=0, min_delta=1000),
+    ]
+    changed = hetero_tf.train(process(), 5, callbacks=callbacks)
+    factors = [row["learning_rate"] / rate for row, rate in zip(changed.rows, rates, strict=True)]
+    assert factors == pytest.approx([2, 2, 2, 1, 0.5], rel=1e-6)
 
 
 def test_validation_metrics_come_first_in_the_logs():

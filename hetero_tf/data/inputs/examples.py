@@ -60,6 +60,7 @@ class Examples:
         batch_shapes: All possible (examples, positions) of a batch; (None,): the shape is known only at run time.
         sizes: int32 [clients], number of examples of each client.
         longest: The pass of the client with the most examples.
+        weights: Weight of each training example in the loss; None: 1.
     """
 
     input: Input
@@ -72,6 +73,7 @@ class Examples:
     batch_shapes: tuple[tuple[int, int] | None, ...]
     sizes: tf.Tensor
     longest: Pass
+    weights: tf.Tensor | None = None
 
     @property
     def on_disk(self) -> bool:

@@ -1,0 +1,359 @@
+"""Losses, metrics and optimizers of Keras: those of a compiled model, or of the arguments of `learning_process`.
+
+Losses that the package has too, and optimizers, become keys of the recipe. Other losses and all metrics are called with
+`(y_true, y_pred)`, as Keras calls them.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf import recipe as recipes
+from hetero_tf.base import registry
+from hetero_tf.base.constraints import Plugin
+from hetero_tf.base.errors import InputError
+from hetero_tf.methods.tasks import Task
+from hetero_tf.models.custom_model import final_probabilities, probabilities_of
+from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.write import flow
+
+# Losses of Keras that recipes have too, and the options that both have.
+LOSSES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "sparse_categorical_crossentropy": ("cross_entropy", ()),
+    "categorical_crossentropy": ("cross_entropy", ("label_smoothing",)),
+    "binary_crossentropy": ("sigmoid_cross_entropy", ()),
+    "mean_squared_error": ("mean_squared_error", ()),
+    "mean_absolute_error": ("mean_absolute_error", ()),
+}
+# The losses of recipes that read all outputs, by the form of the targets; a recipe has it beside any other loss.
+UNMASKED = {"label_set": "sigmoid_cross_entropy", "numbers": "mean_squared_error"}
+MEANS = (None, "none", "mean", "mean_with_sample_weight", "sum_over_batch_size")
+ACCURACIES = ("accuracy", "acc", "binary_accuracy", "categorical_accuracy", "sparse_categorical_accuracy")
+OPTIMIZERS = {"SGD": "sgd", "Adam": "adam", "AdamW": "adamw"}
+OPTIONS = {
+    **{"momentum": "momentum", "nesterov": "nesterov", "weight_decay": "weight_decay"},
+    **{"beta_1": "beta1", "beta_2": "beta2", "epsilon": "epsilon"},
+}
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """A loss or a metric of Keras, or a Python function `(y_true, y_pred) -> values`.
+
+    Attributes:
+        function: The object.
+        probabilities: "softmax" or "sigmoid", by which the loss of the task makes probabilities; None for numbers.
+        reads_outputs_as: The same if the user's model ends in it, else None: the model gives logits.
+    """
+
+    function: Any
+    probabilities: str | None
+    reads_outputs_as: str | None
+
+    @property
+    def name(self) -> str:
+        """Name of the object, as in the logs of Keras."""
+        name = getattr(self.function, "name", None) or getattr(self.function, "__name__", None)
+        return name or type(self.function).__name__
+
+    def arguments(self, outputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return `(y_true, y_pred)` for logits or numbers [..., outputs] and targets.
+
+        `y_pred` are the outputs of the user's model; an object of Keras with `from_logits` gets the form that it names.
+        `y_true` are labels; objects of Keras get them one-hot, except those with sparse labels.
+        """
+        return self._targets(targets, outputs), self._outputs(outputs)
+
+    def _outputs(self, outputs):
+        config = self.function.get_config() if hasattr(self.function, "get_config") else {}
+        if not config and _is_of_keras(self.function) and "from_logits" in inspect.signature(self.function).parameters:
+            config = {"from_logits": False}
+        reads_logits = config.get("from_logits", self.reads_outputs_as is None)
+        if self.probabilities is None or reads_logits:
+            return outputs
+        return tf.nn.softmax(outputs) if self.probabilities == "softmax" else tf.sigmoid(outputs)
+
+    def _targets(self, targets, outputs):
+        if not targets.dtype.is_integer:
+            return tf.cast(targets, outputs.dtype)
+        is_sparse = _keras_name(self.function).startswith("sparse") or getattr(self.function, "sparse_y_true", False)
+        if is_sparse or not _is_of_keras(self.function):
+            return targets
+        return tf.one_hot(targets, outputs.shape[-1], dtype=outputs.dtype)
+
+
+@dataclass(frozen=True)
+class UserLoss(UserFunction):
+    """A loss of local steps that is not in the recipe."""
+
+    def loss(self, outputs: tf.Tensor, targets: tf.Tensor, present: tf.Tensor | None, outside: int) -> tf.Tensor:
+        """Return the losses of the clients of a block, [K, ...]; see `methods.losses`."""
+        call = self.function.call if isinstance(self.function, keras.Loss) else self.function
+        losses = [call(*self.arguments(*each)) for each in zip(tf.unstack(outputs), tf.unstack(targets), strict=True)]
+        return tf.stack([tf.cast(loss, outputs.dtype) for loss in losses])
+
+
+@dataclass(frozen=True)
+class UserMetric(UserFunction):
+    """A metric as a plug-in, see `methods.metrics`."""
+
+    is_binary: bool
+    PROBABILITIES = True
+
+    @property
+    def BETTER(self) -> str:  # noqa: N802
+        """Direction of better values, as Keras declares it."""
+        return "lower" if getattr(self.function, "_direction", "up") == "down" else "higher"
+
+    def metric(self, scores: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Return the value on all examples, float64; a mean if the function returns one for each example or class."""
+        arguments = self.arguments(scores, targets)
+        if isinstance(self.function, keras.Metric):
+            state = self.function.stateless_update_state(self.function.stateless_reset_state(), *arguments)
+            value = self.function.stateless_result(state)
+        else:
+            value = self.function(*arguments)
+        return tf.cast(tf.reduce_mean(value), tf.float64)
+
+    def arguments(self, outputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        if self.is_binary:
+            # The task has logits of both classes.
+            outputs, targets = outputs[..., 1:], tf.cast(targets, outputs.dtype)[..., None]
+        return super().arguments(outputs, targets)
+
+
+@dataclass(frozen=True)
+class UserFunctions:
+    """The loss and the metrics of a process that its recipe does not have.
+
+    Attributes:
+        loss: The loss of local steps; None: that of the recipe.
+        metrics: By name.
+    """
+
+    loss: UserLoss | None = None
+    metrics: Mapping[str, UserMetric] = field(default_factory=dict)
+
+    def check(self, task: Task, outputs: tf.Tensor, targets: np.ndarray) -> None:
+        """Call the functions once, which creates the variables of metrics.
+
+        Args:
+            outputs, targets: Those of the first examples.
+
+        Raises:
+            InputError: Names the function that fails.
+        """
+        encoded = tf.constant(task.encode(targets))
+        calls = [(metric, task.decode(outputs), tf.constant(targets)) for metric in self.metrics.values()]
+        for each, values, y in [*calls, *([(self.loss, outputs, encoded)] if self.loss else [])]:
+            try:
+                each.function(*each.arguments(values, y))
+                if isinstance(each.function, keras.Metric):
+                    each.function.reset_state()
+            except Exception as error:
+                raise InputError(
+                    f"the loss or metric {each.name} must accept the targets and outputs of your first examples. "
+                    f"Received: {type(error).__name__}: {error}"
+                ) from error
+
+
+def read_functions(
+    recipe: Recipe, model: keras.Model | None, loss: Any, metrics: Sequence[Any]
+) -> tuple[Recipe, UserFunctions]:
+    """Return the recipe with the keys that compile() defines, and the other functions.
+
+    Args:
+        model: The user's model at the global level; None for the layers of a recipe.
+        loss: A loss as for compile(), or None.
+        metrics: Metrics as for compile().
+
+    Raises:
+        InputError: Something contradicts the recipe, or has no counterpart in a round.
+    """
+    changes: dict[str, Any] = {}
+    if model is not None and model.compiled:
+        _check_compiled(model, loss)
+        changes |= _optimizer_changes(recipe, model.optimizer)
+        loss = getattr(model, "loss", None) if loss is None else loss
+        compiled = getattr(model, "_compile_metrics", None)
+        metrics = [*_flatten(getattr(compiled, "_user_metrics", None)), *metrics]
+    ends_in = None if model is None else final_probabilities(model)
+    user_loss, loss_changes = _read_loss(recipe, loss, ends_in)
+    names, user_metrics = _read_metrics(recipe, metrics, ends_in)
+    if user_metrics and recipe.targets == "positions":
+        raise InputError(f"the metrics of text are its loss and perplexity: leave out {', '.join(user_metrics)}")
+    changes |= loss_changes | ({"evaluate.metrics": [*recipe.evaluate.metrics, *names]} if names else {})
+    if changes:
+        overrides = [f"{key}={flow(value)}" for key, value in changes.items()]
+        changed = recipes.loads(recipe.source, recipe.path, overrides)
+        # A run folder has the recipe as it was passed, like that of levels that are fitted.
+        recipe = dataclasses.replace(changed, tree=recipe.tree, source=recipe.source, overrides=recipe.overrides)
+    return recipe, UserFunctions(user_loss, user_metrics)
+
+
+def _check_compiled(model, loss):
+    losses, metrics = (getattr(model, name, None) for name in ("_compile_loss", "_compile_metrics"))
+    ignored = {
+        "loss_weights": getattr(losses, "_user_loss_weights", None),
+        "weighted_metrics": getattr(metrics, "_user_weighted_metrics", None),
+        "loss": model.loss if loss is not None and losses is not None else None,
+    }
+    for name, value in ignored.items():
+        if value:
+            reason = (
+                "`loss` is also an argument" if name == "loss" else "a round has one output and counts examples once"
+            )
+            raise InputError(f"compile(): leave out {name}, since {reason}. Received: {name}={value}")
+
+
+def _read_loss(recipe, loss, ends_in):
+    """Return the `UserLoss` of a loss (or None), and the changes of the recipe."""
+    if loss is None:
+        return None, {}
+    probabilities = probabilities_of(recipe)
+    unmasked = UNMASKED.get(recipe.loss_targets, "cross_entropy")
+    if len(_flatten(loss)) != 1:
+        raise InputError(f"`loss` must be one loss, since a model has one output. Received: {loss}")
+    (loss,) = _flatten(loss)
+    if loss in ("crossentropy", "ce"):
+        loss = "binary_crossentropy" if probabilities == "sigmoid" else "sparse_categorical_crossentropy"
+    function = _get(keras.losses.get, "loss", loss)
+    if getattr(function, "reduction", None) not in MEANS:
+        raise InputError(
+            "a `loss` must be a mean over the examples of a batch: leave out its reduction. "
+            f"Received: reduction={function.reduction} of {function.name}"
+        )
+    name, options = _loss_of_recipe(function)
+    if name is not None and recipe.loss_targets not in registry.constant("losses", name, "TARGETS"):
+        tasks = [each for each in registry.names("tasks") if registry.constant("tasks", each, "TEST_LOSS") == name]
+        raise InputError(
+            f"`loss` must be one of the task {recipe.task.name}: set `task: {' or '.join(tasks) or 'regression'}` in "
+            f"the recipe, or choose another loss. Received: {_keras_name(function)}"
+        )
+    user_loss = None if name else UserLoss(function, probabilities, ends_in)
+    named, name = recipe.client.loss, name or unmasked
+    if named in (None, _default_loss(recipe)):
+        return user_loss, {"client.loss": {"name": name, **options}}
+    if named.name != name or any(named.options[key] != options[key] for key in options):
+        raise InputError(
+            "`loss` and client.loss of the recipe must be the same; leave out one. "
+            f"Received: {_keras_name(function)} and {named.name}"
+        )
+    return user_loss, {}
+
+
+def _default_loss(recipe):
+    return dataclasses.replace(recipe, client=dataclasses.replace(recipe.client, loss=None)).loss
+
+
+def _loss_of_recipe(function):
+    """Return the name and the options of a loss in recipes; None and no options if they do not have it."""
+    name, options = LOSSES.get(_keras_name(function), (None, ()))
+    if name is None or not _is_of_keras(function) or not isinstance(function, keras.Loss):
+        return (name if _is_of_keras(function) else None), {}
+    config, default = function.get_config(), type(function)().get_config()
+    others = config.keys() - {"name", "reduction", "from_logits", *options}
+    if any(config[key] != default[key] for key in others):
+        return None, {}
+    return name, {key: config[key] for key in options}
+
+
+def _read_metrics(recipe, metrics, ends_in):
+    """Return the names of further metrics of recipes, and `{name: UserMetric}` of others."""
+    names: list[str] = []
+    functions: dict[str, UserMetric] = {}
+    for metric in _flatten(metrics):
+        is_text = isinstance(metric, str)
+        if (is_text or _is_of_keras(metric)) and _name_of(metric) in ACCURACIES and "accuracy" in recipe.metrics:
+            # Every evaluation measures the accuracy in percent.
+            continue
+        if is_text and metric in registry.names("metrics"):
+            names.append(metric)
+            continue
+        function = _get(keras.metrics.get, "metric", metric)
+        binary = recipe.task.name == "binary"
+        user_metric = UserMetric(function, probabilities_of(recipe), ends_in, binary)
+        name = metric if is_text else user_metric.name
+        if name in ("loss", *recipe.metrics, *functions):
+            raise InputError(f"the metrics must have different names: give it another one. Received: {name}")
+        functions[name] = user_metric
+    return names, functions
+
+
+def _name_of(metric):
+    return metric if isinstance(metric, str) else getattr(metric, "name", None)
+
+
+def _optimizer_changes(recipe, optimizer):
+    """Return the changes of a recipe whose optimizer is the default one; another one must agree."""
+    kind = type(optimizer).__name__
+    config = optimizer.get_config()
+    # Only the optimizers of Keras have defaults for all arguments.
+    default = type(optimizer)().get_config() if kind in (*OPTIMIZERS, "RMSprop") else {}
+    changed = {key: value for key, value in config.items() if key != "name" and value != default.get(key)}
+    if kind == "RMSprop" and not changed:
+        # The default of compile().
+        return {}
+    name = "adamw" if kind == "Adam" and "weight_decay" in changed else OPTIMIZERS.get(kind)
+    known = {*OPTIONS, "learning_rate", "global_clipnorm"} - ({"weight_decay"} if name == "sgd" else set())
+    if name is None or changed.keys() - known or isinstance(config["learning_rate"], dict):
+        received = ", ".join(f"{key}={value}" for key, value in changed.items())
+        raise InputError(
+            "compile(): the optimizer must be SGD, Adam or AdamW with options that recipes have; leave it out, and set "
+            f"`optimizer` and `schedule` in the recipe. Received: {kind}({received})"
+        )
+    settings, options = recipe.optimizer, {OPTIONS[key]: changed[key] for key in changed.keys() & OPTIONS.keys()}
+    line = {"name": name, "learning_rate": settings.learning_rate, "clip_norm": settings.clip_norm}
+    if "learning_rate" in changed:
+        line["learning_rate"] = float(str(np.float32(changed["learning_rate"])))
+    line["clip_norm"] = changed.get("global_clipnorm", settings.clip_norm)
+    default_method = {key: option.default for key, option in registry.options("optimizers", "sgd").items()}
+    if settings.method == Plugin("sgd", default_method):
+        line |= {OPTIONS[key]: value or 0.0 for key, value in config.items() if key in OPTIONS and value is not False}
+        is_same = True
+    else:
+        is_same = settings.method.name == name and options.items() <= settings.method.options.items()
+    is_same = is_same and line["learning_rate"] == settings.learning_rate
+    if not is_same or line["clip_norm"] != settings.clip_norm != 1.0:
+        raise InputError(
+            f"compile() and the recipe must have the same optimizer: set `optimizer: {flow(line | options)}` in the "
+            f"recipe, or leave it out of compile(). Received: {settings.method.name} with the learning rate "
+            f"{settings.learning_rate:g} in the recipe"
+        )
+    return {"optimizer": line} if settings.method == Plugin("sgd", default_method) else {}
+
+
+def _flatten(value):
+    """Return the items of nested lists and dictionaries, such as the metrics of each output."""
+    if value is None:
+        return []
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else None
+    return [value] if items is None else [item for each in items for item in _flatten(each)]
+
+
+def _get(find, kind, value):
+    """Return a loss or a metric of a name, or the callable."""
+    try:
+        function = find(value)
+    except ValueError:
+        function = None
+    if not callable(function):
+        raise InputError(
+            f"a {kind} must be a function (y_true, y_pred), or an object or a name of Keras. Received: {value}"
+        )
+    return function
+
+
+def _is_of_keras(function):
+    return (getattr(function, "__module__", None) or "").startswith("keras.")
+
+
+def _keras_name(function):
+    """Return the name of a function, or of the class of an object, such as "sparse_categorical_crossentropy"."""
+    return getattr(function, "__name__", None) or registry.snake_case(type(function).__name__)
