@@ -346,7 +346,7 @@ def test_layers_of_a_recipe_train_by_a_python_loss_with_all_clients_of_a_block(e
     def loss(y_true, y_pred):
         return keras.losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
 
-    text = tiny.DENSE.replace("epochs: 1", "loss: cross_entropy, epochs: 1")
+    text = tiny.DENSE.replace("epochs: 1", "loss: cross_entropy, epochs: 1") + "engine: stacked\n"
     expected, process = (learning_process(text, *tiny.images(), parallel=1, loss=function) for function in (None, loss))
     assert max(process.engine_report()["clients_at_once"].values()) > 1 and process.functions.loss is not None
     state, row = process.next(process.initialize())
