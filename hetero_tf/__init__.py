@@ -58,14 +58,18 @@ def train(
         rounds: Number of the last round; None: the recipe's.
         run_dir: Folder of a run of a recipe, which the commands read; a run in it is continued. None: no files.
         options: Of a process: `state`, `callbacks`, see `run.callbacks.train`. Of a recipe: `model`, `dataset`,
-            `data_dir`, see `learning_process`; also `callbacks` without a run folder, `threads` and `quiet` with one.
+            `data_dir`, see `learning_process`; also `callbacks`, `loss` and `metrics` without a run folder, `threads`
+            and `quiet` with one.
             The commands find a model function of a module by --plugin MODULE.
     """
     _check_keras()
+    from hetero_tf.base.errors import InputError
     from hetero_tf.run import callbacks, experiment
     from hetero_tf.run import learning_process as building
 
     if run_dir is not None:
+        for name in options.keys() & {"loss", "metrics"}:
+            raise InputError(f"a run folder has the loss and metrics of a compiled model: give {name} to compile()")
         return experiment.train_from_python(process, run_dir, rounds, **options)
     if not isinstance(process, building.LearningProcess):
         callback_list = options.pop("callbacks", ())

@@ -265,7 +265,8 @@ def _raw_field(location, name, values):
     if not is_valid or is_whole and max(-int(values.min()), int(values.max())) > MAX_WHOLE:
         raise InputError(
             f"{location} must be finite numbers [n, ...], whole numbers at most {MAX_WHOLE:,}; replace texts by ids of "
-            f"their words. Received: {values.dtype} {values.shape}"
+            "their words, which an adapted keras.layers.TextVectorization or StringLookup gives. "
+            f"Received: {values.dtype} {values.shape}"
         )
     dtype: Any = "uint8" if values.dtype == np.uint8 else "int32" if is_whole else "float32"
     return Field(name, raw.Codec(values.shape[1:], dtype, float(values.min()), float(values.max())))

@@ -49,12 +49,12 @@ class UserFunction:
     Attributes:
         function: The object.
         probabilities: "softmax" or "sigmoid", by which the loss of the task makes probabilities; None for numbers.
-        reads_outputs_as: The same if the user's model ends in it, else None: the model gives logits.
+        ends_in: The same if the user's model ends in it, else None: the model gives logits.
     """
 
     function: Any
     probabilities: str | None
-    reads_outputs_as: str | None
+    ends_in: str | None
 
     @property
     def name(self) -> str:
@@ -74,7 +74,7 @@ class UserFunction:
         config = self.function.get_config() if hasattr(self.function, "get_config") else {}
         if not config and _is_of_keras(self.function) and "from_logits" in inspect.signature(self.function).parameters:
             config = {"from_logits": False}
-        reads_logits = config.get("from_logits", self.reads_outputs_as is None)
+        reads_logits = config.get("from_logits", self.ends_in is None)
         if self.probabilities is None or reads_logits:
             return outputs
         return tf.nn.softmax(outputs) if self.probabilities == "softmax" else tf.sigmoid(outputs)
@@ -230,7 +230,9 @@ def _read_loss(recipe, loss, ends_in):
             f"Received: reduction={function.reduction} of {function.name}"
         )
     name, options = _loss_of_recipe(function)
-    if name is not None and recipe.loss_targets not in registry.constant("losses", name, "TARGETS"):
+    # Words of a text are labels.
+    form = "label" if recipe.targets == "positions" else recipe.loss_targets
+    if name is not None and form not in registry.constant("losses", name, "TARGETS"):
         tasks = [each for each in registry.names("tasks") if registry.constant("tasks", each, "TEST_LOSS") == name]
         raise InputError(
             f"`loss` must be one of the task {recipe.task.name}: set `task: {' or '.join(tasks) or 'regression'}` in "
@@ -270,7 +272,7 @@ def _read_metrics(recipe, metrics, ends_in):
     functions: dict[str, UserMetric] = {}
     for metric in _flatten(metrics):
         is_text = isinstance(metric, str)
-        if (is_text or _is_of_keras(metric)) and _name_of(metric) in ACCURACIES and "accuracy" in recipe.metrics:
+        if _is_accuracy(metric) and "accuracy" in recipe.metrics:
             # Every evaluation measures the accuracy in percent.
             continue
         if is_text and metric in registry.names("metrics"):
@@ -286,8 +288,13 @@ def _read_metrics(recipe, metrics, ends_in):
     return names, functions
 
 
-def _name_of(metric):
-    return metric if isinstance(metric, str) else getattr(metric, "name", None)
+def _is_accuracy(metric):
+    """Return True for an accuracy of Keras with its default threshold."""
+    if isinstance(metric, str):
+        return metric in ACCURACIES
+    if not _is_of_keras(metric) or _keras_name(metric) not in ACCURACIES:
+        return False
+    return not isinstance(metric, keras.metrics.BinaryAccuracy) or metric.get_config()["threshold"] == 0.5
 
 
 def _optimizer_changes(recipe, optimizer):

@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -216,6 +216,23 @@ def as_builder(model: keras.Model | ModelBuilder, outputs: int) -> ModelBuilder:
 
 def _is_of_width(function):
     return list(inspect.signature(function).parameters) == ["width"]
+
+
+def width_function(model: keras.Model | ModelBuilder, widths: Mapping[str, float]) -> keras.Model | ModelBuilder:
+    """Return a function of the width for a function of the level's name; other models are returned.
+
+    Args:
+        widths: The width of each level.
+
+    Raises:
+        InputError: Two levels have the same width.
+    """
+    if isinstance(model, keras.Model) or list(inspect.signature(model).parameters) != ["level"]:
+        return model
+    names = {width: level for level, width in widths.items()}
+    if len(names) < len(widths):
+        raise InputError(f"a `model` of the level needs levels of different widths. Received: levels.widths={widths}")
+    return lambda width: model(names[width])
 
 
 def resize(model: keras.Model, width: float, classes: int) -> keras.Model:

@@ -30,7 +30,7 @@ from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.methods import function_of
 from hetero_tf.models.compiled import UserFunctions, read_functions
 from hetero_tf.models.costs import memory
-from hetero_tf.models.custom_model import ModelBuilder, as_builder, user_model
+from hetero_tf.models.custom_model import ModelBuilder, as_builder, user_model, width_function
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.models.preprocessed import add_preprocessing, named_model
 from hetero_tf.models.state import State
@@ -236,8 +236,9 @@ def learning_process(
         data_dir: Folder of the data, see README.
         parallel: Client blocks that train in parallel, by default the number of cores.
         device: "cpu" or "gpu", the device for which the engine is chosen; by default the one that TensorFlow finds.
-        model: A Keras model, or a function `(width, classes) -> keras.Model`, instead of the recipe's layers; see
-            `models.custom_model.as_builder` and `build_custom_model`. The key `model` of the recipe is then optional.
+        model: A Keras model, or a function `(width, classes) -> keras.Model`, or of the `width` or of the name of the
+            `level` alone, instead of the recipe's layers; see `models.custom_model.as_builder` and
+            `build_custom_model`. The key `model` of the recipe is then optional.
         strategy: Strategy whose replicas share each round and evaluation, such as
             `tf.distribute.MirroredStrategy()`, or None for no sharing. Results are equal up to the order of summation.
         loss: Loss of local steps, as for `keras.Model.compile`: a function `(y_true, y_pred)`, an object or a name; by
@@ -265,6 +266,7 @@ def learning_process(
             check_split(recipe, partition)
         if model is None and recipe.model.function is not None:
             model = function_of("models", recipe.model.function)
+        model = None if model is None else width_function(model, recipe.levels.widths)
         compiled, functions = _read_functions(recipe, dataset, model, loss, metrics)
         builder = None if model is None else as_builder(model, recipe.num_outputs(dataset.classes))
         fitted = _fit_levels(compiled, source, dataset, partition, device, builder)

@@ -7,6 +7,7 @@ import tensorflow as tf
 import tiny
 from refusals import refusal
 
+import hetero_tf
 from hetero_tf.data import from_arrays, from_tf_data
 from hetero_tf.run.learning_process import learning_process
 
@@ -354,3 +355,19 @@ def test_layers_of_a_recipe_train_by_a_python_loss_with_all_clients_of_a_block(e
     assert row == pytest.approx(expected_row, rel=1e-5)
     for value, other in zip(state.weights.values(), expected_state.weights.values()):
         np.testing.assert_allclose(value, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_function_may_take_the_name_of_the_level():
+    levels = {"widths": {"a": 1, "b": 0.5}, "mix": "a-b"}
+    process = process_of(lambda level: dense({"a": 1, "b": 0.25}[level], 7), RECIPE | {"levels": levels})
+    state = process.initialize()
+    assert [process.network(state, level).layers[1].units for level in "ab"] == [8, 2]
+    assert process.network(state, "b").output_shape == (None, CLASSES)
+    levels["widths"]["b"] = 1
+    sentence = "a `model` of the level needs levels of different widths. Received: levels.widths={'a': 1.0, 'b': 1.0}"
+    assert refusal(process_of, lambda level: dense(1, CLASSES), RECIPE | {"levels": levels}) == sentence
+
+
+def test_a_run_folder_takes_the_loss_of_a_compiled_model(tmp_path):
+    message = refusal(hetero_tf.train, RECIPE, run_dir=tmp_path / "run", model=dense, loss=brier)
+    assert message == "a run folder has the loss and metrics of a compiled model: give loss to compile()"
