@@ -122,7 +122,8 @@ def from_tf_data(
 
     Args:
         train, test: Elements `(x, y)`: one image, row or dictionary of arrays, and its label as a number, a text or a
-            one-hot row; or `(x, y, weight)`, where the weights of test examples are 1.
+            one-hot row; or `(x, y, weight)`, where the weights of test examples are 1; or dictionaries, whose `y`,
+            `label` or `target` is the label.
         classes, class_names, feature_names, source, targets, kind, rate: As for `from_arrays`.
 
     Raises:
@@ -137,13 +138,34 @@ def from_tf_data(
     return from_arrays(*train_arrays, *test_arrays, **options)
 
 
+# Keys of the label of an element that is a dictionary.
+LABEL_KEYS = ("y", "label", "target")
+
+
+def _as_pairs(elements):
+    """Return the pairs of elements that are dictionaries with a label: its other values are the input."""
+    spec = elements.element_spec
+    label = next((key for key in LABEL_KEYS if key in spec), None) if isinstance(spec, dict) else None
+    if label is None or len(spec) == 1:
+        return elements
+
+    def to_pair(element):
+        values = {key: value for key, value in element.items() if key != label}
+        return values if len(values) > 1 else next(iter(values.values())), element[label]
+
+    return elements.map(to_pair)
+
+
 def _read_pairs(source, part, pairs):
     """Read a `tf.data.Dataset` into the arrays x and y, and the weights or None."""
+    pairs = _as_pairs(pairs)
     spec = pairs.element_spec
     is_pair = isinstance(spec, tuple) and len(spec) in (2, 3) and all(hasattr(each, "shape") for each in spec[1:])
     # Batches usually have an unknown size, in contrast to one-hot labels.
     if not is_pair or spec[1].shape.rank and spec[1].shape[0] is None:
-        remedy = "call unbatch() on batches" if isinstance(spec, tuple) else 'use map(lambda e: (e["x"], e["y"]))'
+        remedy = (
+            "call unbatch() on batches" if isinstance(spec, tuple) else 'use map(lambda e: (e["image"], e["kind"]))'
+        )
         raise InputError(f"{source}, {part}: must yield pairs (x, y); {remedy}. Received: {spec}")
     # cardinality() is -1 for an infinite data set and -2 for an unknown size.
     if int(pairs.cardinality()) == -1:

@@ -307,11 +307,17 @@ def test_examples_have_weights_in_local_steps(eager):
     assert wrong == "arrays: train_weights must be numbers [20] from 0, one for each example. Received: float32 (20,)"
 
 
-def test_dictionaries_with_targets_and_several_targets_are_refused_by_name():
-    elements = tf.data.Dataset.from_tensor_slices({"x": X, "y": Y})
-    assert 'must yield pairs (x, y); use map(lambda e: (e["x"], e["y"]))' in refusal(from_tf_data, elements, elements)
-    pairs = elements.map(lambda e: (e["x"], e["y"]))
-    assert from_tf_data(pairs, pairs).classes == CLASSES
+def test_the_label_of_a_dictionary_is_one_of_its_values():
+    expected = from_arrays(X, Y, X, Y, source="tf.data")
+    for names in ("xy", ("rows", "label")):
+        elements = tf.data.Dataset.from_tensor_slices(dict(zip(names, (X, Y))))
+        assert from_tf_data(elements, elements).sha256 == expected.sha256
+    several = tf.data.Dataset.from_tensor_slices({"left": X, "right": -X, "target": Y})
+    assert [field.name for field in from_tf_data(several, several).fields] == ["left", "right"]
+    others = tf.data.Dataset.from_tensor_slices({"x": X, "kind": Y})
+    assert 'must yield pairs (x, y); use map(lambda e: (e["image"], e["kind"]))' in refusal(
+        from_tf_data, others, others
+    )
 
 
 def test_targets_with_fractions_are_numbers(eager):
@@ -324,6 +330,11 @@ def test_targets_with_fractions_are_numbers(eager):
 def loss_of_both(y_true, y_pred):
     number = keras.losses.mean_squared_error(y_true[:, CLASSES:], y_pred[:, CLASSES:])
     return number + keras.losses.categorical_crossentropy(y_true[:, :CLASSES], y_pred[:, :CLASSES], from_logits=True)
+
+
+def test_a_mapping_may_have_a_function_as_loss():
+    recipe = RECIPE | {"client": RECIPE["client"] | {"loss": mean_of_squares}}
+    assert process_of(dense, recipe).functions.loss.function is mean_of_squares
 
 
 def test_a_loss_may_split_the_numbers_of_several_tasks(eager):
