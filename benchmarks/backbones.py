@@ -553,7 +553,7 @@ def run(cls, folder):
     tiny(cls).save_to_preset(str(folder / "preset"))
     # Keras counts the names of layers in each thread, and models are built in new threads.
     with ThreadPoolExecutor(1) as thread:
-        backbone = thread.submit(M.Backbone.from_preset, str(folder / "preset")).result()
+        backbone = thread.submit(preset.load_backbone, str(folder / "preset")).result()
     x, y = draw(backbone, rng), rng.integers(0, 2, EXAMPLES).astype(np.int32)
     options = {"preset": str(folder / "preset"), "inputs": tuple(x), **_adapters(backbone)}
     options |= OPTIONS.get(cls.__name__, {})

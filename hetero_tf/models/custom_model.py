@@ -10,7 +10,6 @@ import hashlib
 import inspect
 import json
 import re
-import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,7 +21,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.registry import snake_case
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.build_model import seeded
-from hetero_tf.models.requirements import check_structure, check_training, has_embedding
+from hetero_tf.models.requirements import check_structure, check_training, describe_failure, has_embedding
 from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.model import LayerSpec, Width
 from hetero_tf.recipe.schema import Recipe
@@ -97,10 +96,9 @@ def _run(build, function, width, classes, seed):
             raise
         except Exception as error:
             call = f"{_name(function)}(width={width:g}, classes={classes})"
-            # Keras prints some errors in bold.
-            text = re.sub(r"\x1b\[\d+m", "", str(error))
-            message = textwrap.shorten(f"{type(error).__name__}: {text}", 400)
-            raise InputError(f"`model` must build a Keras model. Received: {message} from {call}") from error
+            raise InputError(
+                f"`model` must build a Keras model. Received: {describe_failure(error)} from {call}"
+            ) from error
 
 
 def _with_inputs(model, shape):

@@ -1,5 +1,7 @@
 """Requirements of a Keras model from a user; refuses parts that a round would ignore."""
 
+import re
+import textwrap
 from typing import Any
 
 import keras
@@ -72,11 +74,18 @@ def check_behavior(model: keras.Model) -> None:
         model: A model that `check_structure` accepts.
 
     Raises:
-        InputError: Describes the output of the model.
+        InputError: Describes the output of the model, or its failure.
     """
     spec = tf.TensorSpec(model.inputs[0].shape, model.inputs[0].dtype)
     call = tf.function(lambda inputs: model(inputs, training=True), autograph=False)
-    outputs = call.get_concrete_function(spec).structured_outputs
+    try:
+        outputs = call.get_concrete_function(spec).structured_outputs
+    # Layers of other libraries raise many types of errors.
+    except Exception as error:
+        shape = tuple(model.inputs[0].shape)
+        raise InputError(
+            f"`model` must run in training on inputs of the shape {shape}. Received: {describe_failure(error)}"
+        ) from error
     if not isinstance(outputs, tf.Tensor):
         raise InputError(f"`model` must return one tensor of logits. Received: a {type(outputs).__name__} of tensors")
     operation = outputs.op
@@ -89,6 +98,11 @@ def check_behavior(model: keras.Model) -> None:
             "`model` must give logits, since the loss applies the softmax: leave out the softmax or sigmoid at its "
             f"end. Received: the outputs of {operation.name}"
         )
+
+
+def describe_failure(error: Exception) -> str:
+    """Return the type and the beginning of the text of an error of Keras, which prints some in bold."""
+    return textwrap.shorten(re.sub(r"\x1b\[\d+m", "", f"{type(error).__name__}: {error}"), 400)
 
 
 def check_training(model: Any) -> None:

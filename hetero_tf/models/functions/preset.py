@@ -52,7 +52,7 @@ def build(
         vocabulary: WordPiece file of the backbone's tokens, one in each line, that is also data.vocabulary_file with
             the tokenizer subwords: ids of the data become the numbers of its lines, and padding that of [PAD]
     """
-    backbone = _load(preset)
+    backbone = load_backbone(preset)
     _adapt(backbone, None if rank is None else Width(rank).at(width), layers)
     line_numbers = None if vocabulary is None else _line_numbers(Path(vocabulary))
     sources, tensors, arguments = _connect(backbone, inputs, padding, line_numbers)
@@ -64,8 +64,12 @@ def build(
     return keras.Model(sources if inputs else next(iter(sources.values())), logits)
 
 
-def _load(preset):
-    """Return the backbone of a preset with its weights."""
+def load_backbone(preset: str) -> keras.Model:
+    """Return the backbone of a preset with its weights.
+
+    Raises:
+        InputError: KerasHub is not installed, or the preset cannot be loaded; the message names the missing files.
+    """
     require_modules("model.function preset", ["keras_hub"], "hub")
     from keras_hub.models import Backbone
 
