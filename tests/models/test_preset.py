@@ -128,6 +128,7 @@ def presets(tmp_path_factory):
         "gpt2": lambda: models.GPT2Backbone(**TEXT, num_heads=2, max_sequence_length=LENGTH),
         "gemma": lambda: models.GemmaBackbone(**TEXT, num_query_heads=2, num_key_value_heads=1, head_dim=4),
         "bart": lambda: models.BartBackbone(**TEXT, num_heads=2, max_sequence_length=LENGTH),
+        "t5": lambda: models.T5Backbone(**TEXT, num_heads=2),
         "vit": lambda: models.ViTBackbone((8, 8, 3), 4, 1, 2, 8, 16),
         "vgg": lambda: models.VGGBackbone([1], [4], (8, 8, 3)),
     }
@@ -193,6 +194,13 @@ def test_ids_of_texts_become_those_of_the_vocabulary_of_the_backbone(presets, tm
     file.write_text("fish\n")
     message = refusal(preset.build, 1.0, 2, preset=presets("bert"), vocabulary=str(file))
     assert message.endswith("vocab.txt: must have the token [PAD], as WordPiece files do")
+
+
+def test_weights_of_equal_paths_are_numbered(presets):
+    paths = [
+        variable.path for variable in preset.build(1.0, 2, preset=presets("t5"), layers=("output_projector",)).weights
+    ]
+    assert len(set(paths)) == len(paths) and any(path.startswith("2_") for path in paths)
 
 
 def test_options_that_do_not_fit_a_backbone_are_refused(presets, tmp_path):

@@ -1,5 +1,6 @@
 """A backbone of KerasHub with its pretrained weights, adapters of low rank, and a new head."""
 
+import collections
 from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
@@ -61,7 +62,17 @@ def build(
     if head == "label":
         value = _pool(value, _pooling(backbone, name) if pooling == "auto" else pooling, _mask_of(name, tensors))
     logits = keras.layers.Dense(classes, name="logits")(value)
-    return keras.Model(sources if inputs else next(iter(sources.values())), logits)
+    return _with_unique_paths(keras.Model(sources if inputs else next(iter(sources.values())), logits))
+
+
+def _with_unique_paths(model):
+    """Number the weights of equal paths, such as those of T5's encoder and decoder, which are found by their paths."""
+    counts: collections.Counter = collections.Counter()
+    for variable in model.weights:
+        counts[variable.path] += 1
+        if counts[variable.path] > 1:
+            variable._path = f"{counts[variable.path]}_{variable.path}"
+    return model
 
 
 def load_backbone(preset: str) -> keras.Model:
