@@ -195,6 +195,13 @@ def _fit_levels(recipe, source, dataset, partition, device, builder):
     return fitted
 
 
+def _find_model(recipe, model):
+    """Return the model or the function that is passed, or that of the recipe; None for layers of a recipe."""
+    if model is None and recipe.model.function is not None:
+        model = function_of("models", recipe.model.function)
+    return None if model is None else width_function(model, recipe.levels.widths)
+
+
 def _read_functions(recipe, dataset, model, loss, metrics):
     """Return the recipe with the keys that compile() of the user's model defines, and `UserFunctions`."""
     if model is not None:
@@ -274,9 +281,7 @@ def learning_process(
         is_finished = isinstance(dataset, DescribedDataset)
         if not is_finished:
             check_split(recipe, partition)
-        if model is None and recipe.model.function is not None:
-            model = function_of("models", recipe.model.function)
-        model = None if model is None else width_function(model, recipe.levels.widths)
+        model = _find_model(recipe, model)
         compiled, functions = _read_functions(recipe, dataset, model, loss, metrics)
         builder = None if model is None else as_builder(model, recipe.num_outputs(dataset.classes))
         fitted = _fit_levels(compiled, source, dataset, partition, device, builder)
