@@ -27,7 +27,6 @@ from hetero_tf.runs.run_folder import RunFolder  # noqa: E402
 
 def train(recipe, run, threads, seconds):
     """Seals every round that is not sealed yet."""
-    print("data: none", file=sys.stderr, flush=True)
     newest = checkpoints.load_newest(run.checkpoints, with_arrays=False)
     conditions = environment.environment({"intra_op": 1, "inter_op": threads}, {})
     environment.save(run.environment, conditions)
@@ -40,18 +39,19 @@ def train(recipe, run, threads, seconds):
         metrics_file.append(run.metrics, last)
 
 
-def main(seconds, failing, *words):
+def main(seconds, failing, *words, output=sys.stderr):
+    print("data: none", file=output, flush=True)
     options = [word.partition("=")[::2] for word in words]
     flags, overrides = dict(options), [value for name, value in options if name == "--set"]
     run = RunFolder(flags["--run_dir"])
     if failing in run.path.name:
-        print("hetero_tf: no luck today", file=sys.stderr)
+        print("hetero_tf: no luck today", file=output)
         return 6
     try:
         with run.lock():
             train(load(flags["--recipe"], overrides), run, int(flags["--threads"]), float(seconds))
     except Locked as locked:
-        print(f"hetero_tf: {locked}", file=sys.stderr)
+        print(f"hetero_tf: {locked}", file=output)
         return locked.code
     return 0
 

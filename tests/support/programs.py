@@ -55,8 +55,8 @@ STUB = (
 def environment(**extra):
     """The variables a program is started with; extra None removes one.
 
-    oneDNN is off: TensorFlow's pass that rewrites graphs for it takes a sixth of a short run. Tests in the process of
-    pytest train with it.
+    oneDNN is off: TensorFlow's pass that rewrites graphs for it takes a sixth of a short run. Long tests in the process
+    of pytest train with it.
     """
     merged = {"TF_ENABLE_ONEDNN_OPTS": "0", **os.environ, "PYTHONPATH": str(ROOT), **extra}
     return {name: value for name, value in merged.items() if value is not None}
@@ -179,7 +179,7 @@ class Programs:
         print(json.dumps(request), file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
-    def start(self, *arguments, largest=None, cwd=None, faults=None, user=None, script=None, stub=False):
+    def start(self, *arguments, largest=None, cwd=None, faults=None, user=None, script=None, stub=False, out=None):
         """Starts the program.
 
         Args:
@@ -190,10 +190,13 @@ class Programs:
             user: Number of the user who starts it, where the tests run as root.
             script: File of the checkout that runs instead of the program.
             stub: True if no client trains, see `stub_rounds`; or the seconds of each such round after the second.
+            out: A file, or a named pipe, for its standard output.
         """
         self._count += 1
-        out, err = (self.folder / f"{self._count}.{name}" for name in ("out", "err"))
-        out.touch()
+        own_out, err = (self.folder / f"{self._count}.{name}" for name in ("out", "err"))
+        out = out or own_out
+        if not out.exists():
+            out.touch()
         err.touch()
         request = {"arguments": [str(word) for word in arguments], "cwd": str(cwd or self.folder), "largest": largest}
         request |= {"faults": faults, "user": user, "script": script and str(ROOT / script), "stub": stub}

@@ -253,11 +253,11 @@ def test_port_in_use_is_reported(tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = programs.command(
+        run = programs.shared().run(
             *(f"--recipe={programs.recipe_file(tmp_path)}", f"--run_dir={tmp_path / 'run'}", "--worker=0"),
             f"--workers={address},127.0.0.1:{free_ports(1)[0]}",
         )
-    assert done.returncode == 2 and f"worker 0 cannot listen at {address}; is the port in use?" in done.stderr
+    assert run.code == 2 and f"worker 0 cannot listen at {address}; is the port in use?" in run.err
 
 
 def children_of(parent):
