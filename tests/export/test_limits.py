@@ -37,7 +37,7 @@ def pixels(*values):
     return np.stack([np.full((8, 8, 1), value, np.float32) for value in values])
 
 
-JPEG = tf.io.encode_jpeg(np.zeros((7000, 5000, 3), np.uint8)).numpy()
+JPEG = tf.io.encode_jpeg(np.zeros((7000, 5000, 1), np.uint8)).numpy()
 BMP = b"BM" + bytes(16) + struct.pack("<ii", 10**5, -(10**5)) + bytes(28)
 # Signature, request, and expected outputs or part of the expected error.
 REQUESTS = {
