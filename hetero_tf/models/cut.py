@@ -148,18 +148,18 @@ def first_entries(parts: Parts) -> np.ndarray:
     return np.concatenate([start + np.arange(size) for start, (_, size) in zip(starts, parts)]).astype(np.int32)
 
 
-def find_label_axes(two: dict, three: dict) -> dict[str, dict[int, int]]:
+def find_label_axes(two: dict, others: dict) -> dict[str, dict[int, int]]:
     """Find the dimensions that grow with the number of classes.
 
     Args:
-        two, three: `{path: shape}` of a model built with two and with three classes, at any width.
+        two, others: `{path: shape}` of a model built with two and with another number of classes, at any width.
 
     Returns:
         `{path: {dimension: extra}}`, extra = rows beyond the classes.
     """
     label_axes = {}
     for path, shape in two.items():
-        grown = {axis: size - 2 for axis, size in enumerate(shape) if size != three[path][axis]}
+        grown = {axis: size - 2 for axis, size in enumerate(shape) if size != others[path][axis]}
         if grown:
             label_axes[path] = grown
     return label_axes

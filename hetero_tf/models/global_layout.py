@@ -166,8 +166,9 @@ def label_axes(family: ModelFamily) -> dict[str, dict[int, int]]:
     routes = [family.route(level) for level in family.recipe.levels.names]
     deepest = max(routes, key=lambda route: len(route.exits))
     narrowest = dataclasses.replace(deepest, width=min(route.width for route in routes))
-    # Two and three classes show which dimensions are label axes.
-    models = [family.single_client_model(narrowest, classes) for classes in (2, 3)]
+    # Two numbers of classes show which dimensions are label axes; a model of the family's own is built anyway.
+    other = family.classes if narrowest in routes and family.classes != 2 else 3
+    models = [family.single_client_model(narrowest, classes) for classes in (2, other)]
     return find_label_axes(*({v.path: tuple(v.shape) for v in values(model)} for model in models))
 
 

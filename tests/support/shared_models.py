@@ -1,8 +1,9 @@
-"""Builds equal training models, and counts their operations, once for all tests of a process.
+"""Builds equal training models, checks them and counts their operations once for all tests of a process.
 
 A learning process has a model for every sub-model and block, which took a sixth of the time of the tests. Nothing
-assigns to the variables of these models: rounds pass their values. Tests of the build itself call `build_model`, and
-those of the count `counting.forward`, which stay as they are.
+assigns to the variables of these models: rounds pass their values. Those of several clients are zeros, since nothing
+reads them. Tests of the build itself call `build_model`, those of the count `counting.forward` and those of the check
+other layers, which stay as they are.
 """
 
 import contextlib
@@ -29,13 +30,57 @@ def apart():
 
 
 def install():
-    """Share models and counts from now on, if the module of families is imported; repeated calls change nothing."""
-    module = sys.modules.get("hetero_tf.models.family")
-    forward = getattr(module, "forward", None)
-    if forward is None or hasattr(forward, "shared"):
-        return
-    module.forward = share_counts(forward)
-    module.ModelFamily.batched_model = share_models(module.ModelFamily.batched_model)
+    """Share models, counts and checks from now on, if their modules are imported; repeated calls change nothing."""
+    _replace("hetero_tf.models.family", "forward", share_counts)
+    _replace("hetero_tf.rounds.engine", "is_equivalent", share_checks)
+    family = sys.modules.get("hetero_tf.models.family")
+    if hasattr(family, "ModelFamily") and not hasattr(family.ModelFamily.batched_model, "__wrapped__"):
+        family.ModelFamily.batched_model = share_models(family.ModelFamily.batched_model)
+
+
+def _replace(module, name, share):
+    function = getattr(sys.modules.get(module), name, None)
+    if function is not None and not hasattr(function, "shared"):
+        setattr(sys.modules[module], name, share(function))
+
+
+def share_checks(is_equivalent):
+    """Return a form of `engine.is_equivalent` that compares the same models once."""
+    results = {}
+
+    @functools.wraps(is_equivalent)
+    def shared(block, single, stage):
+        models = [row.model for part in (block, single) for row in part.stages[stage].joint.models]
+        if any(model.count_params() > LARGEST for model in models):
+            return is_equivalent(block, single, stage)
+        key = (block.clients, *models)
+        if key not in results:
+            results[key] = is_equivalent(block, single, stage)
+        return results[key]
+
+    shared.shared = results
+    return shared
+
+
+@contextlib.contextmanager
+def zeros():
+    """Draw no initial values of float variables."""
+    import keras
+    import tensorflow as tf
+
+    initialize = keras.Variable._initialize_with_initializer
+
+    def to_zeros(variable, initializer):
+        if "float" in variable._dtype and variable.trainable:
+            variable._initialize(tf.zeros(variable._shape, variable._dtype))
+        else:
+            initialize(variable, initializer)
+
+    keras.Variable._initialize_with_initializer = to_zeros
+    try:
+        yield
+    finally:
+        keras.Variable._initialize_with_initializer = initialize
 
 
 def share_counts(forward):
@@ -89,10 +134,15 @@ def share_models(batched_model):
         key = (*settings, route, classes, clients)
         # A family keeps its models, also those that are too large for the others.
         if key not in of_family:
-            is_shared = key in models and not _is_apart
-            of_family[key] = models[key] if is_shared else batched_model(family, route, classes, clients)
-            if of_family[key].count_params() <= LARGEST and not _is_apart:
-                models[key] = of_family[key]
+            if _is_apart:
+                of_family[key] = batched_model(family, route, classes, clients)
+            elif key in models:
+                of_family[key] = models[key]
+            else:
+                with zeros() if clients > 1 else contextlib.nullcontext():
+                    of_family[key] = batched_model(family, route, classes, clients)
+                if of_family[key].count_params() <= LARGEST:
+                    models[key] = of_family[key]
         return of_family[key]
 
     return shared
