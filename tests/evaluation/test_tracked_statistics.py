@@ -14,7 +14,7 @@ PLAIN = (
     "precision=float64",
     "levels.widths={a: 1, b: 1, c: 1}",
     "levels.depths={a: 2, b: 1, c: 1}",
-    "client={epochs: 1, loss: cross_entropy, batch_size: 3}",
+    "client={epochs: 1, loss: cross_entropy, batch_size: 5}",
     "round.label_rows=all",
 )
 DYNAMIC = ("round.server={name: dynamic, alpha: 0.1}", "client.correction={name: dynamic, alpha: 0.1}")

@@ -16,7 +16,13 @@ BLOCKS = tiny.IMAGES.replace(
     "    - PreActivationBlock: {filters: !w 12}\n    - PreActivationBlock: {filters: !w 12}\n"
     "    - [GlobalAveragePooling2D, Dense: {units: !classes, kernel_init",
 ).replace("fan_in_uniform}\n", "fan_in_uniform}]\n", 1)
-STAGED = ("levels.widths={a: 1, b: 1}", "levels.mix=a-b", "levels.budgets={a: 1, b: 1/2}", "client.stages=blockwise")
+STAGED = (
+    "client.epochs=1",
+    "levels.widths={a: 1, b: 1}",
+    "levels.mix=a-b",
+    "levels.budgets={a: 1, b: 1/2}",
+    "client.stages=blockwise",
+)
 
 
 def cut(plan, stages, staged):

@@ -22,7 +22,8 @@ COMPILED = ("conv_bn", "fedepth_link", "fedrolex_roll", "fjord", "splitmix_norms
 SEQUENTIAL = {"precisions": ["float32"], "engines": ["sequential"]}
 DOUBLE = {"precisions": ["float64"]}
 STACKED = DOUBLE | {"engines": ["stacked"]}
-RUNS = [("conv_bn", False, SEQUENTIAL), ("fjord", False, {})]
+# Takes nine seconds, as long as all other quick files together.
+RUNS = [pytest.param("conv_bn", False, SEQUENTIAL, marks=pytest.mark.long), ("fjord", False, {})]
 RUNS += [(path.stem, False, {}) for path in sorted((SMALL / "async").iterdir())]
 LONG = [path.stem for path in FILES.values() if path.parent.name != "async"]
 RUNS += [pytest.param(name, name in COMPILED, DOUBLE, marks=pytest.mark.long) for name in LONG]

@@ -71,7 +71,7 @@ def build_process(case, name, **options):
 def build_plans(process, cohort):
     """Plans of several rounds, drawn or with all clients: first all at one level, then at fixed levels."""
     if cohort == "drawn":
-        return tiny.plans(process, 3)
+        return tiny.plans(process, 2)
     levels = dataclasses.replace(process.recipe.levels, assignment="fixed")
     fixed = dataclasses.replace(process, recipe=dataclasses.replace(process.recipe, levels=levels))
     first, second = tiny.plans(fixed, 2, cohort=range(5))
