@@ -26,7 +26,7 @@ SETTINGS = {
 for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
 # Graphs are many small objects with a long life: with the default thresholds, collections take a tenth of the time.
-gc.set_threshold(100_000, 50, 100)
+gc.set_threshold(1_000_000, 50, 100)
 # Linux: the pages of a process, and the function that returns freed memory to the system.
 PAGES = Path("/proc/self/statm")
 _trim_heap = getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: 0)
