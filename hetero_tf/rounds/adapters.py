@@ -25,7 +25,7 @@ def trained_values(layout: GlobalLayout, round: tf.Tensor, submodel: Submodel | 
     """
     if layout.adapters is None:
         return None
-    positions, sizes, networks = range(len(layout.cut.shapes)), list(map(math.prod, layout.cut.shapes)), 1
+    positions, sizes, networks = tuple(range(len(layout.cut.shapes))), list(map(math.prod, layout.cut.shapes)), 1
     if submodel is not None:
         block, networks = submodel.block, submodel.block.networks
         positions, sizes = submodel.positions[: block.learned // networks], block.sizes[: block.learned]
@@ -126,8 +126,8 @@ def _factors(layout, values, adapter):
 def _mean_products(adapters, old_factors, total, coverage):
     """Return the mean product of each adapter, [channels, outputs], and whether some client has trained it."""
     sizes = list(map(math.prod, adapters.cut.shapes))
-    parts = [[] for _ in adapters.adapters]
-    trained = [[] for _ in adapters.adapters]
+    parts: list[list[tf.Tensor]] = [[] for _ in adapters.adapters]
+    trained: list[list[tf.Tensor]] = [[] for _ in adapters.adapters]
     for (number, first, end), *sums in zip(adapters.products, tf.split(total, sizes), tf.split(coverage, sizes)):
         a, b = old_factors[number]
         old = a[:, first:end] @ b[first:end]

@@ -104,9 +104,9 @@ def train_cohort(setup: RoundSetup, state: StateRows, packed: PackedRounds, scal
     if "coverage" not in sums:
         weights = _weights_in_merge(setup, records["weight"], packed, max_clients)
         sums["coverage"] = _coverage(setup, masks, weights, tf.repeat(packed.delays, max_clients))
-    if "products" in sums:
-        cut, kinds = setup.layout.adapters.cut, setup.layout.adapters.first_merged_stage
-        sums["products"] = sums["products"], coverage(cut, masks, weights, kinds)
+    adapters = setup.layout.adapters
+    if adapters is not None and "products" in sums:
+        sums["products"] = sums["products"], coverage(adapters.cut, masks, weights, adapters.first_merged_stage)
     return CohortResult(sums["total"], sums["coverage"], sums.get("memory_change"), sums.get("products"), records)
 
 
