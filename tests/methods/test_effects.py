@@ -415,9 +415,9 @@ def test_every_argument_of_a_layer_has_an_effect(name, folder):
         tried = [each for each in others(option.constraint, value) if each != "wbn"]
         different, is_keras = [first], name not in registry.names("layers")
         for each in tried:
-            found = outcome("layers", name, {**needed, argument: each}, folder)
-            if found not in different:
-                different.append(found)
+            changed = outcome("layers", name, {**needed, argument: each}, folder)
+            if changed not in different:
+                different.append(changed)
                 # One call does not distinguish all choices of Keras, such as relu and relu6.
                 if is_keras:
                     break

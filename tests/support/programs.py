@@ -193,10 +193,9 @@ class Programs:
             out: A file, or a named pipe, for its standard output.
         """
         self._count += 1
-        own_out, err = (self.folder / f"{self._count}.{name}" for name in ("out", "err"))
-        out = out or own_out
-        if not out.exists():
-            out.touch()
+        file, err = (self.folder / f"{self._count}.{name}" for name in ("out", "err"))
+        file.touch()
+        out = out or file
         err.touch()
         request = {"arguments": [str(word) for word in arguments], "cwd": str(cwd or self.folder), "largest": largest}
         request |= {"faults": faults, "user": user, "script": script and str(ROOT / script), "stub": stub}
