@@ -39,6 +39,7 @@ def time_runs(runs: Sequence[Run], fleet: str) -> tuple[list[Run], list[str]]:
         try:
             recipe = recipe_on_fleet(run, fleet)
             timed.append(time_run(run, recipe))
+            assert recipe.fleet is not None
             table = device_table(recipe.fleet)
             columns = table.columns["dropout"].any() or (table.columns["charging"] < 1).any()
             may_be_absent = may_be_absent or bool(columns or any(table.windows))

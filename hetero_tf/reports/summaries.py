@@ -233,8 +233,8 @@ def compare(
         row = _run_columns(name, aligned)
         for index, metric in enumerate(shown_metrics):
             row |= {} if index else {f"{metric} at {moment.text}": values_at(aligned, metric, moment) for moment in at}
-            options = {} if index else {"goals": goals, "totals": totals}
-            results = [summarize(run, metric, **options) for run in aligned]
+            reached = () if index else goals
+            results = [summarize(run, metric, reached, totals) for run in aligned]
             keys = results[0] if metrics or not index else ("last",)
             row |= {f"{metric} {key}": mean_and_spread(values[key] for values in results) for key in keys}
         row |= _cost_columns(aligned, timed, totals)
