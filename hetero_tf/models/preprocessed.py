@@ -101,7 +101,8 @@ class UnpackArrays(keras.layers.Layer):
     def call(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         parts = zip(self.arrays, tf.split(inputs, self.sizes, -1))
         shaped = {name: (tf.reshape(part, [-1, *shape]), dtype) for (name, shape, dtype), part in parts}
-        return {name: tf.cast(x, tf.int32) if dtype == "int32" else x for name, (x, dtype) in shaped.items()}
+        # TensorFlow's constant folding turns the division by the deviation, 1 for ids, into an inexact product.
+        return {name: tf.cast(tf.round(x), tf.int32) if dtype == "int32" else x for name, (x, dtype) in shaped.items()}
 
     @property
     def id_slices(self) -> list[slice]:

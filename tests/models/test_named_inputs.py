@@ -10,6 +10,7 @@ import hetero_tf
 from hetero_tf import export
 from hetero_tf.data import from_arrays
 from hetero_tf.export.formats import keras as keras_file
+from hetero_tf.models.preprocessed import UnpackArrays
 from hetero_tf.recipe.model import Width
 
 RECIPE = """
@@ -151,6 +152,12 @@ def test_exports_have_an_input_for_each_array(run, tmp_path):
     np.testing.assert_array_equal(tf.argmax(logits, 1), classes)
     card = (folder / "MODEL_CARD.md").read_text()
     assert "`word` int32 [2]" in card and '"table": [0.0, 0.0, 0.0], "word": [0, 0]}]}' in card
+
+
+def test_ids_are_rounded_after_the_normalisation():
+    unpack = UnpackArrays([("word", (2,), "int32"), ("row", (1,), "float32")])
+    x = unpack(tf.constant([[38.999996, 7.000001, 0.7]]))
+    assert x["word"].numpy().tolist() == [[39, 7]] and x["row"].numpy().tolist() == [[np.float32(0.7)]]
 
 
 def test_models_that_do_not_fit_the_arrays_are_rejected():
