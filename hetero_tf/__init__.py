@@ -68,6 +68,8 @@ def train(
     from hetero_tf.run import learning_process as building
 
     if run_dir is not None:
+        if isinstance(process, building.LearningProcess):
+            raise InputError("a run folder is that of a recipe: pass the recipe with model= and dataset= instead")
         for name in options.keys() & {"loss", "metrics"}:
             raise InputError(f"a run folder has the loss and metrics of a compiled model: give {name} to compile()")
         return experiment.train_from_python(process, run_dir, rounds, **options)

@@ -262,7 +262,8 @@ def resize(model: keras.Model, width: float, classes: int) -> keras.Model:
 
 def _first_names(model):
     """Return `{layer: name}` with the names that Keras gives in a new process: `dense_7` may become `dense`."""
-    counts, names = collections.Counter(), {}
+    counts: collections.Counter[str] = collections.Counter()
+    names: dict[str, str] = {}
     for layer in [model, *all_layers(model)]:
         default = snake_case(type(layer).__name__)
         if re.fullmatch(rf"{default}(_\d+)?", layer.name):

@@ -34,11 +34,10 @@ def resolved_text(recipe: Recipe) -> str:
 def _resolved_values(recipe):
     """Return the plain value of every key of a recipe; repeats and `!setting` of the model stay unresolved."""
     values = {name: _plain_value(getattr(recipe, name)) for name in keys(Recipe) if name != "model"}
-    names = ("initial_weights", "reinitialize", "frozen")
-    if recipe.model.function is not None:
-        names = ("function", "initial_weights")
+    is_function = recipe.model.function is not None
+    names = ["function", "initial_weights"] if is_function else ["initial_weights", "reinitialize", "frozen"]
     values["model"] = {name: _plain_value(getattr(recipe.model, name)) for name in names}
-    if recipe.model.function is None:
+    if not is_function:
         model = to_plain(recipe.tree.value["model"])
         values["model"] = {"settings": model.get("settings") or {}, **values["model"], "layers": model["layers"]}
     return {name: values[name] for name in keys(Recipe)}

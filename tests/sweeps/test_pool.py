@@ -347,3 +347,19 @@ def test_sweep_folder_can_be_moved(in_threads, tmp_path):
     train(tmp_path / "s", runs)
     shutil.move(tmp_path / "s", tmp_path / "t")
     assert train(tmp_path / "t", runs)[0][0].state == "skipped"
+
+
+def test_two_sweeps_share_a_folder(tmp_path):
+    """Two programs at once: each run is trained once, and both end with all runs."""
+    program, options = [sys.executable, "-c", PROGRAM_CODE], {"cwd": tmp_path, "env": programs.environment()}
+    sweeps = [
+        subprocess.Popen([*program, "0.2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) for _ in "ab"
+    ]
+    outputs = [sweep.communicate() for sweep in sweeps]
+    assert [sweep.returncode for sweep in sweeps] == [0, 0], outputs
+    results = [json.loads(output)["runs"] for output, _ in outputs]
+    states = [{run["state"] for run in runs} for runs in zip(*results, strict=True)]
+    assert states == [{"finished", "skipped"}] * 4
+    assert (
+        all(run["state"] == "skipped" for run in results[0]) + all(run["state"] == "skipped" for run in results[1]) == 0
+    )

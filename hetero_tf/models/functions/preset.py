@@ -161,7 +161,7 @@ def _connect(backbone, names, padding, line_numbers):
         tensors |= {name: keras.ops.take(line_numbers, ids) for name, ids in sources.items() if name.endswith(IDS)}
     # The ids of a decoder may be those of the encoder, from which its mask is computed.
     for name in sorted(wanted.keys() - sources.keys(), key=lambda name: not name.endswith(IDS)):
-        tensors[name] = _compute(name, tensors[origin(name, wanted)], padding, wanted[name].dtype)
+        tensors[name] = _compute(name, tensors[str(origin(name, wanted))], padding, wanted[name].dtype)
     tensors = {name: tensors[name] for name in wanted}
     if isinstance(backbone.input, dict):
         return sources, tensors, tensors
