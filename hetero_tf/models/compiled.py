@@ -140,6 +140,12 @@ class UserFunctions:
     loss: UserLoss | None = None
     metrics: Mapping[str, UserMetric] = field(default_factory=dict)
 
+    @property
+    def names(self) -> list[str]:
+        """Names and configs of the loss and the metrics, for the digest of a run."""
+        functions = [each.function for each in (self.loss, *self.metrics.values()) if each is not None]
+        return [f"{_keras_name(each)} {getattr(each, 'get_config', dict)()}" for each in functions]
+
     def check(self, task: Task, outputs: tf.Tensor, targets: np.ndarray) -> None:
         """Call the functions once, which creates the variables of metrics.
 

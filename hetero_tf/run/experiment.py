@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -284,9 +285,12 @@ def _run_environment(process, settings):
         "partition": process.partition.sha256,
         **{name: report[name] for name in ("device", "precision", "clients_at_once", "compiled")},
     }
-    fleet = process.recipe.fleet
+    recipe, fleet = process.recipe, process.recipe.fleet
     extra |= {"trace": trace_digest(fleet.trace)} if fleet is not None and fleet.trace is not None else {}
-    extra |= {"model": digest} if (digest := process.family.digest) is not None else {}
+    if process.family.digest is not None:
+        # compile() may have chosen the loss and the optimizer, which the recipe then leaves at their defaults.
+        chosen = [process.family.digest, str(recipe.optimizer), str(recipe.client.loss), *process.functions.names]
+        extra |= {"model": hashlib.sha256("\n".join(chosen).encode()).hexdigest()[:16]}
     extra |= {f"plugin {module}": digest for module, digest in registry.plugin_digests().items()}
     extra |= {"replicas": report["replicas"]} if report["replicas"] > 1 else {}
     extra |= {name: report[name] for name in ("by_taps", "by_winograd", "by_function") if report[name]}

@@ -204,6 +204,8 @@ def _find_model(recipe, model):
 
 def _read_functions(recipe, dataset, model, loss, metrics):
     """Return the recipe with the keys that compile() of the user's model defines, and `UserFunctions`."""
+    if model is None and loss is None and not metrics:
+        return recipe, UserFunctions()
     if model is not None:
         width, outputs = recipe.levels.widths[recipe.levels.global_level], recipe.num_outputs(dataset.classes)
         model = user_model(model, width, outputs)

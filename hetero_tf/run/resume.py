@@ -155,8 +155,8 @@ def check_environment(
     changed = [] if newest_facts is None else environment.differences(newest_facts["environment"], run_environment)
     if any(line.startswith("settings.model ") for line in changed):
         raise InputError(
-            f"{run.path}: is a run of another model, whose layers differ; use the model of that run, or choose another "
-            "folder by --run_dir"
+            f"{run.path}: is a run of another model, whose layers or compile() differ; use the model of that run, or "
+            "choose another folder by --run_dir"
         )
     if newest_facts is not None and (replicas := _replicas(newest_facts["environment"])) != _replicas(run_environment):
         changed = [line for line in changed if not line.startswith(REPLICA_PREFIXES)]

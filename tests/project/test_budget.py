@@ -15,29 +15,29 @@ ROOT, PACKAGE, TESTS = import_graph.ROOT, import_graph.PACKAGE, import_graph.TES
 PYTHON_FILES = sorted(PACKAGE.rglob("*.py"))
 # Lines of the Python files of each package of hetero_tf.
 LINES = {
-    "base": 3033,
-    "cli": 2007,
-    "data": 10366,
-    "devices": 2400,
-    "evaluation": 1495,
-    "export": 3793,
-    "layers": 2674,
-    "methods": 2889,
-    "models": 3467,
-    "planning": 1759,
-    "recipe": 3851,
-    "reports": 2638,
-    "rounds": 2599,
-    "run": 2737,
-    "runs": 2276,
-    "starter": 1480,
-    "sweeps": 926,
-    "testing": 1407,
+    "base": 3042,
+    "cli": 1977,
+    "data": 10422,
+    "devices": 2402,
+    "evaluation": 1434,
+    "export": 3764,
+    "layers": 2677,
+    "methods": 3070,
+    "models": 4588,
+    "planning": 1762,
+    "recipe": 3901,
+    "reports": 2493,
+    "rounds": 2836,
+    "run": 2909,
+    "runs": 2242,
+    "starter": 1442,
+    "sweeps": 894,
+    "testing": 1443,
     "workers": 442,
 }
-FILES, TEST_SHARE = 405, 0.827
+FILES, TEST_SHARE = 418, 0.824
 # See benchmarks/structure.py; the last two are those of a run of tiny/digits.
-STRUCTURE = {"rooms": 22, "arrows": 98, "floors": 9, "modules_entered": 132, "frames_to_step": 21}
+STRUCTURE = {"rooms": 22, "arrows": 98, "floors": 9, "modules_entered": 135, "frames_to_step": 20}
 
 
 def count_lines(folder):
