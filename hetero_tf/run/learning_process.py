@@ -341,7 +341,7 @@ def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tupl
         again = not registry.constant("policies", process.recipe.round.policy.name, "ASYNCHRONOUS")
         if again:
             plan, factor = process.plan(state.round, attempt=1, state=state), planned[0].rate_factor
-            planned = [dataclasses.replace(plan, rate_factor=factor)]
+            planned = [plan if factor == plan.rate_factor else dataclasses.replace(plan, rate_factor=factor)]
             after, rows = process.run(state, planned)
         if failure := _failure(process.recipe, rows[0]):
             rate = f"Lower optimizer.learning_rate, or that of round.server. Received: {rows[0]['learning_rate']:g}"

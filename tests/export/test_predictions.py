@@ -89,7 +89,12 @@ def test_an_invalid_item_does_not_lose_the_others(pictures, sentences, tmp_path)
         "could not read: No such file or directory",
         None,
     ]
-    assert set(results[1].fields.values()) == {None} and results[0].fields == results[-1].fields
+    assert set(results[1].fields.values()) == {None}
+    # A batch of another size may differ in the last bits.
+    assert results[0].fields == {
+        key: value if isinstance(value, str) else pytest.approx(value, abs=1e-6)
+        for key, value in results[-1].fields.items()
+    }
     bad, best = predicted.run(sentences, ["no hidden word", "one <mask>"])
     assert bad.error == "a sentence must contain <mask> for the word to predict" and best.error is None
     process = exports.without_vocabulary()

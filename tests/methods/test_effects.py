@@ -81,6 +81,7 @@ TESTS = Path(__file__).parents[1]
 # Options that other tests cover: the file that sets or names them, and the reason. An option in `TRIED` is tested here.
 # The file of a loader, data/test_NAME.py, covers the options of the loader.
 ELSEWHERE = {
+    ("models", "preset"): "models/test_preset.py: needs keras-hub",
     ("selections", "available"): "planning/test_selection.py: how long the server waits",
     ("selections", "oort", "filled_utility"): "parity/recorded_selections.py: the utility of a recorded run",
     ("data", "masks"): "data/test_picture_masks.py: needs folders of pictures and masks",

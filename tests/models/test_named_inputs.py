@@ -165,14 +165,8 @@ def test_models_that_do_not_fit_the_arrays_are_rejected():
         x = keras.Input((4, 4, 1), name="picture")
         return keras.Model({"picture": x}, keras.layers.Dense(classes)(keras.layers.Flatten()(x)))
 
-    def compiled(width, classes):
-        model = listed(width, classes)
-        model.compile("sgd")
-        return model
-
     message = refusal(trained, without_table)
     assert message.startswith("`model` must have one input for each array of the data, of the same name and shape: ")
     assert message.endswith("word (2,). Received: picture (4, 4, 1)")
-    assert refusal(trained, compiled).startswith("`model` must train by the steps, the loss and the optimizer")
     message = refusal(trained, functional, RECIPE.replace("arrays", "table"))
     assert "the input table needs rows of a table, but the data are several arrays, arrays" in message

@@ -1,5 +1,6 @@
 """The rounds of a run: planned ahead, the best kept, clients that diverge, stopped at non-finite weights."""
 
+import dataclasses
 import io
 import threading
 from types import SimpleNamespace
@@ -186,6 +187,15 @@ def test_last_finite_state_is_saved_between_two_checkpoints(train_stub, tmp_path
     assert remaining and all(good[name] == value for name, value in remaining.items())
 
 
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """A plan without clients."""
+
+    round: int
+    attempt: int
+    rate_factor: float = 1.0
+
+
 class Diverging:
     """A process of which some clients diverge: `diverged[round][attempt]` of 4."""
 
@@ -197,13 +207,13 @@ class Diverging:
         self.diverged, self.calls = diverged, []
 
     def plan(self, round, attempt=0, state=None):
-        return round, attempt
+        return Attempt(round, attempt)
 
     def run(self, state, planned):
         self.calls.append(planned)
         rows = [
-            {"non_finite": self.diverged[round][attempt], "levels": {"a": 4}, "learning_rate": 0.1}
-            for round, attempt in planned
+            {"non_finite": self.diverged[plan.round][plan.attempt], "levels": {"a": 4}, "learning_rate": 0.1}
+            for plan in planned
         ]
         return type(state)(state.round + len(planned), {}), rows
 
@@ -211,41 +221,43 @@ class Diverging:
 def test_clients_that_diverge_are_counted_and_a_bad_round_is_drawn_again():
     process = Diverging([[0], [1], [2, 1], [0]])
     begin = State(0, {})
-    state, rows, trained = learning_process.advance(process, begin, [(round, 0) for round in range(4)])
+    state, rows, trained = learning_process.advance(process, begin, [Attempt(round, 0) for round in range(4)])
     # Half of the clients of round 3 diverge, so the call ends before it.
     assert (state.round, [row["non_finite"] for row in rows]) == (2, [0, 1])
-    assert trained == [(0, 0), (1, 0)]
-    state, rows, trained = learning_process.advance(process, state, [(2, 0), (3, 0)])
-    assert trained == [(2, 1)]
+    assert trained == [Attempt(0, 0), Attempt(1, 0)]
+    state, rows, trained = learning_process.advance(process, state, [Attempt(2, 0), Attempt(3, 0)])
+    assert trained == [Attempt(2, 1)]
     assert state.round == 3 and rows == [{"round": 3, "non_finite": 1, "levels": {"a": 4}, "learning_rate": 0.1}]
-    assert process.calls[-1] == [(2, 1)]
-    state, rows, _ = learning_process.advance(process, state, [(3, 0)])
+    assert process.calls[-1] == [Attempt(2, 1)]
+    state, rows, _ = learning_process.advance(process, state, [Attempt(3, 0)])
     assert state.round == 4 and rows[0]["non_finite"] == 0
     with pytest.raises(NotFinite, match="^round 1: 3 of 4 clients returned NaN or infinity, also with a second"):
-        learning_process.advance(Diverging([[4, 3]]), begin, [(0, 0)])
+        learning_process.advance(Diverging([[4, 3]]), begin, [Attempt(0, 0)])
 
 
 def test_a_bad_round_of_an_asynchronous_policy_is_not_drawn_again(monkeypatch):
     monkeypatch.setattr(Diverging.recipe.round, "policy", Plugin("immediate"))
     with pytest.raises(NotFinite, match="NaN or infinity; the state before this round is kept"):
-        learning_process.advance(Diverging([[4, 0]]), State(0, {}), [(0, 0)])
+        learning_process.advance(Diverging([[4, 0]]), State(0, {}), [Attempt(0, 0)])
 
 
 def test_a_round_whose_merge_overflows_is_drawn_again_and_then_ends_the_run():
     process = Diverging([[0], [0, 0], [0, 0]])
-    run, overflowing = process.run, {(1, 0), (2, 0), (2, 1)}
+    run, overflowing = process.run, {Attempt(1, 0), Attempt(2, 0), Attempt(2, 1)}
 
     def overflow(state, planned):
         after, rows = run(state, planned)
         return after, [{**row, "failure": OVERFLOW} if key in overflowing else row for row, key in zip(rows, planned)]
 
     process.run = overflow
-    state, rows, trained = learning_process.advance(process, State(0, {}), [(0, 0), (1, 0), (2, 0)])
-    assert trained == [(0, 0)] and state.round == 1
-    state, rows, trained = learning_process.advance(process, state, [(1, 0), (2, 0)])
-    assert trained == [(1, 1)] and state.round == 2 and "failure" not in rows[0]
+    state, rows, trained = learning_process.advance(
+        process, State(0, {}), [Attempt(0, 0), Attempt(1, 0), Attempt(2, 0)]
+    )
+    assert trained == [Attempt(0, 0)] and state.round == 1
+    state, rows, trained = learning_process.advance(process, state, [Attempt(1, 0), Attempt(2, 0)])
+    assert trained == [Attempt(1, 1)] and state.round == 2 and "failure" not in rows[0]
     with pytest.raises(NotFinite) as error:
-        learning_process.advance(process, state, [(2, 0)])
+        learning_process.advance(process, state, [Attempt(2, 0)])
     assert str(error.value) == (
         "round 3: the merge of the clients' finite weights overflowed to NaN or infinity, also with a second cohort; "
         "the state before this round is kept. Lower optimizer.learning_rate, or that of round.server. Received: 0.1"

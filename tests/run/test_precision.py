@@ -176,7 +176,7 @@ def test_logits_of_a_step_are_float32_even_of_a_dense_layer_without_bias():
     stack = tiny.process(text, "precision=mixed_bfloat16", "engine=sequential").setup.submodels[0].block
     assert stack.stages[0].joint.models[0].model.outputs[0].dtype == "bfloat16"
     matrix, key = tf.ones([1, sum(stack.sizes)]), tf.zeros([1, 3], tf.int32)
-    (logits,), _ = stack.stages[0].joint.call(matrix, key, tf.ones([1, 2, 5, 5, 2]))
+    (logits,), *_ = stack.stages[0].joint.call(matrix, key, tf.ones([1, 2, 5, 5, 2]))
     assert logits.dtype == tf.float32
 
 
