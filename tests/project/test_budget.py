@@ -35,7 +35,7 @@ LINES = {
     "testing": 1443,
     "workers": 442,
 }
-FILES, TEST_SHARE = 418, 0.824
+FILES, TEST_SHARE = 418, 0.825
 # See benchmarks/structure.py; the last two are those of a run of tiny/digits.
 STRUCTURE = {"rooms": 22, "arrows": 98, "floors": 9, "modules_entered": 135, "frames_to_step": 20}
 
