@@ -307,7 +307,7 @@ def test_results_of_the_narrow_sweep_are_those_of_its_rows():
     with tarfile.open(ROOT / "benchmarks" / "heterofl_narrow.tar.gz") as archive:
         files = {name: archive.extractfile(name) for name in archive.getnames() if name.endswith("/metrics.jsonl")}
         runs = {name: [json.loads(line) for line in file] for name, file in files.items()}
-    assert len(runs) == 30 and "30 runs" in text
+    assert len(runs) == 31 and "31 runs" in text
     for name, rows in runs.items():
         metric = "global_perplexity" if name.startswith("wikitext2") else "global_accuracy"
         values = [(row[metric], row["round"]) for row in rows if metric in row]
