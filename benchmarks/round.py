@@ -148,11 +148,7 @@ def live_share(repeats, process, state, plan):
     """Share that the progress display adds to the time of a round; the median over alternating pairs of rounds."""
     watched = process.with_progress(lambda steps, clients: None)
     watched.run(state, [plan])
-    pairs = [
-        (timed(lambda: watched.run(state, [plan]))[0], timed(lambda: process.run(state, [plan]))[0])
-        for _ in range(repeats)
-    ]
-    return statistics.median(live / plain for live, plain in pairs) - 1
+    return median_ratio(repeats, lambda: watched.run(state, [plan]), lambda: process.run(state, [plan])) - 1
 
 
 def model_ratio(args, process, state, plan):
@@ -176,12 +172,13 @@ def model_ratio(args, process, state, plan):
     begun = custom.begin(dict(state.weights))
     weights = [each.run(start, [plan])[0].weights for each, start in ((custom, begun), (process, state))]
     largest = max(float(np.abs(one - other).max()) for one, other in zip(*(each.values() for each in weights)))
-    pairs = [
-        (timed(lambda: custom.run(begun, [plan]))[0], timed(lambda: process.run(state, [plan]))[0])
-        for _ in range(args.repeats)
-    ]
-    ratio = statistics.median(passed / layers for passed, layers in pairs)
+    ratio = median_ratio(args.repeats, lambda: custom.run(begun, [plan]), lambda: process.run(state, [plan]))
     return {"model_ratio": ratio, "model_largest_difference": largest}
+
+
+def median_ratio(repeats, work, other):
+    """The median ratio of the seconds of `work()` to those of `other()`, over alternating pairs."""
+    return statistics.median(timed(work)[0] / timed(other)[0] for _ in range(repeats))
 
 
 def median(repeats, work, warm=False):

@@ -11,6 +11,7 @@ import inspect
 import re
 import sys
 import traceback
+from collections.abc import Callable
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -186,12 +187,9 @@ def register_plugin(module_name: str) -> list[tuple[str, str]]:
     except Exception as error:
         raise InputError(f"--plugin {requested}: cannot be imported; {_describe_failure(error)}") from error
     short = module_name.rpartition(".")[2]
-    functions = [name for name in vars(module) if not name.startswith("_") and _defined_in(module, name)]
-    models = [
-        name for name in functions if next(iter(inspect.signature(getattr(module, name)).parameters), "") == "width"
-    ]
-    others = {name: kind for kind, name in EXPORTS.items() if kind != "models"}
-    added = [(others[name], short) for name in others if name in functions and name not in models]
+    models = model_functions(module)
+    others = [(kind, name) for kind, name in EXPORTS.items() if kind != "models" and name not in models]
+    added = [(kind, short) for kind, name in others if _defined_in(module, name)]
     added += [("models", f"{short}:{name}") for name in models]
     added += [("layers", name) for name, value in vars(module).items() if _is_layer(module, name, value)]
     if not added:
@@ -207,6 +205,12 @@ def register_plugin(module_name: str) -> list[tuple[str, str]]:
     for kind, name in added:
         _registered[kind][name] = module_name
     return added
+
+
+def model_functions(module: ModuleType) -> dict[str, Callable]:
+    """Return the public functions of a module whose first parameter is `width`, by name."""
+    functions = {name: value for name, value in vars(module).items() if name[0] != "_" and _defined_in(module, name)}
+    return {name: each for name, each in functions.items() if [*inspect.signature(each).parameters][:1] == ["width"]}
 
 
 def plugin_modules() -> tuple[str, ...]:

@@ -146,8 +146,7 @@ class ModelFamily:
         """Digest of the custom models of all levels; None for the layers of a recipe."""
         if self.function is None:
             return None
-        models = {level: self.training_model(level, self.classes) for level in self.recipe.levels.names}
-        return model_digest(models.values())
+        return model_digest(self.training_model(level, self.classes) for level in self.recipe.levels.names)
 
     def prediction_value(self, variable: keras.Variable, value_of: Callable[[str], tf.Tensor]) -> tf.Tensor:
         """Return the value of a predictor's variable: the first channels of a global one, in an ensemble its network's.

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import hashlib
-import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -166,13 +165,15 @@ def model_function(model: Any) -> str | None:
     None for models, and for functions of other forms or without a module, such as those of a notebook.
     """
     module = getattr(model, "__module__", "__main__")
-    if not inspect.isfunction(model) or module == "__main__":
+    # Others, such as a lambda, must not register the functions of their module.
+    is_importable = module != "__main__" and module in sys.modules
+    if not is_importable or model not in registry.model_functions(sys.modules[module]).values():
         return None
     try:
         added = registry.register_plugin(module)
     except InputError:
         return None
-    name = f"{module.rpartition('.')[2]}:{model.__qualname__}"
+    name = f"{module.rpartition('.')[2]}:{model.__name__}"
     return name if ("models", name) in added else None
 
 

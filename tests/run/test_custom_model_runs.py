@@ -95,6 +95,7 @@ def test_a_run_with_a_passed_model_and_data_resumes_exactly_and_is_loaded(stub, 
         assert process.evaluate(state)[0]["global_loss"] == resumed.rows[-1]["global_loss"]
         readme = RunFolder(folder / "run").readme.read_text()
         assert "by hetero_tf.train in Python" in readme and "recipe.yaml       the recipe with all defaults" in readme
+    assert not any(name.startswith("test_custom_model_runs") for _, name in registry.registered_plugins())
     # Keras counts the layers of a process: the same cell of a notebook gives other names when it runs again.
     again = hetero_tf.train(RECIPE, 3, folder / "run", **keep | {"model": ready()})
     assert len(metrics_file.rows(RunFolder(folder / "run").metrics)) == 3

@@ -56,8 +56,7 @@ def export_run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
         test_metrics = _say_exported(path, export_info, console)
         if flags.push:
             exports.write_repository(path, Path(flags.push))
-            upload = f"huggingface-cli upload NAME {flags.push}"
-            console.say(f"wrote the model repository {flags.push}: upload it by {upload}")
+            console.say(f"wrote the model repository {flags.push}; hf upload NAME {flags.push} uploads it")
         written.append({"export": str(path), "level": level, **test_metrics, "formats": export_info["formats"]})
     return {"round": state.round, "state": flags.state, "exports": written}
 
