@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,9 @@ from hetero_tf.models.costs.counting import ForwardCost, forward, unit_shares
 from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of, model_digest, probabilities_of
 from hetero_tf.models.cut import PartsOfSizes, check_parts, first_entries
 from hetero_tf.models.nesting import check_entries, find_parts
+from hetero_tf.models.personal import level_path, select_paths
 from hetero_tf.models.requirements import check_behavior
-from hetero_tf.models.variables import all_layers, check_constants, shrink_to_part
+from hetero_tf.models.variables import all_layers, check_constants, shrink_to_part, values
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -157,10 +158,14 @@ class ModelFamily:
         """
         member = re.match(r"member(\d+)_(.*)", variable.path)
         value = value_of(member[2])[int(member[1])] if member else value_of(variable.path)
-        for axis, (full, size) in enumerate(zip(value.shape, variable.shape)):
+        return self.cut_value(value, variable.shape)
+
+    def cut_value(self, value: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+        """Return the first channels of a global value, in the shape of a sub-model's."""
+        for axis, (full, size) in enumerate(zip(value.shape, shape)):
             if (full, size) in self.parts:
                 value = tf.gather(value, first_entries(self.parts[full, size]), axis=axis)
-        return tf.slice(value, [0] * len(variable.shape), variable.shape) if len(variable.shape) else value
+        return tf.slice(value, [0] * len(shape), shape) if len(shape) else value
 
     def prediction_key(self, level: str) -> tuple:
         """Return the cache key of a level's prediction model."""
@@ -212,7 +217,7 @@ class ModelFamily:
             built = build_custom_model(
                 self.function, self.shape, route.width, scale, classes, dtype, seed, clients, of_loss
             )
-            return self._checked(built, built, dtype)
+            return self._checked(built, built, dtype, route)
         if member is not None:
             seed, name = seeds.seed32(self.recipe.seed, "model", member), f"member{member}"
             layers = tuple(dataclasses.replace(spec, name=f"{name}_{spec.name}") for spec in model.layers)
@@ -220,13 +225,15 @@ class ModelFamily:
         is_map = self.recipe.targets == "label_map"
         built = build_model(model, self.shape, route.width, scale, classes, dtype, seed, clients, route, name, is_map)
         single = built if clients == 1 else self.single_client_model(route, classes)
-        return self._checked(built, single, dtype)
+        return self._checked(built, single, dtype, route)
 
-    def _checked(self, model, single, dtype):
+    def _checked(self, model, single, dtype, route):
         """Freeze factors of adapters, and check the constants; the same layers at another width are checked once.
 
         `single` is the same model for one client.
         """
+        if self.recipe.round.by_level:
+            self._name_copies(model, route)
         freeze_factors(model, single, self.adapter_merge)
         if model is not single:
             return model
@@ -235,6 +242,26 @@ class ModelFamily:
             check_constants(model, keras.DTypePolicy(dtype).variable_dtype)
             self._checked_layers[dtype].append(names)
         return model
+
+    @functools.cached_property
+    def _copied(self):
+        """Paths of the values that `round.by_level` names."""
+        model = self.training_model(self.recipe.levels.global_level, self.classes)
+        paths = [variable.path for variable in values(model)]
+        return select_paths("by_level", self.recipe.round.by_level, self.recipe.model, model, paths)
+
+    def _name_copies(self, model, route):
+        """Give the values of `round.by_level` the paths of their level's copies; the global level has the shared ones.
+
+        Levels of equal width and depth have one copy.
+        """
+        recipe = self.recipe
+        level = next((level for level in recipe.levels.names if _is_full(self.route(level), route)), None)
+        if level is None or _is_full(self.route(recipe.levels.global_level), route):
+            return
+        for variable in values(model):
+            if variable.path in self._copied:
+                variable._path = level_path(variable.path, level)
 
     def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return the cached value of a key; the first call for a key computes it by `make`."""
@@ -315,6 +342,11 @@ def _check_every_unit_is_trained(recipe, stages):
                 f"levels.budgets: no client trains unit {unit}: it exceeds every budget; raise a "
                 f"budget or the tolerance, or use smaller units. Received: budgets={recipe.levels.budgets}"
             )
+
+
+def _is_full(full, route):
+    """Return whether a route has the width and the last exit of a level's full one; the frozen units have no exit."""
+    return full.width == route.width and full.exits[-1:] == (route.exits[-1:] or full.exits[-1:])
 
 
 def outline(recipe: Recipe) -> ModelOutline:

@@ -16,8 +16,9 @@ from hetero_tf.methods.adapters import AdapterMerge
 from hetero_tf.models.adapter_pairs import AdapterLayout, build_adapter_layout, check_adapters, find_adapters
 from hetero_tf.models.cut import Cut, cut_of_shapes, find_label_axes
 from hetero_tf.models.family import ModelFamily
-from hetero_tf.models.personal import select_paths
+from hetero_tf.models.personal import select_paths, shared_path
 from hetero_tf.models.variables import carried, constants, values
+from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -61,17 +62,34 @@ def shapes(family: ModelFamily, level: str, classes: int) -> dict[str, tuple[int
     return {variable.path: (*first, *variable.shape) for variable in variables_in_order(family, level, classes)}
 
 
+def global_shapes(family: ModelFamily) -> dict[str, tuple[int, ...]]:
+    """Return `{path: shape}` of the global values, copies of `round.by_level` included; [networks, ...] in an ensemble.
+
+    Trainable values come first.
+    """
+    networks = (family.recipe.levels.ensemble,) if family.recipe.levels.ensemble else ()
+    return {variable.path: (*networks, *variable.shape) for variable in _global_variables(family)}
+
+
 def initial_values(family: ModelFamily) -> dict[str, tf.Tensor]:
     """Return the global values before the first round by path; those of an ensemble are [networks, ...]."""
     levels = family.recipe.levels
     if levels.ensemble is None:
         variables = _variables(family, levels.global_level, family.classes)
-        return {variable.path: tf.convert_to_tensor(variable) for variable in variables}
+        return with_copies(family, {variable.path: tf.convert_to_tensor(variable) for variable in variables})
     networks = [values(model) for model in family.prediction_models(levels.global_level)]
     paths = shapes(family, levels.global_level, family.classes)
     return {
         path: tf.stack([tf.convert_to_tensor(variable) for variable in variables])
         for path, variables in zip(paths, zip(*networks), strict=True)
+    }
+
+
+def with_copies(family: ModelFamily, weights: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Return global values in order; copies of `round.by_level` that are missing are the cut of the shared value."""
+    return {
+        v.path: weights[v.path] if v.path in weights else family.cut_value(weights[shared_path(v.path)], v.shape)
+        for v in _global_variables(family)
     }
 
 
@@ -94,11 +112,14 @@ def initial_peers(family: ModelFamily, weights: Sequence[tf.Tensor], count: int)
 def build_global_layout(family: ModelFamily, label_axis: int) -> GlobalLayout:
     """Build the layout of the global values for sub-models whose label axes have `label_axis` entries."""
     recipe, levels = family.recipe, family.recipe.levels
-    model, paths = recipe.model, shapes(family, levels.global_level, family.classes)
+    model, paths = recipe.model, global_shapes(family)
     trained = family.training_model(levels.global_level, family.classes)
     cut, personal = _cut(family, label_axis), personal_paths(family)
     is_personal = [path in personal for path in paths]
-    fixed = {variable.path for variable in constants(trained)}
+    trainable, fixed = ({v.path for v in variables} for variables in (trained.trainable_variables, constants(trained)))
+    for path in paths:
+        if path != shared_path(path) in personal:
+            raise InvalidValue(("round", "by_level"), f"round.personal keeps {shared_path(path)} on the clients")
 
     def first_stages(path, contained):
         return tuple(
@@ -109,13 +130,13 @@ def build_global_layout(family: ModelFamily, label_axis: int) -> GlobalLayout:
     # Constants and personal values are never merged.
     unmerged = (0,) * len(family.submodels)
     first_merged_stage = tuple(
-        unmerged if personal or path in fixed else first_stages(path, contained)
+        unmerged if personal or shared_path(path) in fixed else first_stages(path, contained)
         for path, personal, contained in zip(paths, is_personal, cut.contained, strict=True)
     )
     return GlobalLayout(
         cut=cut,
         dtype=recipe.float_type,
-        trainable=len(trained.trainable_variables),
+        trainable=sum(shared_path(path) in trainable for path in paths),
         first_merged_stage=first_merged_stage,
         merge_absent_labels=recipe.round.label_rows == "all",
         zeros_count=recipe.round.uncovered == "zeros",
@@ -139,14 +160,13 @@ def _adapter_layout(family, paths, cut, first_merged_stage):
 def _cut(family, label_axis):
     """Return the cut of the sub-models of the mix."""
     levels = family.recipe.levels
-    global_shapes = shapes(family, levels.global_level, family.classes)
-    if levels.ensemble:
-        global_shapes = {path: (levels.ensemble, *shape[1:]) for path, shape in global_shapes.items()}
     submodels = {level: shapes(family, level, label_axis) for level in family.submodels}
     # An axis of networks precedes those of the values.
     first = 1 if levels.ensemble else 0
     axes = {path: {first + axis: extra for axis, extra in each.items()} for path, each in label_axes(family).items()}
-    return cut_of_shapes(global_shapes, submodels, axes, family.classes, levels.ensemble is not None, family.parts)
+    every = global_shapes(family)
+    axes |= {path: axes[shared_path(path)] for path in every if shared_path(path) in axes}
+    return cut_of_shapes(every, submodels, axes, family.classes, levels.ensemble is not None, family.parts)
 
 
 def personal_paths(family: ModelFamily) -> frozenset[str]:
@@ -155,7 +175,8 @@ def personal_paths(family: ModelFamily) -> frozenset[str]:
     def select():
         level = family.recipe.levels.global_level
         model, paths = family.training_model(level, family.classes), tuple(shapes(family, level, family.classes))
-        return select_paths(family.recipe.round.personal, family.recipe.model, model, paths, label_axes(family))
+        names = family.recipe.round.personal
+        return select_paths("personal", names, family.recipe.model, model, paths, label_axes(family))
 
     return family.cached(("personal",), select) if family.recipe.round.personal else frozenset()
 
@@ -169,7 +190,7 @@ def label_axes(family: ModelFamily) -> dict[str, dict[int, int]]:
     # Two numbers of classes show which dimensions are label axes; a model of the family's own is built anyway.
     other = family.classes if narrowest in routes and family.classes != 2 else 3
     models = [family.single_client_model(narrowest, classes) for classes in (2, other)]
-    return find_label_axes(*({v.path: tuple(v.shape) for v in values(model)} for model in models))
+    return find_label_axes(*({shared_path(v.path): tuple(v.shape) for v in values(model)} for model in models))
 
 
 def _first_merged_stage(family, level, unit):
@@ -187,7 +208,7 @@ def variables_in_order(family: ModelFamily, level: str, classes: int) -> list[ke
         InputError: The level has a variable that the global level lacks.
     """
     top = family.recipe.levels.global_level
-    order = {variable.path: position for position, variable in enumerate(_variables(family, top, family.classes))}
+    order = {variable.path: position for position, variable in enumerate(_global_variables(family))}
     variables = _variables(family, level, classes)
     for variable in variables:
         if variable.path not in order:
@@ -197,6 +218,18 @@ def variables_in_order(family: ModelFamily, level: str, classes: int) -> list[ke
                 "create the same weights at every width"
             )
     return sorted(variables, key=lambda variable: order[variable.path])
+
+
+def _global_variables(family):
+    """Return the variables of the global model and the copies of `round.by_level`, trainable ones first."""
+    top = family.recipe.levels.global_level
+    trainable = {variable.path for variable in family.training_model(top, family.classes).trainable_variables}
+    variables = _variables(family, top, family.classes)
+    if family.recipe.round.by_level:
+        for level in family.submodels:
+            each = values(family.training_model(level, family.classes))
+            variables += [variable for variable in each if shared_path(variable.path) != variable.path]
+    return sorted(variables, key=lambda variable: shared_path(variable.path) not in trainable)
 
 
 def _variables(family, level, classes):

@@ -12,7 +12,8 @@ import tensorflow as tf
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.npz_reader import array_names, read_arrays
 from hetero_tf.models.family import ModelFamily
-from hetero_tf.models.global_layout import initial_values
+from hetero_tf.models.global_layout import initial_values, with_copies
+from hetero_tf.models.personal import shared_path
 from hetero_tf.recipe import with_source_location
 from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Recipe
@@ -31,7 +32,8 @@ def read(path: str, variables: list, reinitialize: tuple[str, ...] = ()) -> tupl
     Args:
         path: The file or folder; a relative path starts from the working folder. Arrays of unknown variables are
             refused, unless `reinitialize` names them. Low-rank adapters may be missing, as in the file of a base model;
-            they keep their initial values, which add nothing.
+            they keep their initial values, which add nothing. So may copies of `round.by_level`; they start as the cut
+            of the global value.
         variables: Keras variables, or objects with `path`, `shape` and `dtype`.
         reinitialize: Paths, or names that begin them (such as a layer's: `9_0_dense`), of variables that keep their
             initial values: the head of a model for other labels.
@@ -50,7 +52,7 @@ def read(path: str, variables: list, reinitialize: tuple[str, ...] = ()) -> tupl
     # Adapters may be missing: then they keep their initial values.
     required = {variable.path: variable for variable in variables if not _is_prefix(reinitialize, variable.path)}
     source, stored, load = _open_source(path)
-    required = {name: variable for name, variable in required.items() if name in stored or not _is_adapter(name)}
+    required = {name: variable for name, variable in required.items() if name in stored or not _is_optional(name)}
     missing = [name for name in required if name not in stored]
     if missing:
         raise InputError(
@@ -96,9 +98,9 @@ def _is_prefix(names, path):
     return any(path == name or path.startswith(f"{name}/") for name in names)
 
 
-def _is_adapter(path):
-    """Return whether a variable is part of an adapter (`layers.stacked.low_rank`): `1_0_block/expand_lora/a`."""
-    return path.endswith(("lora/a", "lora/b"))
+def _is_optional(path):
+    """Return whether a variable is part of an adapter, `1_0_block/expand_lora/a`, or a level's copy of another."""
+    return path.endswith(("lora/a", "lora/b")) or shared_path(path) != path
 
 
 def _first_names(names):
@@ -136,4 +138,6 @@ def first_weights(recipe: Recipe, family: ModelFamily) -> tuple[dict[str, tf.Ten
     ]
     with with_source_location(recipe, "model", "initial_weights"):
         arrays, source = read(model.initial_weights, variables, model.reinitialize)
-    return weights | {path: tf.constant(value) for path, value in arrays.items()}, source
+    arrays = {path: tf.constant(value) for path, value in arrays.items()}
+    drawn = {path: value for path, value in weights.items() if shared_path(path) == path}
+    return with_copies(family, drawn | arrays), source

@@ -1,6 +1,10 @@
-"""The values that stay on their clients: those of the units, kinds, layers or paths that `round.personal` names."""
+"""Values that are not merged over all clients: those that stay on a client, and those with a copy at each level.
+
+`round.personal` and `round.by_level` name them by unit, kind, layer or path.
+"""
 
 import fnmatch
+import re
 from collections.abc import Collection
 
 import keras
@@ -10,13 +14,30 @@ from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import InvalidValue
 
 
+def level_path(path: str, level: str) -> str:
+    """Return the path of a level's copy of a value: `norm/@c/gamma` of `norm/gamma`."""
+    layer, _, weight = path.rpartition("/")
+    return f"{layer}/@{level}/{weight}"
+
+
+def shared_path(path: str) -> str:
+    """Return the path of the value whose copy at a level this is; of other values the path itself."""
+    return re.sub("/@[^/]+(?=/[^/]+$)", "", path)
+
+
 def select_paths(
-    names: Collection[str], spec: Model, model: keras.Model, paths: Collection[str], label_paths: Collection[str]
+    key: str,
+    names: Collection[str],
+    spec: Model,
+    model: keras.Model,
+    paths: Collection[str],
+    label_paths: Collection[str] = (),
 ) -> frozenset[str]:
     """Return the paths that names select.
 
     Args:
-        names: Items of `round.personal`.
+        key: `personal` or `by_level`, the key of `round` whose items are the names.
+        names: Items of this key.
         spec: The recipe's model, which has its units.
         model: The global model.
         paths: Paths of the global values.
@@ -42,7 +63,7 @@ def select_paths(
         if not chosen:
             layers = ", ".join(dict.fromkeys(path.rpartition("/")[0] for path in paths))
             raise InvalidValue(
-                ("round", "personal", index),
+                ("round", key, index),
                 f"must name values of the model: {', '.join(kinds)}, a layer, or a pattern such as */bias; its layers "
                 f"are {layers}. Received: {name!r}",
             )

@@ -25,6 +25,12 @@ CONFLICTS: Rules = {
         "round.personal": True,
         "evaluate.members": "best",
     },
+    "a level's copy has the first channels": {"round.submodel": True, "round.by_level": True},
+    "a mask selects entries that all levels share": {"round.mask": True, "round.by_level": True},
+    "a client trains the copies of its level alone": {"client.stages": ["nested", "slimmable"], "round.by_level": True},
+    "the peers of a client have one network at all levels": {"client.coupling": "mutual", "round.by_level": True},
+    "products of factors are merged over all levels": {"round.adapters": True, "round.by_level": True},
+    "all networks of an ensemble are equal": {"levels.members": True, "round.by_level": True},
     "budgets divide the layers of a recipe": {"model.function": True, "levels.budgets": True},
     "an ensemble repeats the layers of a recipe": {"model.function": True, "levels.members": True},
     "text has no classes to balance": {"input.TARGETS": "positions", "client.sampling": "balanced"},
@@ -90,6 +96,12 @@ UNUSED: Rules = {
     "the run never ends early": {"early_stopping.patience": False, "early_stopping.min_delta": True},
     "all layers draw their initial values": {"model.initial_weights": False, "model.reinitialize": True},
     "all levels of the mix have the same width": {"levels.widths": False, "round.uncovered": True},
+    "all levels of the mix have one sub-model": {
+        "levels.widths": False,
+        "levels.depths": False,
+        "levels.members": False,
+        "round.by_level": True,
+    },
     "all units are personal and none is merged": {"round.personal": "all", "round.server": True},
 }
 

@@ -262,6 +262,8 @@ class Round:
         label_rows: rows of label axes in which a client is merged: own, those of its labels; all
         personal: values that stay on the client and are never merged: units, numbered from 0 as in model.layers; kinds
             (norms, biases, embeddings, head, body); layers, or patterns of paths such as */bias; all: every value
+        by_level: values with one copy for each level, which only clients of the level merge: units, norms, biases,
+            embeddings, layers, patterns or all
         server: server optimizer: how the merged weights change the global ones
         non_finite_share: if at least this share of clients returns NaN or infinite values, the round is repeated with
             another cohort; if that fails too, the run stops
@@ -278,6 +280,7 @@ class Round:
     adapters: Annotated[Plugin, Kind("adapters")] = Plugin("mean")
     label_rows: Literal["own", "all"] = "own"
     personal: Units = ()
+    by_level: Units = ()
     server: Annotated[Plugin, Kind("servers")] = Plugin("replace")
     non_finite_share: Annotated[float, Range(above=0.0, high=1.0)] = 0.5
 

@@ -38,11 +38,11 @@ from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.family import ModelFamily, build_family
 from hetero_tf.models.global_layout import (
     build_global_layout,
+    global_shapes,
     initial_peers,
     initial_values,
     label_table,
     may_cut_labels,
-    shapes,
 )
 from hetero_tf.models.preprocessed import packed_builder
 from hetero_tf.models.state import State, StateLayout
@@ -96,7 +96,7 @@ class Federation:
     @functools.cached_property
     def paths(self) -> tuple[str, ...]:
         """Paths of the global values, in order."""
-        return tuple(shapes(self.family, self.recipe.levels.global_level, self.family.classes))
+        return tuple(global_shapes(self.family))
 
     @functools.cached_property
     def seed(self) -> tf.Tensor:

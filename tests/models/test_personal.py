@@ -74,4 +74,4 @@ def test_embeddings_are_those_of_words():
     assert has_embedding(model)
     spec = loads(tiny.DENSE, overrides=["model=from_python"]).model
     paths = [variable.path for variable in model.weights]
-    assert select_paths(["embeddings"], spec, model, paths, ["dense/bias"]) == {"words/embeddings"}
+    assert select_paths("personal", ["embeddings"], spec, model, paths, ["dense/bias"]) == {"words/embeddings"}

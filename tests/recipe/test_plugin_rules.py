@@ -34,7 +34,7 @@ CHANGED = {
     **{"levels.budgets": "{e: 1/4}", "levels.entries": "{e: 1/2}", "levels.members": "{a: 2, e: 1}"},
     **{"early_stopping.metric": "global_loss", "fleet.trace": "trace.csv", "model.initial_weights": "weights.npz"},
     **{"model.reinitialize": "[0_0_padded_conv2d]", "round.mask": "fiarse", "round.server": "momentum"},
-    **{"round.adapters": "ffa"},
+    **{"round.adapters": "ffa", "round.by_level": "[norms]", "round.submodel": "rolling"},
     "task": "binary",
 }
 MEMBERS, WIDTHS, BUDGETS = "levels.members={a: 2, e: 1}", "levels.widths.e=0.5", "levels.budgets={e: 1/4}"
@@ -52,6 +52,20 @@ FURTHER = {
     "immediate mixes untrained values of an earlier version into the global ones": ["client.stages=blockwise", BUDGETS],
     "a mask counts entries individually": [WIDTHS],
     "bn has one set of running statistics for all widths; use wbn or sbn": ["model.settings.norm=bn"],
+    **dict.fromkeys(
+        (
+            "a level's copy has the first channels",
+            "a client trains the copies of its level alone",
+            "products of factors are merged over all levels",
+        ),
+        [WIDTHS],
+    ),
+    "the peers of a client have one network at all levels": [
+        WIDTHS,
+        "client.stages={name: blockwise, peers: true}",
+        BUDGETS,
+    ],
+    "a mask selects entries that all levels share": [WIDTHS],
     "gamma is 0": ["client.stages=slimmable", WIDTHS],
     "gamma 0 adds no divergences": ["client.stages=slimmable", WIDTHS],
 }
@@ -139,7 +153,7 @@ RULES = list(rules())
 
 def test_every_rule_has_a_case():
     # The cases are read from the rules, so a lost rule has none.
-    assert len(RULES) == 78
+    assert len(RULES) == 85
 
 
 @pytest.mark.parametrize(("plugin", "table", "reason", "values"), RULES)

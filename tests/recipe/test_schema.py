@@ -135,6 +135,7 @@ KEYS = {
     "round.untrained": (trained, TWICE, DEPTHS, "round.untrained=counted"),
     "round.uncovered": (trained, PAIR, (), "round.uncovered=zeros"),
     "round.label_rows": (built, PAIR, (), "round.label_rows=all"),
+    "round.by_level": (built, PAIR, (), "round.by_level=[biases]"),
     "round.personal": (built, PAIR, (), 'round.personal=["0"]'),
     "round.server": (trained, PAIR, (), "round.server={name: sgd, learning_rate: 0.5}"),
     "client.epochs": (plans, DENSE, (), "client.epochs=2"),

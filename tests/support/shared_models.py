@@ -110,7 +110,7 @@ def _settings(family):
     kinds = tuple(layer_class(spec.kind) for spec in recipe.model.layers)
     top = 1.0 if levels.ensemble else levels.widths[levels.global_level]
     text = repr((recipe.model, family.shape, recipe.targets, recipe.engine, recipe.client.batch_size))
-    text += repr(family.adapter_merge.trained)
+    text += repr((family.adapter_merge.trained, recipe.round.by_level and (recipe.round.by_level, levels)))
     return text, kinds, top, recipe.precision, recipe.seed, family.device
 
 

@@ -19,6 +19,7 @@ from hetero_tf.models import global_layout
 from hetero_tf.models.adapter_pairs import transferred_shares
 from hetero_tf.models.costs.counting import ForwardCost, full_model_cost, total, unit_costs
 from hetero_tf.models.family import ModelFamily, level_of, outline
+from hetero_tf.models.personal import shared_path
 from hetero_tf.models.variables import constants, values
 
 # Numbers of products: forward, gradient of the inputs, gradient of the weights.
@@ -181,7 +182,7 @@ class LevelCosts:
         shares = {variable.path: (0.0, 0.0) for variable in constants(model)}
         shares |= transferred_shares(model, self.family.adapter_merge)
         for path, shape in self.shapes(level).items():
-            unit, extra_rows = recipe.model.unit_of(path), self._label_axes.get(path, {})
+            unit, extra_rows = recipe.model.unit_of(path), self._label_axes.get(shared_path(path), {})
             down_share, up_share = shares.get(path, (1.0, 1.0))
             if path not in personal:
                 down += down_share * float(np.mean(_variable_size(shape, extra_rows, received, 1))) * (unit in run)

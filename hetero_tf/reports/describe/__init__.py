@@ -1,5 +1,6 @@
 """Report of `describe`: costs of a recipe at every level, split of its data, and units that each level trains."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from hetero_tf.base.typed_json import finite
 from hetero_tf.base.units import MIB, format_bytes, format_count, format_memory
 from hetero_tf.models.costs.level_costs import LevelCost, costs_to_json
 from hetero_tf.models.initial_weights import first_weights
+from hetero_tf.models.personal import shared_path
 from hetero_tf.planning.selection import reads_state
 from hetero_tf.reports.describe import fleet, loads
 from hetero_tf.reports.describe.fleet import fleet_report
@@ -170,14 +172,10 @@ def _split(summary):
 
 def _variables(description):
     """Return one row for each variable, one column for each level."""
-    levels, personal = description.levels, description.about.get("personal", ())
-    paths = dict.fromkeys(path for cost in levels.values() for path in cost.shapes)
-    rows = [("variable", *levels)]
-    rows += [
-        (
-            f"{path} (personal)" if path in personal else path,
-            *("x".join(map(str, cost.shapes[path])) if path in cost.shapes else "-" for cost in levels.values()),
-        )
-        for path in paths
-    ]
-    return format_table(rows)
+    levels = description.levels.values()
+    kinds = dict.fromkeys(description.about.get("personal", ()), " (personal)")
+    kinds |= {shared_path(path): " (by level)" for cost in levels for path in cost.shapes if path != shared_path(path)}
+    shapes = [{shared_path(path): "x".join(map(str, shape)) for path, shape in cost.shapes.items()} for cost in levels]
+    paths = dict.fromkeys(itertools.chain(*shapes))
+    rows = [(path + kinds.get(path, ""), *(each.get(path, "-") for each in shapes)) for path in paths]
+    return format_table([("variable", *description.levels), *rows])
