@@ -14,6 +14,7 @@ OPTIONAL = set(registry.names("metrics")) - {"accuracy"}
 FLEET = "fleet={devices: {any: {seconds_per_step: 0.1, dropout: 0.3}}}"
 
 
+@pytest.mark.long
 def test_metrics_table_matches_written_rows(train, tmp_path, monkeypatch, eager):
     monkeypatch.setattr(SimulatedRounds, "prepare", lambda self: None)
     more = ("rounds=1", "partition.held_out=0.3", "evaluate.levels=all")

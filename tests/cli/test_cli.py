@@ -273,7 +273,8 @@ def test_unread_errors_keep_the_exit_code(folder_of_runs):
     assert done.returncode == 2
 
 
-@pytest.mark.parametrize("closed", ["", pytest.param(">&- 2>&- <&-", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("closed", ["", ">&- 2>&- <&-"])
 def test_unprintable_output_does_not_stop_the_work(tmp_path, closed):
     """Folder names are not text, and the output accepts only ASCII or is closed."""
     folder = tmp_path / os.fsdecode(b"\xff\xc3\xa9\x1b")

@@ -162,6 +162,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.long
 def test_a_device_needs_no_tensorflow(cnn):
     process, _, versions = cnn
     done = programs.python(WITHOUT_TENSORFLOW, process.recipe.source, str(versions["c"]))

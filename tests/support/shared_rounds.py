@@ -23,6 +23,7 @@ from hetero_tf.workers.cluster import mirrored
 # Recipes of `tiny` beside the methods.
 BASES = {"images": tiny.DROPOUT_IMAGES, "text": tiny.DROPOUT_TEXT, "on_disk": tiny.DROPOUT_IMAGES}
 # Products of factors are one more sum over the devices.
+BASES["dense"] = tiny.DENSE.replace("a-b-c", "a-c")
 BASES["adapters"] = tiny.ADAPTERS.replace("round: {", "round: {adapters: flora, ")
 EVERYONE = (0, 1, 2, 3)
 

@@ -296,6 +296,7 @@ def test_invalid_arguments_are_refused_before_runs_start(working_folder, command
     assert code == 2 and err.startswith("hetero_tf: " + sentence.removesuffix("...")) and not os.listdir(working_folder)
 
 
+@pytest.mark.long
 def test_killed_sweep_stops_its_runs_and_resumes(tmp_path):
     """The sweep in a separate process, with the fake program."""
     # Rounds of a second, so that the kill comes before the end of the first two runs.
@@ -349,6 +350,7 @@ def test_sweep_folder_can_be_moved(in_threads, tmp_path):
     assert train(tmp_path / "t", runs)[0][0].state == "skipped"
 
 
+@pytest.mark.long
 def test_two_sweeps_share_a_folder(tmp_path):
     """Two programs at once: each run is trained once, and both end with all runs."""
     program, options = [sys.executable, "-c", PROGRAM_CODE], {"cwd": tmp_path, "env": programs.environment()}
