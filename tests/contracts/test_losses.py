@@ -55,6 +55,25 @@ def test_smoothed_and_weighted_losses_equal_keras(name):
     np.testing.assert_allclose(weighted, weights * module.loss(logits, targets, every, 0).numpy(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_labels_that_are_left_out_are_not_in_the_sum(smoothing):
+    name, options = "masked_cross_entropy", {"absent": "left_out", "label_smoothing": smoothing}
+    module, plain = registry.find("losses", name), registry.find("losses", "cross_entropy")
+    logits, targets = draw_examples(Subject("losses", name), (7,), seed=5)
+    value, slope = gradient(lambda z: module.loss(z, targets, PRESENT, 4, **options), logits)
+    kept = tf.constant(np.cumsum(PRESENT) - 1)
+    cut = tf.boolean_mask(logits, PRESENT, axis=1)
+    expected, cut_slope = gradient(
+        lambda z: plain.loss(z, tf.gather(kept, targets), None, 0, label_smoothing=smoothing), cut
+    )
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
+    np.testing.assert_allclose(slope[:, PRESENT], cut_slope, rtol=1e-12, atol=1e-15)
+    assert (slope[:, ~PRESENT] == 0).all()
+    # A target of padding may be absent.
+    padding = module.loss(logits, tf.fill([7], np.flatnonzero(~PRESENT)[0]), PRESENT, 4, **options)
+    assert np.isfinite(padding).all()
+
+
 def test_smoothing_of_a_masked_loss_is_over_the_labels_of_the_client():
     name = "masked_cross_entropy"
     module = registry.find("losses", name)

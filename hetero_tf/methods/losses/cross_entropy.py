@@ -43,6 +43,7 @@ def smoothed_cross_entropy(
     outside: int,
     label_smoothing: float,
     class_shares: np.ndarray | None,
+    leaves_out: bool = False,
 ) -> tf.Tensor:
     """Return the cross-entropy of every example with smoothed labels and balanced class weights.
 
@@ -50,8 +51,14 @@ def smoothed_cross_entropy(
         logits, targets, mask, outside: See `softmax_cross_entropy`.
         label_smoothing: Share of the target's probability that is spread over the classes of the mask.
         class_shares: Share of each class among the training examples, for balanced weights. If None, all have weight 1.
+        leaves_out: Whether the classes outside the mask are not in the sum, instead of having logit 0.
     """
-    losses = softmax_cross_entropy(logits, targets, mask, outside)
+    if leaves_out:
+        # Finite, since rows of padding may have any target; its exponential is 0.
+        lowest = tf.constant(logits.dtype.min / 4, logits.dtype)
+        losses = softmax_cross_entropy(tf.where(mask > 0, logits, lowest), targets)
+    else:
+        losses = softmax_cross_entropy(logits, targets, mask, outside)
     if label_smoothing:
         losses += label_smoothing * _target_margin(logits, targets, mask)
     return losses if class_shares is None else losses * balanced_weights(class_shares, targets, losses.dtype)

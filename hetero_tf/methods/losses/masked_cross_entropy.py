@@ -1,4 +1,4 @@
-"""Cross-entropy in which labels that the client does not have get logit zero."""
+"""Cross-entropy in which labels that the client does not have get logit zero, or are left out."""
 
 from typing import Literal
 
@@ -22,6 +22,7 @@ def loss(
     present: tf.Tensor | None,
     outside: int,
     *,
+    absent: Literal["zero", "left_out"] = "zero",
     label_smoothing: Share = 0.0,
     class_weights: Literal["none", "balanced"] = "none",
     class_shares=None,
@@ -32,6 +33,8 @@ def loss(
     classes that were cut are absent too. An absent target also has logit 0.
 
     Args:
+        absent: logit of the labels that the client does not have: zero, as in the authors' code; left_out, minus
+            infinity, so that the sum is over the present labels alone
         label_smoothing: share of the target's probability that is spread over the classes of the client
         class_weights: weight of an example: none, 1; balanced, the mean number of training examples of a class divided
             by that of its class
@@ -40,4 +43,5 @@ def loss(
     Reference: HeteroFL (arXiv 2010.01264), section 3.3, with the authors' code's zero logit.
     """
     shares = None if class_weights == "none" else class_shares
-    return smoothed_cross_entropy(logits, targets, tf.cast(present, logits.dtype), outside, label_smoothing, shares)
+    mask = tf.cast(present, logits.dtype)
+    return smoothed_cross_entropy(logits, targets, mask, outside, label_smoothing, shares, absent == "left_out")
