@@ -61,10 +61,10 @@ def test_labels_that_are_left_out_are_not_in_the_sum(smoothing):
     module, plain = registry.find("losses", name), registry.find("losses", "cross_entropy")
     logits, targets = draw_examples(Subject("losses", name), (7,), seed=5)
     value, slope = gradient(lambda z: module.loss(z, targets, PRESENT, 4, **options), logits)
-    kept = tf.constant(np.cumsum(PRESENT) - 1)
+    positions = tf.constant(np.cumsum(PRESENT) - 1)
     cut = tf.boolean_mask(logits, PRESENT, axis=1)
     expected, cut_slope = gradient(
-        lambda z: plain.loss(z, tf.gather(kept, targets), None, 0, label_smoothing=smoothing), cut
+        lambda z: plain.loss(z, tf.gather(positions, targets), None, 0, label_smoothing=smoothing), cut
     )
     np.testing.assert_allclose(value, expected, rtol=1e-12)
     np.testing.assert_allclose(slope[:, PRESENT], cut_slope, rtol=1e-12, atol=1e-15)
