@@ -15,8 +15,7 @@ import numpy as np
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import check_write_target, disk_errors, replace_file, write_atomic
 from hetero_tf.data.masks import encode_mask
-from hetero_tf.data.targets import LABEL_MAP
-from hetero_tf.data.targets.label_map import MAP
+from hetero_tf.data.targets import LABEL_MAP, MAP
 from hetero_tf.export.prediction_items import ItemForm
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}

@@ -86,7 +86,7 @@ def test_an_invalid_item_has_a_reason(form, outputs, message):
     assert refusal(read, form, outputs, 1) == message
 
 
-@pytest.mark.parametrize("form", targets.names())
+@pytest.mark.parametrize("form", targets.FORMS)
 def test_drawn_targets_have_their_form(form):
     labels = np.arange(6, dtype=np.int32) % 3
     y = targets.find(form).draw(labels, 3, (6, 2, 2, 1), ((1.0, 2, 3), (1.0, 1, 1)))
