@@ -95,11 +95,6 @@ def read_arrow(source: str, files: Sequence[Path], selection: ColumnSelection) -
 
     Returns:
         The table and the metadata of its schema.
-
-    Raises:
-        InputError: A file is damaged, the files have different columns, a column is missing, or has values that are
-            neither numbers nor texts.
-        MemoryProblem: The columns do not fit into memory.
     """
     import pyarrow as pa
 

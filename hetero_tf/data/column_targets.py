@@ -38,9 +38,6 @@ def read_targets(
     Returns:
         The names of the classes or targets, and of each table the targets and the owners int32 `[n]` or None. Owners
         are numbered in sorted order.
-
-    Raises:
-        InputError: A column or value is missing, or a label is not a class.
     """
     for table in tables:
         for option, names in (("label", label), ("owner", () if owner is None else (owner,))):
@@ -156,11 +153,7 @@ def _read_flags(table, name):
 
 
 def look_up(table, name, known, problem):
-    """Return the index of each row's text in `known`, int32 `[n]`.
-
-    Raises:
-        InputError: A text is unknown; `problem` says so.
-    """
+    """Return the index of each row's text in `known`, int32 `[n]`."""
     column, index = table.read_texts(name), {text: number for number, text in enumerate(known)}
     if unknown := column.find(lambda text: text not in index):
         near = find_nearest(unknown[1], index)
@@ -170,11 +163,7 @@ def look_up(table, name, known, problem):
 
 
 def read_numbers(table, name):
-    """Return a numeric column as float64 `[n]` in the range of float32.
-
-    Raises:
-        InputError: A value is missing, or not such a number.
-    """
+    """Return a numeric column as float64 `[n]` in the range of float32."""
     table.check_complete(name)
     values = require_numbers(table, name)
     invalid = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))

@@ -82,11 +82,7 @@ class ColumnRoles:
         return convert_numbers(table, names, self.numbers)
 
     def find_feature_columns(self, table: RawTable) -> list[str]:
-        """Return the names of the columns that become features.
-
-        Raises:
-            InputError: An option names a column that does not exist or has another role, or none is left.
-        """
+        """Return the names of the columns that become features."""
         options: dict[str, Any] = {"label": self.label, "owner": self.owner, "group": self.group}
         options |= {"ignore": self.ignore, "categorical": self.categorical, "columns": self.types, "scale": self.scale}
         for option, names in options.items():
@@ -109,11 +105,7 @@ class ColumnRoles:
 
 
 def convert_numbers(table: RawTable, names: Iterable[str], notation: Notation) -> RawTable:
-    """Convert the numbers of columns of texts to plain notation.
-
-    Raises:
-        InputError: A column has several currencies.
-    """
+    """Convert the numbers of columns of texts to plain notation."""
     columns = dict(table.columns)
     if notation == "plain":
         return table
@@ -141,9 +133,6 @@ def build_column(
         roles: Roles of the columns.
         is_training: Rows without those that are held out, bool `[n]`; fill values are statistics of these.
         summary: Summary of the column.
-
-    Raises:
-        InputError: The values have another type, or no type is likely.
     """
     if roles.type_of(name) is None:
         _check_decisions(table, summary)
@@ -196,11 +185,7 @@ def _infer_codec(table, name, roles, summary):
 
 
 def find_date_order(table: RawTable, name: str) -> DateOrder:
-    """Return the order of year, month and day of a column of dates.
-
-    Raises:
-        InputError: A text is not a date, or no day decides the order.
-    """
+    """Return the order of year, month and day of a column of dates."""
     column = table.read_texts(name)
     orders = date_orders(column.texts)
     if len(orders) == 1:

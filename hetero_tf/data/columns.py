@@ -56,9 +56,6 @@ def parse_number(value: str, name: str) -> float:
     Args:
         value: The text.
         name: Name of the column, for the message.
-
-    Raises:
-        InputError: The text is not a finite number in the range of float32.
     """
     parsed = float(value) if is_number(value) else np.nan
     if not abs(parsed) <= float(np.finfo(np.float32).max):

@@ -71,9 +71,6 @@ class Dataset:
         validation: Training examples that the statistics leave out, since clients hold them out, int ids; None: none.
         refit: `validation -> Dataset`, reads the data again with fill values, categories and a vocabulary of the other
             training examples; None: the data have none of these.
-
-    Raises:
-        InputError: An array has a wrong dtype, shape or value.
     """
 
     train: Split
@@ -150,11 +147,7 @@ class Dataset:
         return name if self.stand_in_for is None else f"{name}, standing in for {self.stand_in_for}"
 
     def without(self, validation: np.ndarray) -> "Dataset":
-        """Return the data whose statistics leave out training examples; `validation`: their ids.
-
-        Raises:
-            InputError: A validation example has a category of no other training example.
-        """
+        """Return the data whose statistics leave out training examples; `validation`: their ids."""
         if self.refit is None:
             return dataclasses.replace(self, validation=validation)
         try:
@@ -212,11 +205,7 @@ class Dataset:
         return names if names and names == sort_categories(set(names)) and not all(map(is_number, names)) else None
 
     def in_class_order(self, names: tuple[str, ...]) -> "Dataset":
-        """Return the data with the classes numbered in the order of `names`, all class names in another order.
-
-        Raises:
-            InputError: The examples do not have one label each, or `names` are not the class names.
-        """
+        """Return the data with the classes numbered in the order of `names`, all class names in another order."""
         if self.targets != LABEL or self.class_names is None or sorted(names) != sorted(self.class_names):
             known = "none" if self.targets != LABEL or self.class_names is None else ", ".join(self.class_names)
             raise InputError(

@@ -102,10 +102,6 @@ def open_cached(
         name, options, source: As for `load_cached`.
         shape: Shape of all rows.
         blocks: `() -> iterator of consecutive rows`, uint8 arrays.
-
-    Raises:
-        DiskProblem: The cache folder is full or not writable.
-        InputError: `blocks` rejects a file.
     """
     folder = _entry(name, options, source)
 

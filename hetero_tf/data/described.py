@@ -89,9 +89,6 @@ def from_description(value: Any, source: object, advice: str = "") -> DescribedD
     Args:
         value: Result of `describe`.
         source, advice: See `typed_json.from_json`.
-
-    Raises:
-        InputError: The description is inconsistent.
     """
     described = from_json(Description, value, source, advice)
     fields, statistics = build_fields(described.fields, source, advice), described.target_statistics

@@ -128,9 +128,6 @@ def vocabulary_tables(
         words: In the order of their ids.
         scratch: Folder for the file.
         unknown: Id of every other word.
-
-    Raises:
-        InputError: A word is empty, contains white space, or occurs twice.
     """
     invalid = [word for word in words if word.split() != [word]]
     if invalid or len(set(words)) != len(words):

@@ -19,9 +19,6 @@ def held_out(labels: np.ndarray, share: float, source: str, groups: np.ndarray |
 
     Returns:
         bool `[n]`, True for a test example.
-
-    Raises:
-        InputError: The share is out of range, or leaves no test example.
     """
     if not 0 < share < 1:
         raise InputError(f"`test_share` must be above 0 and below 1. Received: test_share={share}")

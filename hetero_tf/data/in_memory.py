@@ -247,9 +247,6 @@ def pack_splits(
     Args:
         source: Prefix of error messages.
         train, test: Finite numbers `[n, ...]` by name.
-
-    Raises:
-        InputError: An array has an unsuitable name, dtype, shape or value, or the splits differ in them.
     """
     if not isinstance(test, Mapping) or test.keys() != train.keys():
         received = list(test) if isinstance(test, Mapping) else type(test).__name__

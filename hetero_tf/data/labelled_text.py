@@ -130,9 +130,6 @@ def read_text_folders(folder: Path, text: str, label: str) -> list[RawTable]:
     Args:
         folder: FOLDER/CLASS/*.txt, or FOLDER/train/CLASS/*.txt and FOLDER/test/CLASS/*.txt.
         text, label: Names of the columns.
-
-    Raises:
-        InputError: See `list_class_folders`; or a file is not UTF-8 text.
     """
     names, *splits = list_class_folders(folder, TEXTS)
     return [_read_table(split, names, text, label) for split in splits if split is not None]

@@ -32,9 +32,6 @@ def open_picture(source: bytes | str | Path) -> "Image":
 
     Args:
         source: Content of the file, or its path.
-
-    Raises:
-        InputError: The file is not a picture. The text is the end of a sentence.
     """
     from PIL import Image
 
@@ -69,9 +66,6 @@ def decode_picture(content: bytes, shape: tuple[int, int, int]) -> np.ndarray:
     Args:
         content: The file; a GIF or WebP gives its first frame.
         shape: (height, width, channels), 1 or 3 channels.
-
-    Raises:
-        InputError: The picture is damaged, translucent or has another format. The text is the end of a sentence.
     """
     import tensorflow as tf
 
@@ -133,10 +127,6 @@ def decode_pictures(
         count: Number of pictures.
         size: Height and width.
         channels: 1 (grey) or 3.
-
-    Raises:
-        InputError: A picture cannot be decoded.
-        MemoryProblem: The pictures do not fit into memory.
     """
     check_memory(source, 2 * count * size**2 * channels)
     return np.concatenate(list(decode_blocks(pictures, size, channels)))

@@ -175,11 +175,7 @@ def _channel_names(table, label, time, series, names, is_forecast):
 
 
 def divide_series(table: RawTable, time: str, series: str | None) -> list[Series]:
-    """Divide the rows of a table into series, each in the order of its times.
-
-    Raises:
-        InputError: A time is missing, repeated in a series, or neither a number nor a date.
-    """
+    """Divide the rows of a table into series, each in the order of its times."""
     times, codes = _read_times(table, time), np.zeros(table.rows, np.int32)
     if series is not None:
         codes = look_up(table, series, sort_categories(set(table.read_texts(series).texts)), "not a series")
@@ -240,11 +236,7 @@ def _read_times(table, name):
 
 
 def _find_windows(table, parts, sizes):
-    """Return the rows of each window and its horizon, int `[windows, rows]`, and the number of its series.
-
-    Raises:
-        InputError: A series has no complete window.
-    """
+    """Return the rows of each window and its horizon, int `[windows, rows]`, and the number of its series."""
     window, horizon, stride = sizes
     required = window + horizon
     shortest = min(parts, key=lambda part: len(part.rows))

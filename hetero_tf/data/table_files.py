@@ -88,9 +88,6 @@ class Rows:
 
         Args:
             header: Whether the first row has the names of the columns; otherwise they are column_0, column_1 and so on.
-
-        Raises:
-            InputError: There is no row of data, or a name occurs twice.
         """
         if len(self.cells) <= header or not self.cells[0]:
             raise InputError(f"{self.path}: expected at least one row of data. Received: none")
@@ -141,11 +138,7 @@ def table_ending(path: Path) -> str:
 
 
 def read_content(path: Path) -> bytes:
-    """Return the bytes of a file, unpacked if its ending or content is that of a compression.
-
-    Raises:
-        InputError: The file is damaged.
-    """
+    """Return the bytes of a file, unpacked if its ending or content is that of a compression."""
     with open_file(path) as file:
         content = file.read()
     for ending, (signs, unpack) in COMPRESSIONS.items():
@@ -163,9 +156,6 @@ def read_text(path: Path, encoding: str | None = None) -> str:
     Args:
         path: The file, perhaps compressed.
         encoding: Name of its encoding; None: UTF-8, or UTF-16 with a byte order mark.
-
-    Raises:
-        InputError: The file has another encoding.
     """
     content = read_content(path)
     check_memory(path, MEMORY * len(content))
@@ -223,10 +213,6 @@ def read_table(
         delimiter: Name of the separator of values, see `DELIMITERS`; None: it is detected.
         skip: Lines above the first row.
         encoding: See `read_text`.
-
-    Raises:
-        InputError: The file is not a valid table.
-        MemoryProblem: The table does not fit into memory.
     """
     ending = table_ending(path)
     if ending in ARROW:

@@ -31,9 +31,6 @@ def read_words(path: Path) -> list[str]:
     """Return the words of a text file, perhaps compressed: split at white space, `<eos>` after every line.
 
     A blank line gives a single `<eos>`; line ends may be LF or CRLF.
-
-    Raises:
-        InputError: See `table_files.read_text`; or the file has no words.
     """
     words = split_lines([read_text(path)])
     if set(words) == {END}:
@@ -100,9 +97,6 @@ def learn_vocabulary(words: Sequence[str], options: TokenOptions, rows: int | No
         words: The words of the text.
         options: How the text becomes tokens.
         rows: Equal parts of the text, of which those for validation are left out; None: nothing is left out.
-
-    Raises:
-        InputError: The size is missing, or smaller than the file's.
     """
     if options.learned is not None:
         return (UNKNOWN, END, *options.learned[2:])
@@ -176,9 +170,6 @@ def text_dataset(
         source: Description of the texts.
         options: How the texts become tokens.
         rows, test_rows: See `reshape_to_rows`.
-
-    Raises:
-        InputError: A number is out of range, or the text has no spaces between words.
     """
     if options.tokenizer == "words":
         check_spaces(source, train_words)

@@ -109,9 +109,6 @@ def predictor_of_export(folder: Path) -> Predictor:
 
     Args:
         folder: `FOLDER/<level>/<version>` of an export.
-
-    Raises:
-        InputError: The version is incomplete or changed, or has no signature for items.
     """
     try:
         manifest = read_manifest(folder)
@@ -149,10 +146,6 @@ def predict(
         inputs: Files, folders, rows or texts, see `prediction_items.open_items`.
         top: Number of classes or words of a prediction, most likely first; at most `positions.TOP` words.
         on_note: Receives a note about each file with columns that are ignored.
-
-    Raises:
-        InputError: A file or folder is missing or empty, or a table lacks a column. An item that cannot be read does
-            not raise an error.
     """
     for batch in _batches(predictor, open_items(inputs, predictor.form, on_note)):
         yield from _predict_batch(predictor, batch, top)

@@ -178,11 +178,7 @@ class BaseCodec:
         return values
 
     def parse(self, name: str, text: str) -> Any:
-        """Return the value that a text denotes, in the form of the signature `ITEMS`.
-
-        Raises:
-            InputError: The text denotes no value of the field, whose name is in the message.
-        """
+        """Return the value that a text denotes, in the form of the signature `ITEMS`."""
         raise NotImplementedError
 
     def size_of(self, content: bytes) -> tuple[int, int] | None:
@@ -308,9 +304,6 @@ def build_fields(descriptions: Iterable[Any], source: object = "fields", advice:
     Args:
         descriptions: The descriptions.
         source, advice: See `typed_json.from_json`.
-
-    Raises:
-        InputError: A description was not written by `Field.describe`.
     """
     fields = []
     for index, value in enumerate(descriptions):

@@ -29,10 +29,6 @@ class Partition:
         test: The same for test examples; all empty for text.
         label_mask: bool `[clients, classes]`, True if the client has the label (or word).
         held_out: `ClientExamples` of the training split reserved for validation; None: all empty.
-
-    Raises:
-        InputError: The mask has a wrong dtype or shape, the splits differ in their number of clients, or a held-out
-            example is also a training example.
     """
 
     train: ClientExamples
@@ -95,21 +91,13 @@ class Partition:
         }
 
     def save(self, path: Path) -> None:
-        """Write the partition as one .npz file, atomically.
-
-        Raises:
-            DiskProblem: The operating system failed to write.
-        """
+        """Write the partition as one .npz file, atomically."""
         with replace_file(path) as file:
             np.savez_compressed(file, sha256=np.frombuffer(bytes.fromhex(self.sha256), np.uint8), **_to_arrays(self))
 
     @classmethod
     def load(cls, path: Path | str) -> "Partition":
-        """Load a file of `save`.
-
-        Raises:
-            InputError: The file is missing, damaged, modified, or has another format.
-        """
+        """Load a file of `save`."""
         names = NAMES + (OPTIONAL_NAMES if set(OPTIONAL_NAMES) <= set(array_names(path)) else ())
         data = read_arrays(path, names)
         try:
@@ -193,9 +181,6 @@ def check_partition(
         source: Its name in messages.
         train_labels, test_labels: int `[n]`, or int `[rows, length]` of text.
         classes: Number of labels.
-
-    Raises:
-        InputError: It is for data with other labels or fewer examples, or has a client without examples.
     """
     if not isinstance(partition, Partition):
         raise InputError(f"{source}: must be a `Partition`. Received: {type(partition).__name__}")

@@ -17,9 +17,6 @@ class ClientExamples:
     Args:
         ids: int32 `[total]`, the example ids grouped by client.
         starts: int64 `[clients + 1]`, the offset of each client in `ids`; the last one is `total`.
-
-    Raises:
-        InputError: An array has a wrong dtype or shape, the starts do not divide the ids, or an id is negative.
     """
 
     ids: np.ndarray

@@ -73,9 +73,6 @@ def hold_out(examples: ClientExamples, share: float, first: bool = False) -> tup
 
     Returns:
         (train, held_out): two `ClientExamples`.
-
-    Raises:
-        InputError: The share is above 0, but too small to hold out an example of any client.
     """
     sizes, owners = examples.sizes, examples.owners
     validation_sizes = (share * sizes).astype(np.int64)
