@@ -99,7 +99,6 @@ def data_folder(data_dir: str | Path | None) -> Path | None:
 
 
 def _load_fallback(plugin, fallback, error):
-    """Loads the fallback in the shape of the missing data set."""
     missing = plugin.options.get("dataset", plugin.name)
     options = dict(plugin.options)
     if missing.split("/")[0] in SHAPES:

@@ -125,7 +125,6 @@ def column_contents(path: Path) -> dict[str, str]:
 
 
 def _read_file(path, selection):
-    """Read the selected columns of a file."""
     with _open(path) as (schema, read):
         names = selection.select(path, schema)
         table = read(names).select(names)
@@ -259,7 +258,6 @@ def _read_class_names(metadata, folder, label):
 
 
 def _name_labels(table, label, names):
-    """Replace numeric labels by class names."""
     values = table.columns.get(label)
     if not isinstance(values, np.ndarray):
         return table

@@ -69,7 +69,6 @@ def read_targets(
 
 
 def _find_classes(table, label, numbers_are_classes):
-    """Return the class names: the distinct values of the label column."""
     column = table.read_texts(label)
     names, is_continuous = sort_categories(set(column.texts)), inspect_column(label, column).is_continuous
     if (is_continuous and not numbers_are_classes) or len(names) > max(2, table.rows // 2):

@@ -112,7 +112,6 @@ def load(
 
 
 def _picture_dataset(tables, roles, options, test_share, names):
-    """Build the data set of a picture column."""
     image, *shape = options
     tables[0].check_column("image", image)
     names, targets = read_targets(tables, roles.label, roles.owner, names, targets=roles.targets)
@@ -128,7 +127,6 @@ def _picture_dataset(tables, roles, options, test_share, names):
 
 
 def _table_dataset(tables, roles, test_share, class_names, validation):
-    """Build the data set of the training rows and, if they are separate, of the test rows."""
     names = roles.find_feature_columns(tables[0])
     tables = [roles.prepare(table) for table in tables]
     _check_same_columns(tables)
@@ -167,7 +165,6 @@ def _check_same_columns(tables):
 
 
 def _encode_features(table, fields):
-    """Return the features of a table, float32 [n, features]."""
     features = sum(field.codec.size for field in fields)
     check_memory(table.source, COPIES * 4 * table.rows * features)
     x, first = np.zeros((table.rows, features), np.float32), 0

@@ -91,7 +91,6 @@ def from_arrays(
 
 
 def _fields(source, x, kind, names, rate):
-    """Return the fields of a single array."""
     kind = kind or ("table" if x.ndim == 2 else "images")
     if (rate is None) == (kind == "audio"):
         raise InputError(
@@ -185,7 +184,6 @@ def _read_pairs(source, part, pairs):
 
 
 def _stack(source, part, examples):
-    """Return examples of equal shapes as an array, or as one array by name."""
     if isinstance(examples[0], dict):
         return {name: _stack(source, part, [example[name] for example in examples]) for name in examples[0]}
     shapes = sorted(set(map(np.shape, examples)))

@@ -437,7 +437,6 @@ def _find_sentinel(numbers, counts):
 
 
 def _format(number):
-    """Return a number in plain notation."""
     return np.format_float_positional(number, trim="-") if isinstance(number, np.floating) else str(int(number))
 
 

@@ -118,7 +118,6 @@ def _decode_texts(values):
 
 
 def _to_labels(source, name, values, names):
-    """Return labels int32 `[n]`."""
     if values.dtype.kind == "U" and values.ndim == 1 and names is not None:
         unknown = values[~np.isin(values, list(names))]
         if unknown.size:

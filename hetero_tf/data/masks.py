@@ -146,7 +146,6 @@ def encode_mask(mask: np.ndarray, palette: np.ndarray) -> bytes:
 
 
 def _class_values(folder, masks, values, class_names):
-    """Return the pixel value of each class."""
     if values is not None:
         return values
     present = np.unique(masks).tolist()

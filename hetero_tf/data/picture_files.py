@@ -108,7 +108,6 @@ def _orientation(image):
 
 
 def _rotate(pixels, orientation):
-    """Rotate or mirror pixels upright."""
     if orientation in (5, 6, 7, 8):
         pixels = pixels.swapaxes(0, 1)
     if orientation in (2, 3, 6, 7):

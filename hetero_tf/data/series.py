@@ -152,7 +152,6 @@ def _base_channels(table, channels, label):
 
 
 def _summarize(table, channels, time, series, label):
-    """Return the summary of all columns with their use."""
     uses: dict[str, ColumnUse] = dict.fromkeys(label, "label") | dict.fromkeys(channels, "feature")
     uses |= {series: "owner", time: "time"}
     columns = inspect_table(table).values()

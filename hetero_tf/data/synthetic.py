@@ -133,7 +133,6 @@ def _with_rectangles(split, classes):
 
 
 def _owners(count, owners):
-    """Return the natural client of each example."""
     return None if owners is None else np.arange(count, dtype=np.int32) % owners
 
 

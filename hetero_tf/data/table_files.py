@@ -348,7 +348,6 @@ def _find_delimiter(path, lines):
 
 
 def _read_excel(path, skip):
-    """Return the rows of the first sheet with a table."""
     import pandas as pd
 
     try:

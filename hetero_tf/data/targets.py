@@ -263,7 +263,6 @@ class LabelSetTargets(BaseTargets):
 
 
 def _f1(sets, labels):
-    """Return the micro F1 score of predicting the same labels for all examples."""
     return 2 * sets[:, labels].sum() / max(len(labels) * len(sets) + sets.sum(), 1)
 
 

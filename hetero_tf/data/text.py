@@ -57,7 +57,6 @@ def load(
 
 
 def _read_rows(data_dir, train, test, name):
-    """Return the words of the rows of each split."""
     tables, _ = read_tables(data_dir, train, test, ColumnSelection([name], (), None), None)
     texts = []
     for table in tables:

@@ -83,7 +83,6 @@ def load(
 
 @contextlib.contextmanager
 def _suppress_output():
-    """Suppress the log messages, warnings and progress bars of TensorFlow Datasets."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -162,7 +161,6 @@ def _read_features(builder, image, label, size):
 
 
 def _read_split(builder, split, image, label, shape, size):
-    """Return the images and labels of a split."""
     name = builder.info.full_name
     if split not in builder.info.splits:
         raise InputError(

@@ -250,7 +250,6 @@ def _weights_sha256(model):
 
 
 def _describe(task, state, level):
-    """Return the general description of the model for `export.json`."""
     recipe, dataset, model = task.process.recipe, task.process.dataset, task.model
     missing = dataset.stand_in_for
     warning = {} if missing is None else {"warning": f"NOT THE REAL DATA: trained on a stand-in for {missing}"}
@@ -273,7 +272,6 @@ def _describe(task, state, level):
 
 
 def _describe_method(recipe):
-    """Return the names of the plug-ins that make the method of a recipe, by key."""
     keys = keys_of_recipe(recipe)
     names = {key.rpartition(".")[2]: keys.get(f"{key}.name", keys.get(key)) for key in METHOD_KEYS}
     return {key: name for key, name in names.items() if name is not None}

@@ -138,7 +138,6 @@ def _curl_line(about):
 
 
 def _training(entry):
-    """Return the section on training with the file of a format on a device."""
     sizes = ", ".join(f"{examples} x {positions}" for examples, positions in entry["training"]["batches"].values())
     return (
         f"\n## Train on a device\n\n`{entry['file']}` needs ai-edge-litert and NumPy, no TensorFlow:\n\n```python\n"

@@ -133,7 +133,6 @@ class LocalStep:
         return {"loss": loss, "gradient_norm": norm}
 
     def _call(self, rows, inputs):
-        """Return the results of `RowModel.call` on a batch."""
         for layer in all_layers(self.row_model.model):
             if isinstance(layer, GELU):
                 layer.erf = portable_gradients.erf if self.is_portable else tf.math.erf
@@ -147,7 +146,6 @@ class LocalStep:
         return batch if isinstance(self.task, NextWordTask) else self.task.model_inputs(batch)
 
     def _apply_gradients(self, rows, gradients, norm, learning_rate):
-        """Apply the optimizer to clipped gradients."""
         optimizer, variables = self.task.process.setup.algorithm.optimizer, self.values_by_path.values()
         for row, gradient, variable, slots in zip(rows, gradients, variables, self.slots):
             slot_values = tuple(tf.convert_to_tensor(slot) for slot in slots)

@@ -125,7 +125,6 @@ def _open_files(path, form):
 
 
 def _label_of(file, form):
-    """Return the name of the class whose folder contains a file."""
     return next(filter(None, map(form.to_label, file.parts[:-1])), None)
 
 
@@ -197,7 +196,6 @@ def _read_lines(path, form):
 
 
 def _parse_item(text, form):
-    """Return the item of a row or text of the command line."""
     try:
         row = {form.required[0]: text} if form.is_text else parse_row(text, form.required)
     except InputError as error:
@@ -206,7 +204,6 @@ def _parse_item(text, form):
 
 
 def _encode(source, row, form):
-    """Return the item of a row: texts by column."""
     try:
         value = tuple(field.codec.parse(field.name, row[field.name]) for field in form.fields)
     except InputError as error:

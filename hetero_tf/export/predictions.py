@@ -167,7 +167,6 @@ def _batches(predictor, items):
 
 
 def _predict_batch(predictor, batch, top):
-    """Return the predictions of a batch of items."""
     valid = [item for item in batch if item.error is None]
     try:
         outputs = iter(_compute(predictor, [item.value for item in valid]) if valid else ())
@@ -183,7 +182,6 @@ def _predict_batch(predictor, batch, top):
 
 
 def _compute(predictor, values):
-    """Return the outputs of each value."""
     columns = zip(predictor.specs, zip(*values))
     outputs = predictor.serve(
         **{spec.name: tf.constant(np.array(each, spec.dtype.as_numpy_dtype)) for spec, each in columns}

@@ -101,7 +101,6 @@ def render(draft: RecipeDraft, commands: tuple[str, ...]) -> str:
 
 
 def _lines(indent: str, name: str, choice: Choice) -> list[str]:
-    """Return the line of a key; a comment that does not fit is wrapped above it."""
     line, comment = f"{indent}{name}: {flow(choice.value)}", _single_line(choice.comment)
     if not comment:
         return [line]

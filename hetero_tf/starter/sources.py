@@ -213,7 +213,6 @@ def _draft_arrow(path, request):
 
 
 def _draft_npz(file, request):
-    """Draft how a recipe reads a .npz file."""
     x, y = read_arrays(file, ["x_train", "y_train"]).values()
     options = {"name": Choice("npz"), "path": Choice(request.path)}
     if x.ndim == 3 and x.dtype.kind == "f" and ((x < 0) | (x > 1)).any():
@@ -224,7 +223,6 @@ def _draft_npz(file, request):
 
 
 def _task_of(y):
-    """Return the task of an array of targets."""
     shape = f"y_train is {y.dtype} {list(y.shape)}"
     if y.dtype.kind in "UO" or y.size == 0:
         return Choice("classification", shape)

@@ -92,7 +92,6 @@ def spectrogram_statistics(dataset: Dataset) -> tuple[float, float]:
 
 
 def _partition(dataset):
-    """Return the number of clients and the partition."""
     owners, examples, name = dataset.train.owners, len(dataset.train.x), "iid"
     if owners is not None:
         name, clients, reason = "natural", len(np.unique(owners)), "each owner is a client"

@@ -264,7 +264,6 @@ class ColumnCodec(BaseCodec):
 
 
 def _inspect_features(fields, x):
-    """Summarize the features of a table whose files were not inspected."""
     is_plain = len(fields) == x.shape[1]
     names = [fields[index].name if is_plain else f"feature {index}" for index in range(x.shape[1])]
     return TableSummary.of_features(names, x)

@@ -65,7 +65,6 @@ def split(
 
 
 def _draw_class_sets(deck, clients, per_client, rng):
-    """Draw the labels of each client: int `[clients, per_client]`."""
     count = clients * per_client
     decks = np.tile(deck, (-(-count // len(deck)), 1))
     return rng.permuted(decks, axis=1).reshape(-1)[:count].reshape(clients, per_client)

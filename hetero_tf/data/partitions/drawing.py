@@ -71,6 +71,5 @@ def table(partition: Partition, train_labels: np.ndarray | None = None) -> tuple
 
 
 def _column_means(sizes, columns):
-    """Mean size of each column's clients: float64 `[columns]`."""
     column = np.arange(len(sizes)) * columns // len(sizes)
     return np.bincount(column, weights=sizes) / np.bincount(column)

@@ -61,7 +61,6 @@ def split(
 
 
 def _count_shards(labels, classes, clients, per_client):
-    """Check the numbers and return the number of shards of each class."""
     if not 1 <= per_client <= classes:
         raise InputError(
             f"`per_client` must be in 1..{classes}, the number of labels. Received: per_client={per_client}"
@@ -83,7 +82,6 @@ def _count_shards(labels, classes, clients, per_client):
 
 
 def _consecutive_labels(classes, clients, per_client):
-    """Return the labels of each client: int `[clients, per_client]`."""
     if clients % classes:
         raise InputError(
             f"`clients` must be a multiple of the {classes} labels with draw: consecutive. Received: clients={clients}"

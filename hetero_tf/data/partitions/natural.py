@@ -55,7 +55,6 @@ def split(
 
 
 def _choose_owners(owners, clients, least, rng):
-    """Select the owners that become clients, sorted: int `[clients]`."""
     candidates, counts = np.unique(owners, return_counts=True)
     candidates = candidates[counts >= least]
     if not 1 <= clients <= len(candidates):
@@ -67,7 +66,6 @@ def _choose_owners(owners, clients, least, rng):
 
 
 def _select_owners(owners, chosen):
-    """Return the `ClientExamples` of the selected owners."""
     client = np.searchsorted(chosen, owners).clip(max=len(chosen) - 1)
     ids = np.flatnonzero(chosen[client] == owners)
     return splitting.group(ids, client[ids], len(chosen))

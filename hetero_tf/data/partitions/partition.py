@@ -153,7 +153,6 @@ def check_clients(clients: int, examples: int) -> None:
 
 
 def _to_arrays(partition):
-    """Return the arrays of the file: example ids grouped by client, and sizes."""
     arrays, splits = {}, {"train": partition.train, "test": partition.test}
     if partition.held_out.ids.size:
         splits["held_out"] = partition.held_out

@@ -128,8 +128,6 @@ def _sizes(process: LearningProcess) -> dict[str, tuple[int, int]]:
 
 
 def _save(source: ConversionSource, step: LocalStep, inputs: dict, folder: Path) -> None:
-    """Write the SavedModel that the converter reads."""
-
     def traced(function, specs):
         named = {name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in specs.items()}
         return tf.function(function, autograph=False).get_concrete_function(**named)
@@ -151,7 +149,6 @@ def _save(source: ConversionSource, step: LocalStep, inputs: dict, folder: Path)
 
 
 def _settings(source: ConversionSource, step: LocalStep, sizes: dict) -> dict:
-    """Return the settings of training on a device for `export.json`."""
     process, recipe = source.task.process, source.task.process.recipe
     defaults = {name: option.default for name, option in registry.options("inputs", recipe.input.name).items()}
     return {
@@ -182,7 +179,6 @@ def _targets(process):
 
 
 def _label_axes(process, step):
-    """Return `{path: dimensions}` of the label axes of values that the client returns."""
     axes = dict(zip(process.paths, process.setup.layout.cut.axes, strict=True))
     dimensions = {
         path: [index for index, axis in enumerate(axes[path]) if axis and axis.label] for path in step.returned

@@ -291,7 +291,6 @@ def _error(status, message, headers=None):
 
 
 def _summary(version: Version) -> dict[str, Any]:
-    """Return the data of a version that the page shows."""
     metrics = {name: value for name, value in version.manifest["measured"].items() if isinstance(value, (int, float))}
     units = {name: registry.constant("metrics", name, "UNIT") for name in metrics if name in registry.names("metrics")}
     shown = {name: value for name, value in version.manifest.items() if name in SUMMARY}

@@ -84,7 +84,6 @@ class Serving:
     """Loaded versions of all levels of a folder, FOLDER/<level>/<version>/."""
 
     def __init__(self, folder: Path, policy: VersionPolicy):
-        """Load no version yet; see `refresh`."""
         self.folder, self.policy = folder, policy
         self._loaded: dict[str, dict[int, Version]] = {}
         self._failures: dict[str, dict[int, Failure]] = {}

@@ -31,7 +31,6 @@ _GRAPH_LOCATION = re.compile(r"\s*(Graph execution error|Detected at node|File |
 
 
 def _to_json(value):
-    """Return a NumPy value or bytes as a value of JSON."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value.tolist()
 
 

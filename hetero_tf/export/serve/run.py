@@ -92,7 +92,6 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
 
 
 def _listen(host, port):
-    """Return a listening socket."""
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
