@@ -19,7 +19,7 @@ from hetero_tf.data.codecs import Field, sound
 from hetero_tf.data.codecs.sound import SOUNDS
 from hetero_tf.data.data_files import find_folder
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.decoded import folder_name, load_cached, stamp_files
+from hetero_tf.data.decoded import load_cached
 from hetero_tf.data.folder import ClassFolder, list_class_folders
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.inspection import SoundSummary, sample
@@ -69,8 +69,7 @@ def _read_split(part: ClassFolder, rate: int, count: int) -> Split:
                 raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from error
         return {"x": x}
 
-    name, options = f"{folder_name('audio', part.folder)}-{rate}-{count}", [stamp_files(part.files)]
-    x = load_cached(name, options, part.folder, ("x",), read)["x"]
+    x = load_cached(f"audio-{rate}-{count}", [], part.folder, ("x",), read, part.files)["x"]
     return Split(x, np.array(part.labels, np.int32))
 
 

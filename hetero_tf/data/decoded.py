@@ -21,16 +21,7 @@ import numpy as np
 from hetero_tf.base import processes
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import UserError
-from hetero_tf.base.files import (
-    TEMPORARY,
-    create_file,
-    discard,
-    disk_errors,
-    draft_path,
-    read_errors,
-    remove,
-    remove_leftovers,
-)
+from hetero_tf.base.files import TEMPORARY, create_file, discard, disk_errors, draft_path, remove, remove_leftovers
 from hetero_tf.base.hardware import memory_limit
 from hetero_tf.base.version import __version__
 from hetero_tf.data.disk_array import DiskArray
@@ -47,35 +38,26 @@ def is_large(size: int) -> bool:
     return size > min(LARGEST, memory_limit() // 4)
 
 
-def stamp_files(paths: Iterable[str | Path]) -> str:
-    """Return a digest of the paths, sizes and times of files."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with read_errors(path):
-            status = os.stat(path)
-        digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
-
-
-def folder_name(loader: str, folder: Path) -> str:
-    """Return the beginning of the names of the entries of a folder of the user, which differs between folders."""
-    return f"{loader}-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:KEY]}"
-
-
 def load_cached(
-    name: str, options: list, source: Path, names: Sequence[str], read: Callable[[], dict[str, np.ndarray]]
+    name: str,
+    options: list,
+    source: Path,
+    names: Sequence[str],
+    read: Callable[[], dict[str, np.ndarray]],
+    files: Iterable[str | Path] | None = None,
 ) -> dict[str, np.ndarray]:
     """Return the arrays of `read()`, from the cache if possible; a cache that cannot be used is ignored.
 
     Args:
         name: Name of the data set, for the name of the entry.
         options: Options that affect the arrays; JSON values.
-        source: Folder with the data files; a change of a name, size or time invalidates the entry.
+        source: Folder of the data; each one has entries of its own.
         names: Names of the arrays.
         read: `() -> {name: array}`.
+        files: The data files, of which a change of a name, size or time invalidates the entry; None: those of `source`.
     """
     try:
-        folder = _entry(name, options, source)
+        folder = _entry(name, options, source, files)
     # The user has no home folder, or the files are not local.
     except (RuntimeError, OSError):
         return read()
@@ -94,16 +76,21 @@ def load_cached(
 
 
 def open_cached(
-    name: str, options: list, source: Path, shape: tuple[int, ...], blocks: Callable[[], Iterator[np.ndarray]]
+    name: str,
+    options: list,
+    source: Path,
+    shape: tuple[int, ...],
+    blocks: Callable[[], Iterator[np.ndarray]],
+    files: Iterable[str | Path] | None = None,
 ) -> DiskArray:
     """Return the uint8 rows of `blocks()`, which stay on disk.
 
     Args:
-        name, options, source: As for `load_cached`.
+        name, options, source, files: As for `load_cached`.
         shape: Shape of all rows.
         blocks: `() -> iterator of consecutive rows`, uint8 arrays.
     """
-    folder = _entry(name, options, source)
+    folder = _entry(name, options, source, files)
 
     def save(draft):
         with create_file(draft / "x.npy") as file:
@@ -122,15 +109,16 @@ def open_cached(
     return DiskArray.open(folder / "x.npy")
 
 
-def _entry(name, options, source):
-    """Return the folder of an entry: NAME-KEY, with a hash of the options, the package versions and the files."""
-    files = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(source))
-    versions = [
-        __version__,
-        *(metadata.version(package) for package in ("tensorflow", "tensorflow-datasets", "pillow")),
-    ]
-    key = hashlib.sha256(json.dumps([options, versions, files]).encode()).hexdigest()[:KEY]
-    return FOLDER.expanduser() / f"{re.sub(r'[^a-zA-Z0-9_.-]', '-', name)}-{key}"
+def _entry(name, options, source, files=None):
+    """Return the folder of an entry: NAME, a hash of the folder, and one of options, package versions and files."""
+    packages = ("tensorflow", "tensorflow-datasets", "pillow")
+    digest = hashlib.sha256(json.dumps([options, __version__, *map(metadata.version, packages)]).encode())
+    for path in sorted(map(str, source.iterdir() if files is None else files)):
+        status = os.stat(path)
+        digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
+    of_folder = hashlib.sha256(str(source.absolute()).encode()).hexdigest()[:KEY]
+    stem = f"{re.sub(r'[^a-zA-Z0-9_.-]', '-', name)}-{of_folder}"
+    return FOLDER.expanduser() / f"{stem}-{digest.hexdigest()[:KEY]}"
 
 
 def _write(folder, save):

@@ -67,7 +67,7 @@ def _load_arrays(folder):
     files = sorted(folder.glob("*.json"))
     if not files:
         raise InputError(f"{folder}: expected LEAF's .json files. Received: none")
-    return load_cached(f"femnist-{folder.name}", ["femnist"], folder, ARRAYS, lambda: _read_files(files))
+    return load_cached("femnist", [], folder, ARRAYS, lambda: _read_files(files))
 
 
 def _read_files(files):

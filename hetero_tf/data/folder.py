@@ -16,7 +16,7 @@ from hetero_tf.data.codecs import picture
 from hetero_tf.data.codecs.picture import PICTURES
 from hetero_tf.data.data_files import TEST_NAMES, FileKind, find_folder
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.decoded import folder_name, is_large, load_cached, open_cached, stamp_files
+from hetero_tf.data.decoded import is_large, load_cached, open_cached
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.inspection import MAX_PICTURES, inspect_pictures, sample
@@ -156,9 +156,8 @@ def _read_split(part, size, channels):
 def read_pictures(folder: Path, files: Sequence[str], size: int, channels: int) -> np.ndarray | DiskArray:
     """Return the pixels uint8 `[n, size, size, channels]` of picture files, from the cache if they are unchanged."""
     readers = ((path, functools.partial(read_bytes, path, LARGEST_FILE, follow=True)) for path in files)
-    name, shape = f"{folder_name('folder', folder)}-{size}x{size}x{channels}", (len(files), size, size, channels)
-    options = [stamp_files(files)]
+    name, shape = f"folder-{size}x{size}x{channels}", (len(files), size, size, channels)
     if is_large(math.prod(shape)):
-        return open_cached(name, options, folder, shape, lambda: decode_blocks(readers, size, channels))
+        return open_cached(name, [], folder, shape, lambda: decode_blocks(readers, size, channels), files)
     pictures = str(folder), readers, len(files), size, channels
-    return load_cached(name, options, folder, ("x",), lambda: {"x": decode_pictures(*pictures)})["x"]
+    return load_cached(name, [], folder, ("x",), lambda: {"x": decode_pictures(*pictures)}, files)["x"]

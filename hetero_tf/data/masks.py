@@ -2,7 +2,6 @@
 
 import functools
 import io
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,7 +16,7 @@ from hetero_tf.data.codecs import picture
 from hetero_tf.data.codecs.picture import PICTURES
 from hetero_tf.data.data_files import find_folder
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.decoded import folder_name, load_cached, stamp_files
+from hetero_tf.data.decoded import load_cached
 from hetero_tf.data.folder import iterate_files, read_pictures, split_folders
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.picture_files import LARGEST_FILE, open_picture, picture_header
@@ -75,8 +74,7 @@ def _read_split(folder, size, channels):
     def read():
         return {"y": np.stack([_read_mask(*pair, size) for pair in zip(pictures, masks)])}
 
-    name, options = f"{folder_name('masks', folder)}-{size}", [stamp_files(itertools.chain(pictures, masks))]
-    return Split(x, load_cached(name, options, folder / "masks", ("y",), read)["y"])
+    return Split(x, load_cached(f"masks-{size}", [], folder / "masks", ("y",), read, [*pictures, *masks])["y"])
 
 
 def _list_pairs(folder):

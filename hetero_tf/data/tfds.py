@@ -65,7 +65,7 @@ def load(
         arrays = load_cached(
             builder.info.full_name,
             [image, label, train, test, size],
-            builder.data_path,
+            Path(builder.data_path),
             ARRAYS,
             lambda: {
                 f"{array}_{name}": values
