@@ -5,6 +5,7 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,7 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.decoded import load_cached
 from hetero_tf.data.folder import ClassFolder, list_class_folders
 from hetero_tf.data.held_out import hold_out
-from hetero_tf.data.inspection import SoundSummary, sample
+from hetero_tf.data.inspection import join_items, sample
 
 LARGEST_FILE = 2**28
 # Files whose headers are examined.
@@ -53,7 +54,8 @@ def load(
     read = functools.partial(_read_split, rate=rate, count=count)
     splits = (read(train), read(test)) if test else hold_out(read(train), test_share, str(folder))
     sounds, fields = inspect_sounds(train.files), (Field("audio", sound.Codec(count, rate)),)
-    return Dataset(*splits, fields, len(names), f"audio ({folder})", class_names=names, summary=sounds)
+    summary = None if sounds is None else sounds.text
+    return Dataset(*splits, fields, len(names), f"audio ({folder})", class_names=names, summary=summary)
 
 
 def _read_split(part: ClassFolder, rate: int, count: int) -> Split:
@@ -71,6 +73,29 @@ def _read_split(part: ClassFolder, rate: int, count: int) -> Split:
 
     x = load_cached(f"audio-{rate}-{count}", [], part.folder, ("x",), read, part.files)["x"]
     return Split(x, np.array(part.labels, np.int32))
+
+
+@dataclass(frozen=True)
+class SoundSummary:
+    """Durations and rates of sound files.
+
+    Attributes:
+        examined: Number of examined files.
+        seconds: The shortest duration, the median, the 0.9 quantile and the longest one.
+        rates: `(samples per second, files)`, the most frequent first.
+    """
+
+    examined: int
+    seconds: tuple[float, float, float, float]
+    rates: tuple[tuple[int, int], ...]
+
+    @property
+    def text(self) -> str:
+        """A line about the files."""
+        low, median, _, high = self.seconds
+        extent = f"  files: {low:.3g} to {high:.3g} s, {median:.3g} in the median; "
+        shares = [f" {100 * count / self.examined:.0f} %" * (count < self.examined) for _, count in self.rates]
+        return join_items(extent, [f"{rate:,} Hz{share}" for (rate, _), share in zip(self.rates, shares)])
 
 
 def inspect_sounds(paths: Sequence[str]) -> SoundSummary | None:

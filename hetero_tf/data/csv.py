@@ -15,7 +15,7 @@ from hetero_tf.data.column_types import ColumnRoles, ColumnScales, ColumnTypes, 
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.dates import DATE_EXAMPLES, date_features, parse_date
 from hetero_tf.data.held_out import held_out, hold_out
-from hetero_tf.data.inspection import MAX_PICTURES, TableSummary, inspect_pictures, inspect_table, sample
+from hetero_tf.data.inspection import TableSummary, describe_pictures, inspect_table
 from hetero_tf.data.picture_files import decode_pictures
 from hetero_tf.data.raw_table import to_names
 from hetero_tf.data.table_files import read_tables
@@ -120,7 +120,7 @@ def _picture_dataset(tables, roles, options, test_share, names):
         contents = ((table.locate(row), lambda data=data: data) for row, data in enumerate(table.columns[image]))
         splits.append(Split(decode_pictures(table.source, contents, table.rows, *shape), *target))
     train, test = splits if len(splits) == 2 else hold_out(splits[0], test_share, tables[0].source)
-    pictures = inspect_pictures(sample(tables[0].columns[image], MAX_PICTURES))
+    pictures = describe_pictures(tables[0].columns[image])
     source = f"pictures ({tables[0].source})"
     fields = (picture.field(train.x),)
     return Dataset(train, test, fields, len(names), source, class_names=names, summary=pictures)

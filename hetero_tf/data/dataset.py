@@ -14,7 +14,7 @@ from hetero_tf.data import targets
 from hetero_tf.data.codecs import ColumnCodec, Field, fit, stored_shape
 from hetero_tf.data.columns import is_number, sort_categories
 from hetero_tf.data.disk_array import DiskArray, update_digest
-from hetero_tf.data.inspection import outlier, shorten
+from hetero_tf.data.inspection import TableSummary, outlier, shorten
 from hetero_tf.data.targets import LABEL, POSITIONS, BaseTargets
 
 
@@ -66,7 +66,7 @@ class Dataset:
         source: One-line description of the data and their location.
         stand_in_for: Name of the requested data set if the fallback was used; else None.
         class_names: Names of the labels, or of the targets if these are numbers, one line each; None if unknown.
-        summary: Summary of the files as read, see `inspection`; None if there is none.
+        summary: Summary of the files as read, of tables a `TableSummary`, else a text; None if there is none.
         notes: Sentences about the data that the user should check.
         validation: Training examples that the statistics leave out, since clients hold them out, int ids; None: none.
         refit: `validation -> Dataset`, reads the data again with fill values, categories and a vocabulary of the other
@@ -80,7 +80,7 @@ class Dataset:
     source: str
     stand_in_for: str | None = None
     class_names: tuple[str, ...] | None = None
-    summary: Any = None
+    summary: TableSummary | str | None = None
     notes: tuple[str, ...] = ()
     validation: np.ndarray | None = None
     refit: Callable[[np.ndarray], "Dataset"] | None = dataclasses.field(default=None, repr=False, compare=False)
@@ -256,7 +256,7 @@ class Dataset:
         Args:
             clients: Number of clients that share the training examples.
         """
-        warnings = [*self.notes, *(self.summary.warnings if self.summary else ())]
+        warnings = [*self.notes, *(self.summary.warnings if isinstance(self.summary, TableSummary) else ())]
         spellings: dict[str, str] = {}
         for each in self.class_names or ():
             other = spellings.setdefault(each.lower(), each)

@@ -19,7 +19,7 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.decoded import is_large, load_cached, open_cached
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.held_out import hold_out
-from hetero_tf.data.inspection import MAX_PICTURES, inspect_pictures, sample
+from hetero_tf.data.inspection import describe_pictures
 from hetero_tf.data.picture_files import LARGEST_FILE, decode_blocks, decode_pictures
 
 # Subfolders on the way to a picture's class: the split and the class.
@@ -68,7 +68,7 @@ def load(
     splits = (read(train), read(test)) if test else hold_out(read(train), test_share, str(folder))
     sizes = [split.x.nbytes for split in splits if isinstance(split.x, DiskArray)]
     on_disk = f"; {sum(sizes) / 2**30:.1f} GiB of pixels stay on disk" if sizes else ""
-    pictures = inspect_pictures(sample(train.files, MAX_PICTURES))
+    pictures = describe_pictures(train.files)
     source = f"pictures ({folder}{on_disk})"
     fields = (picture.field(splits[0].x),)
     return Dataset(splits[0], splits[1], fields, len(names), source, class_names=names, summary=pictures)

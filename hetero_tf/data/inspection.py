@@ -7,7 +7,7 @@ import datetime
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -41,7 +41,7 @@ CURRENCIES = "amounts in several currencies"
 MOST_FREQUENT = 5
 # Share of the distinct texts that are dates in a column of dates.
 LEAST_DATES = 0.8
-# Pictures that a loader examines.
+# Pictures that `describe_pictures` examines.
 MAX_PICTURES = 100
 # Characters of a line, columns of a table, and characters of a name.
 LINE, MAX_COLUMNS, MAX_NAME = 80, 20, 24
@@ -225,54 +225,6 @@ class TableSummary:
         return sorted(filter(None, (column.warning for column in self.columns)), key=lambda text: "times of" in text)
 
 
-@dataclass(frozen=True)
-class PictureSummary:
-    """Sizes and modes of picture files.
-
-    Attributes:
-        examined: Number of examined pictures.
-        smallest, largest: (height, width) with the smallest and the largest area.
-        modes: `(mode, pictures)`, see `picture_files.picture_header`, the most frequent first.
-    """
-
-    examined: int
-    smallest: tuple[int, int]
-    largest: tuple[int, int]
-    modes: tuple[tuple[str, int], ...]
-    warnings = ()
-
-    @property
-    def text(self) -> str:
-        """The sizes and modes."""
-        sizes = " to ".join(dict.fromkeys(f"{size[0]} x {size[1]}" for size in (self.smallest, self.largest)))
-        modes = ", ".join(f"{count:,} {mode}" for mode, count in self.modes)
-        return f"files {sizes} ({modes})"
-
-
-@dataclass(frozen=True)
-class SoundSummary:
-    """Durations and rates of sound files.
-
-    Attributes:
-        examined: Number of examined files.
-        seconds: The shortest duration, the median, the 0.9 quantile and the longest one.
-        rates: `(samples per second, files)`, the most frequent first.
-    """
-
-    examined: int
-    seconds: tuple[float, float, float, float]
-    rates: tuple[tuple[int, int], ...]
-    warnings = ()
-
-    @property
-    def text(self) -> str:
-        """A line about the files."""
-        low, median, _, high = self.seconds
-        extent = f"  files: {low:.3g} to {high:.3g} s, {median:.3g} in the median; "
-        shares = [f" {100 * count / self.examined:.0f} %" * (count < self.examined) for _, count in self.rates]
-        return join_items(extent, [f"{rate:,} Hz{share}" for (rate, _), share in zip(self.rates, shares)])
-
-
 def shorten(text: str, length: int = MAX_NAME) -> str:
     """Return a text, or its beginning and three points."""
     return text if len(text) <= length else text[: length - 3] + "..."
@@ -307,14 +259,15 @@ def _short_number(text):
     return f"{float(text):.6g}" if digits > 6 and is_number(text) else text
 
 
-def inspect_pictures(sources: Iterable[bytes | str]) -> PictureSummary | None:
-    """Summarize picture files, given by their contents or paths; None if no header is readable."""
-    headers = [header for source in sources if (header := picture_header(source))]
+def describe_pictures(sources: Sequence[bytes | str]) -> str | None:
+    """Describe the sizes and modes of some of the picture files, given by their contents or paths, if one is valid."""
+    headers = [header for source in sample(sources, MAX_PICTURES) if (header := picture_header(source))]
     if not headers:
         return None
     sizes = sorted(((height, width) for width, height, _ in headers), key=lambda size: (size[0] * size[1], size))
     modes = Counter(mode for _, _, mode in headers).most_common()
-    return PictureSummary(len(headers), sizes[0], sizes[-1], tuple(modes))
+    extent = " to ".join(dict.fromkeys(f"{height} x {width}" for height, width in (sizes[0], sizes[-1])))
+    return f"files {extent} ({', '.join(f'{count:,} {mode}' for mode, count in modes)})"
 
 
 def sample(items: Sequence, most: int) -> list:

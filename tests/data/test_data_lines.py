@@ -7,7 +7,7 @@ from hetero_tf.data import csv
 from hetero_tf.data.codecs import Field, date, number, running_text, words
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.fields import array_fields
-from hetero_tf.data.inspection import LINE, PictureSummary, TableSummary, inspect_column
+from hetero_tf.data.inspection import LINE, TableSummary, inspect_column
 from hetero_tf.data.raw_table import TextColumn
 
 
@@ -56,9 +56,7 @@ def test_wide_tables_and_long_names_keep_to_the_page():
         (dataset(np.zeros((4, 6, 5, 1), np.uint8), [0, 1, 1, 1]), "pictures: 6 x 5 pixels, grey, uint8"),
         (
             dataset(
-                np.zeros((4, 6, 5, 1), np.uint8),
-                [0, 1, 1, 1],
-                summary=PictureSummary(100, (20, 30), (480, 640), (("color", 90), ("grey", 10))),
+                np.zeros((4, 6, 5, 1), np.uint8), [0, 1, 1, 1], summary="files 20 x 30 to 480 x 640 (90 color, 10 grey)"
             ),
             "pictures: 6 x 5 pixels, grey; files 20 x 30 to 480 x 640 (90 color, 10 grey)",
         ),

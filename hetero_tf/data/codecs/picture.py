@@ -10,7 +10,7 @@ import numpy as np
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.codecs import Assets, BaseCodec, Field, Form, Positive, decode_files
 from hetero_tf.data.data_files import FileKind
-from hetero_tf.data.inspection import LINE, PictureSummary, shorten
+from hetero_tf.data.inspection import LINE, shorten
 from hetero_tf.data.picture_files import ENDINGS, FORMATS, decode_picture, picture_header
 
 PICTURES = FileKind(
@@ -63,10 +63,10 @@ class Codec(BaseCodec):
         x = np.clip(self.low + (self.high - self.low) * rng.random(shape), self.low, self.high)
         return x.astype(self.dtype)
 
-    def describe(self, fields: Sequence[Field], x: Any, summary: PictureSummary | None) -> list[str]:
+    def describe(self, fields: Sequence[Field], x: Any, summary: str | None) -> list[str]:
         height, width, channels = self.shape
         color = {1: "grey", 3: "color"}.get(channels, f"{channels} channels")
-        files = f", {self.dtype}" if summary is None else f"; {summary.text}"
+        files = f", {self.dtype}" if summary is None else f"; {summary}"
         return [shorten(f"pictures: {height} x {width} pixels, {color}{files}", LINE)]
 
     def forms(self, name: str, assets: Assets) -> dict[str, Form]:

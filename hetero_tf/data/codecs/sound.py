@@ -10,7 +10,6 @@ import numpy as np
 from hetero_tf.base.sound_files import ENDINGS, FULL_SCALE, HIGHEST_RATE, LOWEST_RATE, MARGIN, read_clip
 from hetero_tf.data.codecs import Assets, BaseCodec, Field, Form, Positive, decode_files
 from hetero_tf.data.data_files import FileKind
-from hetero_tf.data.inspection import SoundSummary
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -47,10 +46,10 @@ class Codec(BaseCodec):
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
         return rng.integers(-FULL_SCALE, FULL_SCALE, (count, self.samples)).astype(np.int16)
 
-    def describe(self, fields: Sequence[Field], x: Any, summary: SoundSummary | None) -> list[str]:
+    def describe(self, fields: Sequence[Field], x: Any, summary: str | None) -> list[str]:
         seconds = self.samples / self.rate
         line = f"audio: {len(x):,} training clips of {seconds:.3g} s at {self.rate:,} Hz"
-        return [line] if summary is None else [line, summary.text]
+        return [line] if summary is None else [line, summary]
 
     def forms(self, name: str, assets: Assets) -> dict[str, Form]:
         """Return the forms: samples in -1..1, and WAV files of any rate and number of channels."""
