@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import check_write_target, disk_errors, replace_file, write_atomic
 from hetero_tf.data.masks import encode_mask
 from hetero_tf.data.targets import LABEL_MAP, MAP
-from hetero_tf.export.prediction_items import ItemForm
+from hetero_tf.export.predictions import Item, ItemForm
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
@@ -68,26 +68,12 @@ def _join(value):
 MAX_CLASSES = 256
 
 
-@dataclass(frozen=True)
-class ClassMap:
-    """The predicted class of each pixel of a picture.
-
-    Attributes:
-        classes: int32 [height, width], in the size of the model's input.
-        size: Width and height of the upright picture.
-    """
-
-    classes: np.ndarray
-    size: tuple[int, int]
-
-    def to_png(self) -> bytes:
-        """Return the map as a palette PNG in the size of the picture; each pixel has the class of the nearest one."""
-        width, height = self.size
-        rows, columns = (
-            ((np.arange(new) + 0.5) * old / new).astype(int)
-            for new, old in zip((height, width), self.classes.shape, strict=True)
-        )
-        return encode_mask(self.classes.astype(np.uint8)[np.ix_(rows, columns)], palette())
+def encode_class_map(classes: np.ndarray, size: tuple[int, int]) -> bytes:
+    """Return a palette PNG of width and height `size`, of which each pixel has the nearest class [height, width]."""
+    rows, columns = (
+        ((np.arange(new) + 0.5) * old / new).astype(int) for new, old in zip(size[::-1], classes.shape, strict=True)
+    )
+    return encode_mask(classes.astype(np.uint8)[np.ix_(rows, columns)], palette())
 
 
 def palette() -> np.ndarray:
@@ -100,7 +86,7 @@ def palette() -> np.ndarray:
     return np.sum([(classes >> 3 * bit & 1) << 7 - bit for bit in range(3)], 0).astype(np.uint8)
 
 
-def write_maps(folder: Path, form: ItemForm, predictions: Iterable[Any]) -> Iterator[Any]:
+def write_maps(folder: Path, form: ItemForm, predictions: Iterable[Item]) -> Iterator[Item]:
     """Write the map of each prediction into a folder under the name of its picture.
 
     Args:
@@ -124,9 +110,9 @@ def write_maps(folder: Path, form: ItemForm, predictions: Iterable[Any]) -> Iter
         path = None
         if prediction.class_map is not None:
             # Pictures of equal names get the endings _2, _3 and so on.
-            stem = Path(prediction.item.source).stem
+            stem = Path(prediction.source).stem
             candidates = itertools.chain([f"{stem}.png"], (f"{stem}_{number}.png" for number in itertools.count(2)))
             path = folder / next(name for name in candidates if name not in names)
             names.add(path.name)
-            write_atomic(path, prediction.class_map.to_png(), is_one_of_many=True)
+            write_atomic(path, encode_class_map(prediction.class_map, prediction.size), is_one_of_many=True)
         yield replace(prediction, fields={**prediction.fields, MAP: path and str(path)})

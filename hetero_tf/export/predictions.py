@@ -1,8 +1,14 @@
-"""Predictions of a trained model for pictures, clips, rows and texts, by its export."""
+"""Predictions of a trained model for pictures, clips, series, rows and texts, by its export.
 
+The readers of the data loaders read the items; one with an invalid value has its error.
+"""
+
+import csv
+import itertools
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +16,254 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import InputError
+from hetero_tf.base.errors import InputError, UserError, did_you_mean
+from hetero_tf.base.files import read_bytes, read_errors
 from hetero_tf.base.processes import temporary_folder
-from hetero_tf.data.codecs import Field, build_fields, words
+from hetero_tf.data.arrow_files import ENDINGS as ARROW
+from hetero_tf.data.codecs import Field, build_fields, series, words
+from hetero_tf.data.columns import parse_number
 from hetero_tf.data.fields import input_names
-from hetero_tf.data.targets import LABEL_MAP, POSITIONS, find
+from hetero_tf.data.folder import iterate_files
+from hetero_tf.data.picture_files import LARGEST_FILE
+from hetero_tf.data.raw_table import TextColumn
+from hetero_tf.data.table_files import EXCEL, JSON_LINES, TABLE_ENDINGS, read_table, read_text, table_ending
+from hetero_tf.data.targets import LABEL, LABEL_MAP, POSITIONS, find
 from hetero_tf.export import task_of
-from hetero_tf.export.prediction_files import ClassMap
-from hetero_tf.export.prediction_items import Item, ItemForm, open_items
 from hetero_tf.export.serve.loading import read_manifest, verify_files
 from hetero_tf.run.learning_process import LearningProcess
 
+# Endings of tables; a file with another one has a text in each line. A missing file with one of them is an error.
+ROW_FORMATS = (*TABLE_ENDINGS, *JSON_LINES, *EXCEL, *ARROW)
+ROW_FILES = (*ROW_FORMATS, ".txt")
+# Ignored columns in a note.
+MAX_LISTED = 10
 # Largest batch: examples, the share of the examples that a request may have, and bytes of its examples.
 BATCH_EXAMPLES, REQUEST_SHARE, BATCH_BYTES = 256, 16, 2**26
 LONGEST_MESSAGE = 300
+
+
+@dataclass(frozen=True)
+class ItemForm:
+    """Form of the items that a model predicts.
+
+    Attributes:
+        targets: Form of the targets, see `data.targets`.
+        classes: Number of classes, targets or words.
+        class_names: Names of the classes or targets; empty for words.
+        fields: Fields of an item; a text has the name of its column in a file with several.
+        labels: Columns of the targets; a single label is compared with the prediction.
+        header: Whether the first line of a table contains the column names.
+    """
+
+    targets: str
+    classes: int
+    class_names: tuple[str, ...]
+    fields: tuple[Field, ...]
+    labels: tuple[str, ...]
+    header: bool
+
+    @property
+    def codec(self) -> Any:
+        """The codec of the first field."""
+        return self.fields[0].codec
+
+    @property
+    def is_text(self) -> bool:
+        """True if the items are texts."""
+        return isinstance(self.codec, words.Codec)
+
+    @property
+    def required(self) -> list[str]:
+        """Columns that a file of rows or texts must have."""
+        return [field.name for field in self.fields]
+
+    def to_label(self, name: str) -> str | None:
+        """Return a name if it is the label of an example with one label, else None."""
+        return name if self.targets == LABEL and name in self.class_names else None
+
+
+@dataclass(frozen=True)
+class Item:
+    """An input of `predict`, before and after its prediction.
+
+    Attributes:
+        source: Path of a picture or clip, FILE:LINE of a row or text in a file, or the row or text of the command line.
+        value: Value of each field as its signature takes it; None if the item is invalid, and after the prediction.
+        error: Reason why the item has no prediction; None if it is valid.
+        label: Name of its class; None if unknown.
+        columns: Texts of a row by column name.
+        size: Width and height of a picture file, upright.
+        fields: Fields of the prediction such as "class", see `data.targets`; None for each if the item is invalid.
+        class_map: Class of each pixel, int32 [height, width] in the size of the model, if it predicts label maps.
+    """
+
+    source: str
+    value: tuple | None = None
+    error: str | None = None
+    label: str | None = None
+    columns: dict[str, str] = field(default_factory=dict)
+    size: tuple[int, int] | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+    class_map: np.ndarray | None = field(default=None, compare=False)
+
+    @property
+    def is_correct(self) -> bool | None:
+        """True if the predicted class is the label of the item; None if the label or the prediction is missing."""
+        return None if self.error or self.label is None else self.fields["class"] == self.label
+
+    def to_row(self, copy_columns: bool) -> dict[str, Any]:
+        """Return the row of the prediction in a file.
+
+        Args:
+            copy_columns: Include the columns of the input; a name that is already used gets the prefix `input.`.
+        """
+        row = {"input": self.source, **self.fields, "error": self.error}
+        if not copy_columns:
+            return row
+        copies = {f"input.{name}" if name in row else name: text for name, text in self.columns.items()}
+        return {"input": row.pop("input"), **copies, **row}
+
+
+def _read_item(source, read, **facts):
+    """Return the item of the value that `read` returns, or of the reason why it is invalid."""
+    try:
+        return Item(source, read(), **facts)
+    except UserError as error:
+        return Item(source, error=str(error).removeprefix(f"{source}: "), **facts)
+
+
+def open_items(inputs: Sequence[str], form: ItemForm, on_note: Callable[[str], object]) -> Iterator[Item]:
+    """Read the inputs, and return an iterator over their items in order.
+
+    Args:
+        inputs: For images and audio: files, and folders whose files are read with those of their subfolders. For
+            series: tables with a column for each channel, whose last positions are read. For a table: files that
+            `data: csv` reads, and rows in the form of `parse_row`. For text: such files, files with one text per
+            line, and texts.
+        form: Form of the items.
+        on_note: Receives a note about each file with columns that are ignored.
+    """
+    if hasattr(form.codec, "FILES"):
+        return itertools.chain.from_iterable([_open_files(path, form) for path in inputs])
+    if isinstance(form.codec, series.Codec):
+        return (_read_item(path, lambda path=path: _read_series(path, form.codec)) for path in inputs)
+    return itertools.chain.from_iterable([_open_rows(text, form, on_note) for text in inputs])
+
+
+def _open_files(path, form):
+    kind = form.codec.FILES
+    if not os.path.isdir(path):
+        return (_read_file(file, None, form) for file in [path])
+    endings = (*kind.endings, *kind.unsupported)
+    with read_errors(path):
+        files = sorted(file for file in iterate_files(Path(path)) if file.suffix.lower() in endings)
+    if not files:
+        raise InputError(f"{path}: expected {', '.join(kind.endings)} files. Received: none")
+    # The name of the folder that contains a file may be its class.
+    labels = [next(filter(None, map(form.to_label, file.relative_to(path).parts[:-1])), None) for file in files]
+    return (_read_file(str(file), label, form) for file, label in zip(files, labels))
+
+
+def _read_file(path, label, form):
+    content = b""
+
+    def read():
+        nonlocal content
+        content = read_bytes(path, LARGEST_FILE, follow=True)
+        return (form.codec.read(content),)
+
+    item = _read_item(path, read, label=label)
+    return item if item.error else replace(item, size=form.codec.size_of(content))
+
+
+def _read_series(path, codec):
+    """Return the last positions of a table with a column for each channel."""
+    table = read_table(Path(path))
+    columns = _columns(table, codec.channels or ())
+    columns = {name: columns[name] for name in codec.channels or columns}
+    time, count = codec.shape
+    if len(columns) != count or table.rows < time:
+        raise InputError(
+            f"must have {count} columns of numbers and at least {time} rows, the oldest first. "
+            f"Received: {len(columns)} columns, {table.rows} rows"
+        )
+    numbers = [
+        [parse_number(column.texts[code], name) for code in column.codes[-time:]] for name, column in columns.items()
+    ]
+    return (np.transpose(numbers),)
+
+
+def _open_rows(text, form, on_note):
+    if not os.path.isfile(text):
+        if text.lower().endswith(ROW_FILES) and "\n" not in text:
+            raise InputError(f"{text}: no such file")
+        return (_parse_item(text, form) for text in [text])
+    path, names = Path(text), form.required
+    if form.is_text and table_ending(path) not in ROW_FORMATS:
+        lines = [(number, line.strip()) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
+        if not lines:
+            raise InputError(f"{path}: expected at least one row. Received: none")
+        return (_encode(f"{path}:{number}", {names[0]: line}, form) for number, line in lines)
+    table = read_table(path, form.header)
+    if not form.header and len(table.columns) == len(names):
+        table = replace(table, columns=dict(zip(names, table.columns.values())))
+    columns = _columns(table, names)
+    ignored = [name for name in columns if name not in (*names, *form.labels)]
+    if ignored:
+        more = f" and {len(ignored) - MAX_LISTED} more" if len(ignored) > MAX_LISTED else ""
+        on_note(f"{path}: ignored columns: {', '.join(ignored[:MAX_LISTED])}{more}")
+    return (
+        _encode(table.locate(row), {name: column.texts[column.codes[row]] for name, column in columns.items()}, form)
+        for row in range(table.rows)
+    )
+
+
+def _columns(table, required):
+    """Return the columns of a table as texts; `InputError` if a required one is missing."""
+    if missing := [name for name in required if name not in table.columns]:
+        raise InputError(f"{table.source}: has no column {missing[0]!r}{did_you_mean(missing[0], table.columns)}")
+    return {name: TextColumn.of(column) for name, column in table.columns.items()}
+
+
+def _parse_item(text, form):
+    try:
+        return _encode(text, {form.required[0]: text} if form.is_text else parse_row(text, form.required), form)
+    except InputError as error:
+        return Item(text, error=str(error))
+
+
+def _encode(source, row, form):
+    """Return the item of texts by column."""
+    texts = [row[name].strip() for name in form.labels if name in row]
+    label = form.to_label(texts[0]) if texts else None
+    item = _read_item(
+        source,
+        lambda: tuple(field.codec.parse(field.name, row[field.name]) for field in form.fields),
+        label=label,
+        columns=row,
+    )
+    return replace(item, label=None) if item.error else item
+
+
+def parse_row(row: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the values of a row written as text by column name.
+
+    Args:
+        row: Comma-separated values in column order, `5.1,red`, or named values in any order, `size=5.1,colour=red`.
+        names: Names of the columns.
+    """
+    values = next(csv.reader([row], skipinitialspace=True), [])
+    fields = [value.partition("=") for value in values]
+    if any(sign and name.strip() in names for name, sign, _ in fields):
+        named = {name.strip(): value for name, _, value in fields}
+    else:
+        named = dict(zip(names, values))
+    if len(values) != len(names) or set(named) != set(names):
+        raise InputError(
+            f"a row must have a value for each column, {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}, "
+            f"separated by commas: `1,2`, or `NAME=1,NAME=2` in any order. Received: {row!r}"
+        )
+    return named
 
 
 @dataclass(frozen=True)
@@ -51,47 +291,8 @@ class Predictor:
         return count <= min(BATCH_EXAMPLES, examples // REQUEST_SHARE) and count * longest <= size
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """The prediction for an item.
-
-    Attributes:
-        item: The item, without its content.
-        fields: Fields such as "class", see `data.targets`; their values are None if the item is invalid.
-        error: Reason why the item has no prediction; None if it has one.
-        class_map: The class of each pixel of a picture, if the model predicts label maps.
-    """
-
-    item: Item
-    fields: dict[str, Any]
-    error: str | None
-    class_map: ClassMap | None = None
-
-    @property
-    def is_correct(self) -> bool | None:
-        """True if the predicted class is the label of the item; None if the label or the prediction is missing."""
-        return None if self.error or self.item.label is None else self.fields["class"] == self.item.label
-
-    def to_row(self, copy_columns: bool) -> dict[str, Any]:
-        """Return the row of the prediction in a file.
-
-        Args:
-            copy_columns: Include the columns of the input; a name that is already used gets the prefix `input.`.
-        """
-        row = {"input": self.item.source, **self.fields, "error": self.error}
-        if not copy_columns:
-            return row
-        copies = {f"input.{name}" if name in row else name: text for name, text in self.item.fields.items()}
-        return {"input": row.pop("input"), **copies, **row}
-
-
 def predictor_of_process(process: LearningProcess, model: keras.Model) -> Predictor:
-    """Return the predictor of a trained model.
-
-    Args:
-        process: `process.LearningProcess`.
-        model: Keras model of a level, see `process.network`.
-    """
+    """Return the predictor of the Keras model of a level, see `process.network`."""
     task, dataset = task_of(process, model), process.dataset
     with temporary_folder() as scratch:
         endpoints, _ = task.endpoints(scratch)
@@ -105,11 +306,7 @@ def predictor_of_process(process: LearningProcess, model: keras.Model) -> Predic
 
 
 def predictor_of_export(folder: Path) -> Predictor:
-    """Verify the version of an exported level, and return its predictor.
-
-    Args:
-        folder: `FOLDER/<level>/<version>` of an export.
-    """
+    """Verify the version of an exported level, `FOLDER/<level>/<version>`, and return its predictor."""
     try:
         manifest = read_manifest(folder)
         verify_files(folder, manifest)
@@ -136,16 +333,13 @@ def _build_form(fields, items, classes, class_names):
     return ItemForm(items["targets"], classes, names, fields, tuple(items["labels"]), items["header"])
 
 
-def predict(
-    predictor: Predictor, inputs: Sequence[str], top: int, on_note: Callable[[str], object]
-) -> Iterator[Prediction]:
-    """Yield the prediction of each item in the order of the inputs, computed in batches.
+def predict(predictor: Predictor, inputs: Sequence[str], top: int, on_note: Callable[[str], object]) -> Iterator[Item]:
+    """Yield the items with their predictions in the order of the inputs, computed in batches.
 
     Args:
         predictor: Result of `predictor_of_process` or `predictor_of_export`.
-        inputs: Files, folders, rows or texts, see `prediction_items.open_items`.
-        top: Number of classes or words of a prediction, most likely first; at most `positions.TOP` words.
-        on_note: Receives a note about each file with columns that are ignored.
+        inputs, on_note: See `open_items`.
+        top: Number of classes or words of a prediction, most likely first; at most `targets.TOP` words.
     """
     for batch in _batches(predictor, open_items(inputs, predictor.form, on_note)):
         yield from _predict_batch(predictor, batch, top)
@@ -191,15 +385,15 @@ def _compute(predictor, values):
 
 
 def _read_outputs(form, item, outputs, top):
-    """Return the prediction of an item; `outputs` is None if it is invalid."""
-    error, values, names = item.error, [], form.names(top)
+    """Return an item with its prediction; `outputs` is None if it is invalid."""
+    targets, error, values = find(form.targets), item.error, []
+    names = targets.names(form.class_names, form.classes, top)
     if outputs is not None:
         try:
-            values = find(form.targets).read(outputs, form.class_names, len(names) // 2)
+            values = targets.read(outputs, form.class_names, len(names) // 2)
         except InputError as problem:
             error = str(problem)
     # A map may have fewer classes than ranks.
     fields = {**dict.fromkeys(names), **dict(zip(names, values))}
-    has_map = form.targets == LABEL_MAP and error is None
-    class_map = ClassMap(outputs["class"], item.size) if has_map else None
-    return Prediction(replace(item, value=None), fields, error, class_map)
+    class_map = outputs["class"] if form.targets == LABEL_MAP and error is None else None
+    return replace(item, value=None, fields=fields, error=error, class_map=class_map)

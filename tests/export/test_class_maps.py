@@ -8,7 +8,7 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf.data.masks import decode_mask
-from hetero_tf.export.prediction_files import ClassMap, write_maps
+from hetero_tf.export.prediction_files import encode_class_map, write_maps
 from hetero_tf.export.predictions import predictor_of_process
 from hetero_tf.recipe import load
 
@@ -22,10 +22,10 @@ def predictor():
 
 def test_a_map_has_the_size_of_its_picture_and_is_a_mask_of_the_classes():
     classes = np.array([[0, 1, 2], [3, 4, 255]], np.int32)
-    png = ClassMap(classes, size=(6, 4)).to_png()
+    png = encode_class_map(classes, (6, 4))
     np.testing.assert_array_equal(decode_mask("map.png", png), np.kron(classes, np.ones((2, 2), int)))
-    np.testing.assert_array_equal(decode_mask("map.png", ClassMap(classes, size=(2, 1)).to_png()), [[3, 255]])
-    colors = tf.io.decode_png(ClassMap(np.arange(256)[None], size=(256, 1)).to_png(), 3).numpy()[0]
+    np.testing.assert_array_equal(decode_mask("map.png", encode_class_map(classes, (2, 1))), [[3, 255]])
+    colors = tf.io.decode_png(encode_class_map(np.arange(256)[None], (256, 1)), 3).numpy()[0]
     assert colors[:4].tolist() == [[0, 0, 0], [128, 0, 0], [0, 128, 0], [128, 128, 0]]
     assert len(np.unique(colors, axis=0)) == 256
 
@@ -46,7 +46,7 @@ def test_every_valid_picture_gets_a_map_under_its_name(predictor, tmp_path):
         mask = decode_mask(path, (maps / path).read_bytes())
         assert mask.shape == (20, 30)
         rows, columns = ((np.arange(size) + 0.5) * 16 // size for size in mask.shape)
-        expected = prediction.class_map.classes[np.ix_(rows.astype(int), columns.astype(int))]
+        expected = prediction.class_map[np.ix_(rows.astype(int), columns.astype(int))]
         np.testing.assert_array_equal(mask, expected)
         assert prediction.to_row(False).keys() >= {"class", "share", "map", "error"}
 

@@ -10,7 +10,7 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.data.codecs import Field, category, number, picture, series, sound, words
-from hetero_tf.export.prediction_items import ItemForm, open_items, parse_row
+from hetero_tf.export.predictions import ItemForm, open_items, parse_row
 
 COLUMNS = Field("size", number.Codec()), Field("colour", category.Codec(("blue", "red")))
 TABLE = ItemForm("label", 2, ("cow", "ox"), COLUMNS, ("kind",), True)

@@ -66,7 +66,7 @@ def test_pictures_get_the_labels_of_the_model(pictures, tmp_path):
             NAMES[label] for label in best
         ]
         np.testing.assert_allclose(shares, expected[best], rtol=1e-5)
-        assert (prediction.item.source, prediction.item.value, prediction.error) == (path, None, None)
+        assert (prediction.source, prediction.value, prediction.error) == (path, None, None)
 
 
 def test_each_mask_gets_likely_words(sentences):
@@ -113,7 +113,7 @@ def test_batches_keep_the_order_and_an_item_above_a_limit_fails_alone(sentences,
         return predictor.serve(text=text)
 
     together = predicted.run(dataclasses.replace(predictor, serve=serve), texts)
-    assert requests == [9] and [each.item for each in together] == [each.item for each in alone]
+    assert requests == [9] and [each.source for each in together] == [each.source for each in alone] == texts
     for one, other in zip(alone, together):
         assert one.fields["word"] == other.fields["word"]
         np.testing.assert_allclose(one.fields["probability"], other.fields["probability"], rtol=1e-5)
@@ -155,20 +155,15 @@ def test_an_export_predicts_the_same_as_its_run(tmp_path):
     )
 
 
-def test_labels_are_compared(pictures):
+def test_labels_are_compared():
     item = predictions.Item("a", label="cow")
     for fields, error, expected in (({"class": "cow"}, None, True), ({"class": "ox"}, None, False), ({}, "x", None)):
-        assert predictions.Prediction(item, fields, error).is_correct is expected
-    assert predictions.Prediction(predictions.Item("a"), {"class": "cow"}, None).is_correct is None
+        assert dataclasses.replace(item, fields=fields, error=error).is_correct is expected
+    assert predictions.Item("a", fields={"class": "cow"}).is_correct is None
 
 
-def test_a_row_has_the_input_then_its_columns(pictures):
-    item = predictions.Item("a.csv:2", fields={"size": "1", "class": "cow"})
-    prediction = predictions.Prediction(item, {"class": "ox", "probability": 0.5}, None)
-    assert list(prediction.to_row(False).items()) == [
-        ("input", "a.csv:2"),
-        ("class", "ox"),
-        ("probability", 0.5),
-        ("error", None),
-    ]
-    assert list(prediction.to_row(True).items())[:3] == [("input", "a.csv:2"), ("size", "1"), ("input.class", "cow")]
+def test_a_row_has_the_input_then_its_columns():
+    fields = {"class": "ox", "probability": 0.5}
+    item = predictions.Item("a.csv:2", columns={"size": "1", "class": "cow"}, fields=fields)
+    assert list(item.to_row(False).items()) == [("input", "a.csv:2"), *fields.items(), ("error", None)]
+    assert list(item.to_row(True).items())[:3] == [("input", "a.csv:2"), ("size", "1"), ("input.class", "cow")]

@@ -126,10 +126,10 @@ def _print(predictions, form, notes, quiet):
 
     for prediction in predictions:
         if prediction.error:
-            notes.say(f"{prediction.item.source}: {prediction.error}")
+            notes.say(f"{prediction.source}: {prediction.error}")
         elif not quiet:
             # A full disk or a closed pipe ends the command.
-            text = f"{prediction.item.source}: {find(form.targets).format(prediction.fields)}"
+            text = f"{prediction.source}: {find(form.targets).format(prediction.fields)}"
             print(escape_line(text), flush=True)
 
 
