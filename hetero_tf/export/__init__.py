@@ -96,7 +96,7 @@ def export(
     with create_draft(folder) as draft:
         about = {**_describe(task, state, level), **_write_model(task, level, draft, folder, others), **info}
         signatures = about["signatures"]
-        card = model_card(about, task.calls(signatures), task.notes(signatures))
+        card = model_card(about, task.notes(signatures))
         about = _write_about(draft, about, card)
         return publish(draft, version), about
 

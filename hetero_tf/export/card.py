@@ -54,6 +54,8 @@ CARD = "MODEL_CARD.md"
 ADDRESS = "http://127.0.0.1:8501/v1/models"
 # Characters of a request that is short enough for a command line.
 MAX_BODY = 1000
+# Characters of a value in Python; zeros replace a longer one.
+MAX_ARGUMENT = 200
 # Class names in the table.
 MAX_CLASSES = 20
 LICENSE = "Weights: not stated. The license of the data may restrict them. Code of hetero_tf: Apache-2.0."
@@ -61,12 +63,8 @@ LICENSE = "Weights: not stated. The license of the data may restrict them. Code 
 FILES = {"audio_bytes": "clip.wav", "image_bytes": "picture.png"}
 
 
-def model_card(about: dict, calls: str, notes: list[str]) -> str:
-    """Return the text of the card.
-
-    Args:
-        calls: Lines of Python that call the model inside the folder of the version.
-    """
+def model_card(about: dict, notes: list[str]) -> str:
+    """Return the text of the card."""
     warnings = [entry["warning"] for entry in (about, *about["formats"].values()) if "warning" in entry]
     warning = "".join(f"**{escape_markdown(sentence)}**\n\n" for sentence in warnings)
     rows = [
@@ -94,7 +92,8 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
     return (
         f"{front_matter(about)}# {escape_markdown(about['recipe'])}, level {about['level']}\n\n{warning}"
         f"| | |\n| --- | --- |\n{table}\n\n{_run_metrics(about)}## License\n\n{LICENSE}\n\n"
-        f"## Signatures\n\n{signatures}\n\n## Inputs\n\n{note_lines}\n\n## Call\n\n```python\n{calls}```\n\n"
+        f"## Signatures\n\n{signatures}\n\n## Inputs\n\n{note_lines}\n\n## Call\n\n"
+        f"```python\n{_python_lines(about)}```\n\n"
         "With a server that has the REST API of TensorFlow Serving, such as `hetero_tf serve`:\n\n```sh\n"
         f"{_curl_line(about)}```\n{training}"
     )
@@ -119,6 +118,25 @@ def _run_metrics(about):
     return "\n".join(
         ["## Metrics of the run", "", "| metric | value | meaning |", "| --- | ---: | --- |", *rows, "", ""]
     )
+
+
+def _python_lines(about):
+    """Return Python that calls the model inside the folder of its version with an example."""
+    request = example_request(about)
+    inputs, (values,) = about["signatures"][request["signature_name"]]["inputs"], request["instances"]
+    values = values if len(inputs) > 1 else dict.fromkeys(inputs, values)
+    arguments = ", ".join(f"{name}={_argument(name, spec, values[name])}" for name, spec in inputs.items())
+    return (
+        f'import tensorflow as tf\nserve = tf.saved_model.load(".").signatures["{request["signature_name"]}"]\n'
+        f"print(serve({arguments}))\n"
+    )
+
+
+def _argument(name, spec, value):
+    if name in FILES:
+        return f'tf.constant([open("{FILES[name]}", "rb").read()])'
+    text = f"tf.constant([{value!r}], tf.{spec['dtype']})"
+    return text if len(text) <= MAX_ARGUMENT else f"tf.zeros({[1, *spec['shape'][1:]]}, tf.{spec['dtype']})"
 
 
 def _curl_line(about):

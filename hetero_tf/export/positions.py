@@ -154,11 +154,6 @@ class NextWordTask(ExportTask):
         sentence = f"`serve_text` takes {texts} and splits them into {nouns}.{special} A text without a word gets NaN."
         return [sentence] if "serve_text" in signatures else []
 
-    def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
-        if "serve_text" in signatures and self.codec.vocabulary:
-            return "serve_text", f"text=tf.constant([{self.codec.vocabulary[-1]!r}])", "next_words"
-        return "serving_default", "token_ids=[[0, 1]]", "logits"
-
 
 class MaskedTextTask(NextWordTask):
     """Export of a masked language model; the id of the mask token is the number of words.
@@ -233,12 +228,6 @@ class MaskedTextTask(NextWordTask):
             "segment per row.",
             *self.text_notes(signatures, "sentences", f" `{MASK}` is a masked token."),
         ]
-
-    def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
-        if "serve_text" in signatures and self.codec.vocabulary:
-            word = self.codec.vocabulary[-1]
-            return "serve_text", f"text=tf.constant([{f'{word} {MASK} {word}'!r}])", "topk_tokens"
-        return "serving_default", f"token_ids=[[0, 1, {self.classes}]]", "logits"
 
 
 def _mean_loss(predict, inputs, targets, classes):

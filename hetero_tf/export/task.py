@@ -178,12 +178,6 @@ class ExportTask:
             sentences.append(f"Order of the {self.targets.prediction_name}: {', '.join(map(quote_markdown, names))}.")
         return sentences
 
-    def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
-        """Return a signature, the arguments of a call as Python, and the output to print."""
-        signature = self.codec.ITEMS if self.codec.ITEMS in signatures else "serving_default"
-        calls = [field.codec.call(name) for name, field in zip(input_names(self.fields), self.fields)]
-        return signature, ", ".join(calls), self.targets.prediction_name
-
     @property
     def items(self) -> dict[str, Any]:
         """Description of the items of `predict` for `export.json`: their signature, and options of the loader."""
@@ -200,14 +194,6 @@ class ExportTask:
     def outputs_of(self, results: dict) -> np.ndarray:
         """Return the model's unchanged outputs among the results of a call; a Keras file has no others."""
         return results.get(self.output_name, next(iter(results.values())))
-
-    def calls(self, signatures: Collection[str]) -> str:
-        """Return three lines of Python that call the model inside the folder of its version."""
-        name, arguments, output = self.example_call(signatures)
-        return (
-            f'import tensorflow as tf\nserve = tf.saved_model.load(".").signatures["{name}"]\n'
-            f'print(serve({arguments})["{output}"])\n'
-        )
 
 
 def _expand(is_valid, rank):

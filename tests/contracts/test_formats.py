@@ -142,7 +142,7 @@ def test_the_card_begins_with_the_warnings_of_the_formats(exported):
     written = head((folder / "MODEL_CARD.md").read_text("utf-8"))
     assert written.count("**") == 2 * len(warned) and all(f"**{sentence}**" in written for sentence in warned)
     worse = {name: {**entry, "warning": f"{name} is larger"} for name, entry in about["formats"].items()}
-    every = head(model_card({**about, "formats": worse}, "", []))
+    every = head(model_card({**about, "formats": worse}, []))
     assert every.count("**") == 2 * len(worse) and all(f"**{name} is larger**\n\n" in every for name in worse)
 
 

@@ -211,7 +211,7 @@ def test_prediction_reads_rows_by_column(exported):
     row = "10000,0,red,yes"
     rows = [row, "coat=yes,colour=red,weight=0,size (cm)=10000", "1,1,green,yes", "1,1"]
     prediction, same, *invalid = predicted.of_process(process, model, rows)
-    assert prediction.item.source == row and prediction.fields == same.fields
+    assert prediction.source == row and prediction.fields == same.fields
     mean, std = process.dataset.feature_statistics
     chances = tf.nn.softmax(model((np.array([[10000, 0, 0, 1, 1]]) - mean) / std))[0].numpy()
     names, shares = list(prediction.fields.values())[::2], list(prediction.fields.values())[1::2]

@@ -189,10 +189,6 @@ class BaseCodec:
         """Return a valid value in the form of the signature `ITEMS`, which contains no data of clients."""
         raise NotImplementedError
 
-    def call(self, name: str) -> str:
-        """Return Python that makes a batch of one value in the form of the signature `ITEMS`."""
-        return f"{name}=tf.constant([{self.example()!r}])"
-
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnCodec(BaseCodec):

@@ -75,6 +75,3 @@ class Codec(ColumnCodec):
 
     def example(self) -> Any:
         return float(f"{self.mean[0] if self.mean else 0.0:.3g}")
-
-    def call(self, name: str) -> str:
-        return f"{name}=tf.constant([{self.example()}], tf.float64)"

@@ -137,11 +137,6 @@ class Codec(BaseCodec):
         file = tf.io.encode_png(np.repeat(is_ring[..., None] * np.uint8(255), channels, 2))
         return {"b64": base64.b64encode(file.numpy()).decode()}
 
-    def call(self, name: str) -> str:
-        if self.shape[-1] in (1, 3):
-            return 'image_bytes=tf.constant([open("picture.png", "rb").read()])'
-        return f"image=tf.zeros({[1, *self.shape]})"
-
 
 def field(x: Any) -> Field:
     """Return the field of stored images, an array or `DiskArray` [n, height, width, channels]."""

@@ -90,6 +90,3 @@ class Codec(BaseCodec):
 
     def example(self) -> Any:
         return np.full(self.shape, self.low if self.dtype == "int32" else 0, self.dtype).tolist()
-
-    def call(self, name: str) -> str:
-        return f'{name}=tf.zeros({[1, *self.shape]}, "{self.dtype}")'

@@ -105,6 +105,3 @@ class Codec(BaseCodec):
 
     def example(self) -> Any:
         return typical(self.mean or 0.0, self.std or 0.0, self.shape)
-
-    def call(self, name: str) -> str:
-        return f"series=tf.zeros({[1, *self.shape]})"

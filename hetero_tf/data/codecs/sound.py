@@ -89,9 +89,6 @@ class Codec(BaseCodec):
         file = tf.audio.encode_wav(0.5 * np.sin(2 * np.pi * 440 * seconds)[:, None], self.rate)
         return {"b64": base64.b64encode(file.numpy()).decode()}
 
-    def call(self, name: str) -> str:
-        return 'audio_bytes=tf.constant([open("clip.wav", "rb").read()])'
-
 
 def decode_clip(data: "tf.Tensor", rate: int, count: int) -> "tf.Tensor":
     """Return the beginning of a WAV file as one channel, float32 [count] in -1..1, like `read_clip` in Python.
