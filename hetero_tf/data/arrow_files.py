@@ -86,16 +86,7 @@ def content_of(type_: "pa.DataType") -> str:
 
 
 def read_arrow(source: str, files: Sequence[Path], selection: ColumnSelection) -> tuple[RawTable, dict[bytes, bytes]]:
-    """Read the columns of one or more files with the same columns; pictures become lists of bytes.
-
-    Args:
-        source: Description of the files for messages.
-        files: The files.
-        selection: The columns to read.
-
-    Returns:
-        The table and the metadata of its schema.
-    """
+    """Read the selected columns of files with the same columns; return the table, and the metadata of its schema."""
     import pyarrow as pa
 
     tables = [_read_file(path, selection) for path in files]

@@ -51,12 +51,7 @@ def is_listed(text: str, listed: Collection[str]) -> bool:
 
 
 def parse_number(value: str, name: str) -> float:
-    """Parse a number.
-
-    Args:
-        value: The text.
-        name: Name of the column, for the message.
-    """
+    """Return a finite number in the range of float32; the `InputError` for another text names the column."""
     parsed = float(value) if is_number(value) else np.nan
     if not abs(parsed) <= float(np.finfo(np.float32).max):
         raise InputError(f"column {name!r} must be a finite number. Received: {value!r}")
@@ -94,11 +89,8 @@ def has_leading_zero(text: str) -> bool:
 def to_plain_number(text: str, notation: Literal["point", "comma"]) -> str:
     """Rewrite a number in plain notation; other texts are returned unchanged.
 
-    Args:
-        text: Such as `1,234.5` or `12 %` with a decimal point, or `1.234,5 \u20ac` with a decimal comma. Spaces and
-            apostrophes between groups of three digits and the sign of a currency are dropped, and a percentage is
-            divided by 100.
-        notation: The decimal sign.
+    Numbers are such as `1,234.5` or `12 %` with the notation point, and `1.234,5 \u20ac` with comma. Spaces and
+    apostrophes between groups of three digits and the sign of a currency are dropped; a percentage is divided by 100.
     """
     match = _NUMBER[notation].fullmatch(text.replace("\u2212", "-"))
     if match is None or not (match[2] or match[3]):

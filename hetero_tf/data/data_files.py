@@ -48,16 +48,10 @@ class FileKind:
 
 
 def find(data_dir: Path | None, name: str, argument: str) -> Path:
-    """Return the path of `name`, searched in `data_dir` (unless None) and then in the working folder.
-
-    Args:
-        data_dir: Data folder or None.
-        name: Path from a recipe.
-        argument: Name of the option, for the message.
+    """Return the path of `name`, the value of an option, searched in `data_dir`, if set, then in the working folder.
 
     Raises:
         NotAvailable: The path does not exist.
-        InputError: The path is the root of the file system, or a link to it.
     """
     candidates = [Path(name)] if data_dir is None else [Path(data_dir) / name, Path(name)]
     for candidate in candidates:

@@ -83,13 +83,7 @@ def open_cached(
     blocks: Callable[[], Iterator[np.ndarray]],
     files: Iterable[str | Path] | None = None,
 ) -> DiskArray:
-    """Return the uint8 rows of `blocks()`, which stay on disk.
-
-    Args:
-        name, options, source, files: As for `load_cached`.
-        shape: Shape of all rows.
-        blocks: `() -> iterator of consecutive rows`, uint8 arrays.
-    """
+    """Return the uint8 rows of the arrays that `blocks()` yields, which stay on disk; otherwise as `load_cached`."""
     folder = _entry(name, options, source, files)
 
     def save(draft):

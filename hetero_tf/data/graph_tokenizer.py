@@ -122,13 +122,7 @@ def encode_sentences(sentences: tf.Tensor, tokenizer: GraphTokenizer, length: in
 def vocabulary_tables(
     words: Sequence[str], scratch: Path, unknown: int = 0
 ) -> tuple[tf.lookup.StaticHashTable, tf.lookup.StaticHashTable]:
-    """Return lookup tables word -> id and id -> word over a file that becomes an asset of the SavedModel.
-
-    Args:
-        words: In the order of their ids.
-        scratch: Folder for the file.
-        unknown: Id of every other word.
-    """
+    """Return lookup tables word -> id and id -> word over a file in `scratch`, an asset of the SavedModel."""
     invalid = [word for word in words if word.split() != [word]]
     if invalid or len(set(words)) != len(words):
         raise InputError(

@@ -285,13 +285,7 @@ def inspect_table(table: RawTable) -> dict[str, ColumnSummary]:
 
 
 def inspect_column(name: str, values: np.ndarray | TextColumn, is_literal: bool = False) -> ColumnSummary:
-    """Summarize a column of numbers (NaN is missing) or texts.
-
-    Args:
-        name: Name of the column.
-        values: Numbers `[n]`, or texts; see `columns.MISSING` for those that denote a missing value.
-        is_literal: Whether only an empty text denotes a missing value.
-    """
+    """Summarize a column of numbers (NaN is missing) or texts; `is_literal`: only an empty text is a missing value."""
     notation: Notation = "plain"
     if isinstance(values, np.ndarray):
         present = values[~np.isnan(values)] if values.dtype.kind == "f" else values

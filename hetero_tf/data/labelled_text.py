@@ -125,12 +125,7 @@ def has_text_folders(folder: Path) -> bool:
 
 
 def read_text_folders(folder: Path, text: str, label: str) -> list[RawTable]:
-    """Read the tables of the training and, if present, of the test split.
-
-    Args:
-        folder: FOLDER/CLASS/*.txt, or FOLDER/train/CLASS/*.txt and FOLDER/test/CLASS/*.txt.
-        text, label: Names of the columns.
-    """
+    """Read the tables, of two columns, of the training and, if present, of the test split of folders of texts."""
     names, *splits = list_class_folders(folder, TEXTS)
     return [_read_table(split, names, text, label) for split in splits if split is not None]
 

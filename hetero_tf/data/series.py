@@ -45,11 +45,7 @@ class Series:
     gaps: np.ndarray
 
     def starts(self, sizes: tuple[int, int, int]) -> np.ndarray:
-        """Return the first position of each window without a gap.
-
-        Args:
-            sizes: Positions of a window, after it, and between two windows.
-        """
+        """Return the first position of each window without a gap; `sizes`: its positions, those after it, and the stride."""
         window, horizon, stride = sizes
         starts = np.arange(0, len(self.rows) - window - horizon + 1, stride)
         part = np.cumsum(self.gaps)

@@ -84,11 +84,7 @@ class Rows:
         return Rows(self.path, self.sign, self.numbers[count:], self.cells[count:])
 
     def build_table(self, header: bool) -> RawTable:
-        """Return the table of the rows.
-
-        Args:
-            header: Whether the first row has the names of the columns; otherwise they are column_0, column_1 and so on.
-        """
+        """Return the table of the rows, of which the first one has the names of the columns if `header` is set."""
         if len(self.cells) <= header or not self.cells[0]:
             raise InputError(f"{self.path}: expected at least one row of data. Received: none")
         names = self._read_names() if header else [f"column_{index}" for index in range(len(self.cells[0]))]
@@ -151,12 +147,7 @@ def read_content(path: Path) -> bytes:
 
 
 def read_text(path: Path, encoding: str | None = None) -> str:
-    """Return the text of a file.
-
-    Args:
-        path: The file, perhaps compressed.
-        encoding: Name of its encoding; None: UTF-8, or UTF-16 with a byte order mark.
-    """
+    """Return the text of a file, perhaps compressed; without `encoding`, UTF-8, or UTF-16 with a byte order mark."""
     content = read_content(path)
     check_memory(path, MEMORY * len(content))
     name = encoding or _MARKS.get(content[:2], "utf-8")

@@ -50,15 +50,9 @@ def split_lines(texts: Iterable[str]) -> list[str]:
 
 
 def build_vocabulary(words: Sequence[str], size: int | None = None) -> tuple[str, ...]:
-    """Return the vocabulary: `<ukn>`, `<eos>`, then the words in order of first appearance.
+    """Return the vocabulary in the order of ids: `<ukn>`, `<eos>`, then the words in order of first appearance.
 
-    Args:
-        words: Words of the training text.
-        size: Largest vocabulary size including both special words; the most frequent words stay, ties go to the earlier
-            word. None: all words.
-
-    Returns:
-        Tuple of words; a word's index is its id.
+    The most frequent words stay in a vocabulary of at most `size` words; ties go to the earlier word.
     """
     counts = {UNKNOWN: 0, END: 0}
     for word in words:
@@ -93,10 +87,7 @@ class TokenOptions:
 def learn_vocabulary(words: Sequence[str], options: TokenOptions, rows: int | None = None) -> tuple[str, ...]:
     """Return the vocabulary of a training text: `<ukn>`, `<eos>`, then the tokens of the run, the file or the words.
 
-    Args:
-        words: The words of the text.
-        options: How the text becomes tokens.
-        rows: Equal parts of the text, of which those for validation are left out; None: nothing is left out.
+    `rows`: equal parts of the text, of which those for validation are left out; None: nothing is left out.
     """
     if options.learned is not None:
         return (UNKNOWN, END, *options.learned[2:])
@@ -163,14 +154,7 @@ def split_end(words: list[str], share: float) -> tuple[list[str], list[str]]:
 def text_dataset(
     train_words: list[str], test_words: list[str], source: str, options: TokenOptions, *, rows: int, test_rows: int
 ) -> Dataset:
-    """Build the `Dataset` of two lists of words.
-
-    Args:
-        train_words, test_words: Words of the texts.
-        source: Description of the texts.
-        options: How the texts become tokens.
-        rows, test_rows: See `reshape_to_rows`.
-    """
+    """Build the `Dataset` of the words of two texts; see `reshape_to_rows` for their rows."""
     if options.tokenizer == "words":
         check_spaces(source, train_words)
     known = learn_vocabulary(train_words, options, rows)
@@ -192,24 +176,13 @@ def split_text(text: str, tokenizer: str) -> list[str]:
 
 
 def build_sentence_vocabulary(sentences: Sequence[Sequence[str]], options: TokenOptions) -> tuple[str, ...]:
-    """Return the vocabulary of training texts: `<pad>`, `<ukn>`, then tokens as in `words.learn_vocabulary`.
-
-    Args:
-        sentences: Words of the training texts.
-        options: How the texts become tokens.
-    """
+    """Return the vocabulary of the words of sentences: `<pad>`, `<ukn>`, then tokens as in `learn_vocabulary`."""
     # Running text has two special tokens as well.
     return (PADDING, UNKNOWN, *learn_vocabulary([word for words in sentences for word in words], options)[2:])
 
 
 def encode_sentences(sentences: Sequence[Sequence[str]], vocabulary: Sequence[str], length: int) -> np.ndarray:
-    """Return word ids, int32 `[sentences, length]`: 1 for a word outside the vocabulary, 0 for padding.
-
-    Args:
-        sentences: Words of each sentence.
-        vocabulary: Result of `build_sentence_vocabulary`.
-        length: Row length; longer sentences are truncated.
-    """
+    """Return word ids, int32 `[sentences, length]`: 1 for a word outside the vocabulary, 0 for padding."""
     truncated = [words[:length] for words in sentences]
     numbers = encode([word for words in truncated for word in words], vocabulary)
     encoded = np.zeros((len(truncated), length), np.int32)

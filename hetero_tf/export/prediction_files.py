@@ -34,12 +34,9 @@ def check_output(path: Path, inputs: Sequence[str]) -> None:
 
 
 def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Write rows to a file, which replaces an earlier one when it is complete.
+    """Write at least one row to a file, which replaces an earlier one when complete; its ending selects the format.
 
-    Args:
-        path: Path whose ending selects the format. JSON lines have lists as lists; in tables their entries are
-            separated by semicolons.
-        rows: At least one row; a table has the columns of the first one.
+    In tables, which have the columns of the first row, the entries of lists are separated by semicolons.
     """
     delimiter = DELIMITERS.get(path.suffix.lower())
     with replace_file(path) as file:
@@ -87,16 +84,7 @@ def palette() -> np.ndarray:
 
 
 def write_maps(folder: Path, form: ItemForm, predictions: Iterable[Item]) -> Iterator[Item]:
-    """Write the map of each prediction into a folder under the name of its picture.
-
-    Args:
-        folder: The folder; it is created, and files in it are replaced.
-        form: Form of the items.
-        predictions: Results of `predictions.predict`.
-
-    Yields:
-        The predictions with the path of their map as the field "map".
-    """
+    """Write the map of each prediction into a folder under the name of its picture; yield it with the field "map"."""
     if form.targets != LABEL_MAP or form.classes > MAX_CLASSES:
         raise InputError(
             f"--maps needs a model of the task segmentation with at most {MAX_CLASSES} classes. "

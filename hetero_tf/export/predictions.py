@@ -114,8 +114,7 @@ class Item:
     def to_row(self, copy_columns: bool) -> dict[str, Any]:
         """Return the row of the prediction in a file.
 
-        Args:
-            copy_columns: Include the columns of the input; a name that is already used gets the prefix `input.`.
+        It has the columns of the input if `copy_columns` is set; a name that is already used gets the prefix `input.`.
         """
         row = {"input": self.source, **self.fields, "error": self.error}
         if not copy_columns:
@@ -246,11 +245,9 @@ def _encode(source, row, form):
 
 
 def parse_row(row: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the values of a row written as text by column name.
+    """Return the values of a row by column name.
 
-    Args:
-        row: Comma-separated values in column order, `5.1,red`, or named values in any order, `size=5.1,colour=red`.
-        names: Names of the columns.
+    The row is text: values in column order, `5.1,red`, or named values in any order, `size=5.1,colour=red`.
     """
     values = next(csv.reader([row], skipinitialspace=True), [])
     fields = [value.partition("=") for value in values]
@@ -334,13 +331,7 @@ def _build_form(fields, items, classes, class_names):
 
 
 def predict(predictor: Predictor, inputs: Sequence[str], top: int, on_note: Callable[[str], object]) -> Iterator[Item]:
-    """Yield the items with their predictions in the order of the inputs, computed in batches.
-
-    Args:
-        predictor: Result of `predictor_of_process` or `predictor_of_export`.
-        inputs, on_note: See `open_items`.
-        top: Number of classes or words of a prediction, most likely first; at most `targets.TOP` words.
-    """
+    """Yield the items, see `open_items`, with their predictions of at most `top` classes or words, in order."""
     for batch in _batches(predictor, open_items(inputs, predictor.form, on_note)):
         yield from _predict_batch(predictor, batch, top)
 

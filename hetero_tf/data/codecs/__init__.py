@@ -134,13 +134,7 @@ class BaseCodec:
         raise NotImplementedError
 
     def describe(self, fields: Sequence["Field"], x: Any, summary: Any) -> list[str]:
-        """Return lines about the training examples.
-
-        Args:
-            fields: The fields of the data set, of which this codec is the first.
-            x: The stored examples.
-            summary: Summary of the files as read, see `inspection`; None if there is none.
-        """
+        """Return lines about training examples `x` of fields, of which the first one has this codec."""
         raise NotImplementedError
 
     def forms(self, name: str, assets: Assets) -> dict[str, Form]:
@@ -294,12 +288,7 @@ def names() -> tuple[str, ...]:
 
 
 def build_fields(descriptions: Iterable[Any], source: object = "fields", advice: str = "") -> tuple[Field, ...]:
-    """Return fields from the result of `Field.describe`.
-
-    Args:
-        descriptions: The descriptions.
-        source, advice: See `typed_json.from_json`.
-    """
+    """Return fields from the results of `Field.describe`; for `source` and `advice`, see `typed_json.from_json`."""
     fields = []
     for index, value in enumerate(descriptions):
         name, codec = (value.get(key) if isinstance(value, Mapping) else None for key in ("name", "codec"))
@@ -352,13 +341,7 @@ def mean_and_std(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def decode_files(data: "tf.Tensor", decode: Callable, shape: Sequence[int]) -> "tf.Tensor":
-    """Decode files independently to float32 [n, *shape]; a file that `decode` rejects becomes NaN.
-
-    Args:
-        data: string [n].
-        decode: `scalar string -> float32 [*shape]`.
-        shape: Shape of a decoded file.
-    """
+    """Decode files, string [n], to float32 [n, *shape] each by itself; a file that `decode` rejects becomes NaN."""
     import tensorflow as tf
 
     count, blank = tf.shape(data, tf.int64)[0], tf.fill(shape, np.float32(np.nan))

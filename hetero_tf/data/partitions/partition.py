@@ -173,14 +173,7 @@ def _summarise(values):
 def check_partition(
     partition: Partition, source: str, train_labels: np.ndarray, test_labels: np.ndarray, classes: int
 ) -> None:
-    """Check that a partition fits the data.
-
-    Args:
-        partition: The partition of a file or of a plug-in.
-        source: Its name in messages.
-        train_labels, test_labels: int `[n]`, or int `[rows, length]` of text.
-        classes: Number of labels.
-    """
+    """Check that a partition of a file or plug-in, named `source` in messages, fits the labels of the data."""
     if not isinstance(partition, Partition):
         raise InputError(f"{source}: must be a `Partition`. Received: {type(partition).__name__}")
     if partition.label_mask.shape[1] != classes:

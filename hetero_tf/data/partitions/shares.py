@@ -78,15 +78,10 @@ class ClientExamples:
 def label_counts(
     labels: np.ndarray, examples: ClientExamples, classes: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Count the labels of each client as a sparse table.
-
-    Args:
-        labels: int `[n]` of images, or int `[rows, length]` of text.
-        examples: Example ids of each client.
-        classes: Number of labels.
+    """Count the labels of each client as a sparse table, sorted by client, then by label.
 
     Returns:
-        client, label, count: int64 `[pairs]` each, sorted by client, then by label.
+        client, label, count: int64 `[pairs]` each.
     """
     present = labels[examples.ids]
     owners = examples.owners.astype(np.int64).reshape(-1, *[1] * (present.ndim - 1))
@@ -96,14 +91,9 @@ def label_counts(
 
 
 def label_distances(labels: np.ndarray, examples: ClientExamples, classes: int) -> np.ndarray:
-    """Compute the distance between each client's label distribution and that of all clients.
+    """Return the total variation distance of each client's label distribution from that of all, float64 `[clients]`.
 
-    Args:
-        labels, examples, classes: As for `label_counts`.
-
-    Returns:
-        float64 `[clients]`, the total variation distance: 0 for equal distributions, 1 if they have no label in common.
-        It is 0 for a client without examples.
+    It is 0 for equal distributions and for a client without examples, and 1 if they have no label in common.
     """
     client, label, count = label_counts(labels, examples, classes)
     sizes = np.bincount(client, weights=count, minlength=len(examples))

@@ -33,14 +33,9 @@ def check_no_empty_client(train: ClientExamples, advice: str) -> None:
 
 
 def cut(total: int, count: int, least: int, proportions: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
-    """Split `total` examples into `count` sizes: `least` each, and the rest by `proportions`.
+    """Split `total` examples into `count` sizes: `least` each, and the rest by `proportions`, or equally if None.
 
-    Args:
-        proportions: float `[count]` with sum 1, or None for equal proportions.
-        rng: NumPy random generator; the rounding remainder goes to shares drawn with replacement.
-
-    Returns:
-        int64 `[count]` with sum `total`.
+    The rounding remainder goes to shares that `rng` draws with replacement. The result is int64 `[count]`.
     """
     rest = total - least * count
     sizes = np.full(count, rest // count) if proportions is None else (proportions * rest).astype(np.int64)
@@ -64,16 +59,7 @@ def shuffle(examples: ClientExamples, rng: np.random.Generator) -> ClientExample
 
 
 def hold_out(examples: ClientExamples, share: float, first: bool = False) -> tuple[ClientExamples, ClientExamples]:
-    """Hold out int(share * size) examples of every client for validation.
-
-    Args:
-        examples: Examples of the clients; shuffle them first for a random choice.
-        share: Share of each client's examples, in [0, 1).
-        first: Hold out the client's first examples instead of its last ones.
-
-    Returns:
-        (train, held_out): two `ClientExamples`.
-    """
+    """Hold out the last, or first, int(share * size) examples of every client for validation: (train, held_out)."""
     sizes, owners = examples.sizes, examples.owners
     validation_sizes = (share * sizes).astype(np.int64)
     if share and not validation_sizes.any():
@@ -112,11 +98,8 @@ def build_partition(
 ) -> Partition:
     """Return the partition of assigned training examples, of which each client has the labels.
 
-    Args:
-        assigned: Training examples of the clients, with those for validation.
-        held_out, first: See `hold_out`.
-        test: Test examples of the clients, or how to split them, see `split_test`.
-        train_labels, test_labels, classes, rng: Arguments of a partitioner.
+    Shares of the training examples are held out for validation, see `hold_out`. `test` has the test examples of the
+    clients, or how to split them, see `split_test`; the last arguments are those of a partitioner.
     """
     train, validation = hold_out(assigned, held_out, first)
     tests = split_test(test, train_labels, test_labels, classes, train, rng) if isinstance(test, str) else test
@@ -131,18 +114,10 @@ def split_test(
     train: ClientExamples,
     rng: np.random.Generator,
 ) -> ClientExamples:
-    """Assign every test example to one client.
+    """Assign every test example to one client; clients get no test rows of text.
 
-    Args:
-        test: "own": each label is divided in proportion to the clients' training examples of it; "equal": equal numbers
-            at random; "contiguous": equal numbers in data order, as in FeDepth and SplitMix.
-        train_labels, test_labels: int `[n]` each; clients get no test rows of text.
-        classes: Number of labels.
-        train: Training examples of the clients.
-        rng: NumPy random generator.
-
-    Returns:
-        `ClientExamples` of test ids.
+    `test` is "own": each label is divided in proportion to the clients' training examples of it; "equal": equal numbers
+    at random; or "contiguous": equal numbers in data order, as in FeDepth and SplitMix.
     """
     clients, total = len(train), len(test_labels)
     if test_labels.ndim != 1:

@@ -42,11 +42,7 @@ SMALLEST_BATCH = 2
 
 
 def convert(source: ConversionSource, path: Path) -> dict:
-    """Write the file, and compare its training steps with those of TensorFlow.
-
-    Returns:
-        {"training": settings for `hetero_tf.devices.on_device.LiteRTTrainer`}.
-    """
+    """Write the file, and compare its training steps with those of TensorFlow; return settings for `LiteRTTrainer`."""
     process = source.task.process
     check_trainable(process, source.level)
     step, sizes = build_local_step(source.task, source.level, is_portable=True), _sizes(process)

@@ -49,12 +49,7 @@ class ServerOptions:
 
 
 def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export: str) -> None:
-    """Serve the exports of a folder until a signal ends the program.
-
-    Args:
-        folder: FOLDER of FOLDER/<level>/<version>/.
-        export: The command that makes exports, for the error message if there are none.
-    """
+    """Serve FOLDER/<level>/<version>/ until a signal ends the program; `export` is the command that makes exports."""
     require_modules("serve", NEEDS, EXTRA)
     import uvicorn
 
