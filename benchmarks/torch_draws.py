@@ -127,8 +127,7 @@ def write_files(args):
     import checkout  # noqa: F401  finds hetero_tf and its libraries
 
     from hetero_tf import recipe as recipes
-    from hetero_tf.data.partitions.partition import Partition
-    from hetero_tf.data.partitions.shares import ClientExamples
+    from hetero_tf.data.partitions.partition import ClientExamples, Partition
     from hetero_tf.run.data import load_data
 
     draws = np.load(args.file)

@@ -15,9 +15,8 @@ import numpy as np
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
-from hetero_tf.data.columns import normalize
+from hetero_tf.data.columns import RawTable, TextColumn, normalize
 from hetero_tf.data.data_files import LOADERS, TEST_NAMES
-from hetero_tf.data.raw_table import RawTable, TextColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,10 +19,9 @@ from hetero_tf.base.sound_files import HEADER_BYTES, read_clip, read_header
 from hetero_tf.data.codecs import Field, sound
 from hetero_tf.data.codecs.sound import SOUNDS
 from hetero_tf.data.data_files import find_folder
-from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.dataset import Dataset, Split, hold_out
 from hetero_tf.data.decoded import load_cached
 from hetero_tf.data.folder import ClassFolder, list_class_folders
-from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.inspection import join_items, sample
 
 LARGEST_FILE = 2**28

@@ -10,14 +10,20 @@ from hetero_tf.base.constraints import CountOrZero, Names, Pixels, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.codecs import date, number, picture
-from hetero_tf.data.column_targets import look_up, read_numbers, read_targets
-from hetero_tf.data.column_types import ColumnRoles, ColumnScales, ColumnTypes, build_column
-from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.column_types import (
+    ColumnRoles,
+    ColumnScales,
+    ColumnTypes,
+    build_column,
+    look_up,
+    read_numbers,
+    read_targets,
+)
+from hetero_tf.data.columns import to_names
+from hetero_tf.data.dataset import Dataset, Split, held_out, hold_out
 from hetero_tf.data.dates import DATE_EXAMPLES, date_features, parse_date
-from hetero_tf.data.held_out import held_out, hold_out
 from hetero_tf.data.inspection import TableSummary, describe_pictures, inspect_table
 from hetero_tf.data.picture_files import decode_pictures
-from hetero_tf.data.raw_table import to_names
 from hetero_tf.data.table_files import read_tables
 from hetero_tf.data.targets import LABEL, strata
 

@@ -15,10 +15,9 @@ from hetero_tf.base.files import check_utf8, read_bytes
 from hetero_tf.data.codecs import picture
 from hetero_tf.data.codecs.picture import PICTURES
 from hetero_tf.data.data_files import TEST_NAMES, FileKind, find_folder
-from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.dataset import Dataset, Split, hold_out
 from hetero_tf.data.decoded import is_large, load_cached, open_cached
 from hetero_tf.data.disk_array import DiskArray
-from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.inspection import describe_pictures
 from hetero_tf.data.picture_files import LARGEST_FILE, decode_blocks, decode_pictures
 

@@ -16,6 +16,8 @@ import numpy as np
 from hetero_tf.data.columns import (
     NOTATIONS,
     Notation,
+    RawTable,
+    TextColumn,
     find_currencies,
     has_leading_zero,
     is_missing,
@@ -25,7 +27,6 @@ from hetero_tf.data.columns import (
 )
 from hetero_tf.data.dates import DATE_EXAMPLES, DateOrder, date_orders, parse_time
 from hetero_tf.data.picture_files import picture_header
-from hetero_tf.data.raw_table import RawTable, TextColumn
 
 # A column with more distinct texts than this share of its rows has names or free texts, not categories.
 MAX_DISTINCT_SHARE = 0.5

@@ -9,12 +9,11 @@ from hetero_tf.base.constraints import Count, TestShare, Tokenizer, Vocabulary
 from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.data.arrow_files import ColumnSelection
 from hetero_tf.data.codecs import Field, words
-from hetero_tf.data.column_targets import read_targets
+from hetero_tf.data.column_types import read_targets
+from hetero_tf.data.columns import RawTable, TextColumn
 from hetero_tf.data.data_files import find, find_folder
-from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.dataset import Dataset, Split, held_out
 from hetero_tf.data.folder import FileKind, iterate_files, list_class_folders, list_folders, split_folders
-from hetero_tf.data.held_out import held_out
-from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.table_files import read_tables
 from hetero_tf.data.tokenizers import check_spaces, find_tokens
 from hetero_tf.data.words import TokenOptions, build_sentence_vocabulary, build_tokenizer, encode_sentences, split_text

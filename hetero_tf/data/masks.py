@@ -15,10 +15,9 @@ from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.codecs import picture
 from hetero_tf.data.codecs.picture import PICTURES
 from hetero_tf.data.data_files import find_folder
-from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.dataset import Dataset, Split, hold_out
 from hetero_tf.data.decoded import load_cached
 from hetero_tf.data.folder import iterate_files, read_pictures, split_folders
-from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.picture_files import LARGEST_FILE, open_picture, picture_header
 
 # Position of the bits per value in a PNG.

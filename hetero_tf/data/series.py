@@ -12,15 +12,19 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.codecs import Field
 from hetero_tf.data.codecs.series import Codec
-from hetero_tf.data.column_targets import look_up, read_numbers, read_targets
-from hetero_tf.data.column_types import convert_numbers, find_date_order, parse_numbers
-from hetero_tf.data.columns import sort_categories
+from hetero_tf.data.column_types import (
+    convert_numbers,
+    find_date_order,
+    look_up,
+    parse_numbers,
+    read_numbers,
+    read_targets,
+)
+from hetero_tf.data.columns import RawTable, TextColumn, sort_categories, to_names
 from hetero_tf.data.data_files import find_file
-from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.dataset import Dataset, Split, held_out
 from hetero_tf.data.dates import date_orders, to_seconds
-from hetero_tf.data.held_out import held_out
 from hetero_tf.data.inspection import ColumnUse, TableSummary, inspect_table
-from hetero_tf.data.raw_table import RawTable, TextColumn, to_names
 from hetero_tf.data.table_files import read_table
 from hetero_tf.data.targets import LABEL, NUMBERS
 
@@ -45,7 +49,7 @@ class Series:
     gaps: np.ndarray
 
     def starts(self, sizes: tuple[int, int, int]) -> np.ndarray:
-        """Return the first position of each window without a gap; `sizes`: its positions, those after it, and the stride."""
+        """Return the first position of each window without a gap; `sizes`: its positions, the horizon, the stride."""
         window, horizon, stride = sizes
         starts = np.arange(0, len(self.rows) - window - horizon + 1, stride)
         part = np.cumsum(self.gaps)

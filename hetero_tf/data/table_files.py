@@ -22,9 +22,8 @@ from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.arrow_files import ENDINGS as ARROW
 from hetero_tf.data.arrow_files import ColumnSelection, read_arrow, read_splits
-from hetero_tf.data.columns import is_number, normalize
+from hetero_tf.data.columns import RawTable, TextColumn, is_number, normalize
 from hetero_tf.data.data_files import find, find_file
-from hetero_tf.data.raw_table import RawTable, TextColumn
 
 # Characters of the longest cell; csv allows fewer.
 LONGEST_CELL = 2**30

@@ -9,8 +9,7 @@ from hetero_tf.base.constraints import TestShare
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.data_files import find_file
-from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.held_out import held_out
+from hetero_tf.data.dataset import Dataset, held_out
 from hetero_tf.data.in_memory import from_arrays
 from hetero_tf.data.table_files import read_text
 from hetero_tf.data.targets import LABEL, NUMBERS, strata

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.data.inputs import stored
-from hetero_tf.data.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.partition import ClientExamples
 
 
 @dataclass(frozen=True)

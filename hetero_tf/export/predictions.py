@@ -21,11 +21,10 @@ from hetero_tf.base.files import read_bytes, read_errors
 from hetero_tf.base.processes import temporary_folder
 from hetero_tf.data.arrow_files import ENDINGS as ARROW
 from hetero_tf.data.codecs import Field, build_fields, series, words
-from hetero_tf.data.columns import parse_number
+from hetero_tf.data.columns import TextColumn, parse_number
 from hetero_tf.data.fields import input_names
 from hetero_tf.data.folder import iterate_files
 from hetero_tf.data.picture_files import LARGEST_FILE
-from hetero_tf.data.raw_table import TextColumn
 from hetero_tf.data.table_files import EXCEL, JSON_LINES, TABLE_ENDINGS, read_table, read_text, table_ending
 from hetero_tf.data.targets import LABEL, LABEL_MAP, POSITIONS, find
 from hetero_tf.export import task_of

@@ -17,8 +17,7 @@ from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
 from hetero_tf.base.errors import InputError, NotBuilt
 from hetero_tf.base.escaping import escape_line, quote_shell
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.partitions.partition import Partition
-from hetero_tf.data.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.partition import ClientExamples, Partition
 from hetero_tf.models.costs.memory import describe_fit, over_budget
 from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.initial_weights import first_weights

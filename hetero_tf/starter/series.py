@@ -8,8 +8,8 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.column_types import convert_numbers, parse_numbers
+from hetero_tf.data.columns import RawTable, to_names
 from hetero_tf.data.inspection import ColumnSummary
-from hetero_tf.data.raw_table import RawTable, to_names
 from hetero_tf.data.series import Series, divide_series
 from hetero_tf.starter.choices import Choice, DataDraft, Request
 from hetero_tf.starter.tables import LABEL_NAMES, choose_label, choose_notation, find_owner, note_sentinels

@@ -10,11 +10,9 @@ import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.column_targets import FLAGS, find_separators, split_labels
-from hetero_tf.data.column_types import MAX_CATEGORIES, ColumnRoles, build_column
-from hetero_tf.data.columns import is_missing
+from hetero_tf.data.column_types import FLAGS, MAX_CATEGORIES, ColumnRoles, build_column, find_separators, split_labels
+from hetero_tf.data.columns import RawTable, TextColumn, is_missing, to_names
 from hetero_tf.data.inspection import ColumnSummary, inspect_column, inspect_table
-from hetero_tf.data.raw_table import RawTable, TextColumn, to_names
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 
 # Usual names of label columns, the most specific first.

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.data.columns import RawTable, TextColumn
 from hetero_tf.data.inspection import ColumnSummary
-from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.tokenizers import check_spaces
 from hetero_tf.data.words import split_text
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task

@@ -11,8 +11,7 @@ from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.inputs import Input, Labels, all_labels
-from hetero_tf.data.partitions.partition import Partition
-from hetero_tf.data.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.partition import ClientExamples, Partition
 from hetero_tf.recipe.geometry import FORMS
 from hetero_tf.testing.subject import Subject
 

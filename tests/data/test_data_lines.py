@@ -5,10 +5,10 @@ import pytest
 
 from hetero_tf.data import csv
 from hetero_tf.data.codecs import Field, date, number, running_text, words
+from hetero_tf.data.columns import TextColumn
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.fields import array_fields
 from hetero_tf.data.inspection import LINE, TableSummary, inspect_column
-from hetero_tf.data.raw_table import TextColumn
 
 
 def dataset(x, y=None, codec=None, **named):

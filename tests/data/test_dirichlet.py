@@ -8,7 +8,7 @@ from splits import CIFAR, TEST, TRAIN
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.partitions import dirichlet, dirichlet_equal, dirichlet_turns
-from hetero_tf.data.partitions.shares import label_distances
+from hetero_tf.data.partitions.partition import label_distances
 
 MODULES = [dirichlet, dirichlet_equal, dirichlet_turns]
 

@@ -7,8 +7,7 @@ import pytest
 from splits import shares
 
 from hetero_tf.data.partitions import drawing
-from hetero_tf.data.partitions.partition import Partition, label_mask
-from hetero_tf.data.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.partition import ClientExamples, Partition, label_mask
 
 LABELS = np.array([0, 0, 1, 1, 2, 2, 2, 2], np.int32)
 

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import decoded, folder
-from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.data.held_out import held_out
+from hetero_tf.data.dataset import NotAvailable, held_out
 
 SHADES = {"bat": 40, "cat": 120, "dog": 200}
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hetero_tf.data.columns import RawTable, TextColumn
 from hetero_tf.data.inspection import describe_pictures, inspect_column, inspect_table, sample
-from hetero_tf.data.raw_table import RawTable, TextColumn
 
 
 @pytest.mark.parametrize(

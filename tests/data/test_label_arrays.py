@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.label_arrays import read_targets
+from hetero_tf.data.in_memory import read_targets
 
 NUMBERS = np.array([0, 2, 1, 2], np.int64)
 NAMES = ("ant", "bee", "cat")

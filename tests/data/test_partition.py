@@ -15,8 +15,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.data.partitions import iid, labels
 from hetero_tf.data.partitions import partition as partitions
-from hetero_tf.data.partitions.partition import Partition, label_mask
-from hetero_tf.data.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.partition import ClientExamples, Partition, label_mask
 from hetero_tf.run.data import load_data, split
 
 

@@ -5,7 +5,7 @@ import pytest
 from splits import TRAIN, rng, shares
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.partitions.shares import ClientExamples, label_counts, label_distances
+from hetero_tf.data.partitions.partition import ClientExamples, label_counts, label_distances
 
 LISTS = [[4, 1], [], [7], [0, 9, 2]]
 

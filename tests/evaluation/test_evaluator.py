@@ -14,7 +14,7 @@ from refusals import refusal
 
 from hetero_tf.base import seeds
 from hetero_tf.base.replicas import Replicas
-from hetero_tf.data.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.partition import ClientExamples
 from hetero_tf.evaluation import global_metrics, predictor
 from hetero_tf.evaluation.fairness import accuracies
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf.data.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.partition import ClientExamples
 from hetero_tf.evaluation.fairness import accuracies, client_tests, client_values, fairness, spread
 from hetero_tf.methods.metrics import mae
 

@@ -15,8 +15,7 @@ from recorded_file import File, Gaps, variable_paths
 from hetero_tf import recipe
 from hetero_tf.data.codecs import picture
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.partitions.partition import Partition
-from hetero_tf.data.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.partition import ClientExamples, Partition
 from hetero_tf.planning.packing import BlockPlan
 from hetero_tf.planning.plan import Plan
 from hetero_tf.rounds.block_training import RoundScalars, train_block

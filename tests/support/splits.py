@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hetero_tf.data.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.partition import ClientExamples
 
 TRAIN = np.random.default_rng(0).integers(0, 10, 2000).astype(np.int32)
 TEST = np.random.default_rng(1).integers(0, 10, 600).astype(np.int32)

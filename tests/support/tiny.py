@@ -13,8 +13,7 @@ import tensorflow as tf
 from hetero_tf import recipe
 from hetero_tf.data.codecs import Field, picture, running_text
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.partitions.partition import Partition, label_mask
-from hetero_tf.data.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.partition import ClientExamples, Partition, label_mask
 from hetero_tf.planning.selection import able_clients, pool_of, select_cohort
 from hetero_tf.planning.timing import round_policy
 from hetero_tf.rounds.client_block import BlockStage, ClientBlock

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hetero_tf.data.partitions.partition import Partition
-from hetero_tf.data.partitions.shares import label_counts
+from hetero_tf.data.partitions.partition import Partition, label_counts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,8 +4,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Share
 from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import Partition, check_clients
-from hetero_tf.data.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.partition import ClientExamples, Partition, check_clients
 
 
 def split(

@@ -7,8 +7,7 @@ import numpy as np
 from hetero_tf.base.constraints import Count, Share
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import Partition
-from hetero_tf.data.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.partition import ClientExamples, Partition
 
 
 def split(

@@ -3,8 +3,7 @@
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.partitions.partition import Partition, check_clients, label_mask
-from hetero_tf.data.partitions.shares import ClientExamples, label_counts
+from hetero_tf.data.partitions.partition import ClientExamples, Partition, check_clients, label_counts, label_mask
 
 
 def check_labels(name: str, labels: np.ndarray, clients: int) -> None:
