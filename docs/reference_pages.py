@@ -60,7 +60,7 @@ API = {
     "Exports and devices": {
         "hetero_tf.export.predictions.predictor_of_export": "export/predictions.py:predictor_of_export",
         "hetero_tf.export.predictions.predict": "export/predictions.py:predict",
-        "hetero_tf.export.predictions.Prediction": "export/predictions.py:Prediction",
+        "hetero_tf.export.predictions.Item": "export/predictions.py:Item",
         "hetero_tf.devices.on_device.LiteRTTrainer": "devices/on_device.py:LiteRTTrainer",
     },
 }

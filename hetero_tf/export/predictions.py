@@ -330,7 +330,13 @@ def _build_form(fields, items, classes, class_names):
 
 
 def predict(predictor: Predictor, inputs: Sequence[str], top: int, on_note: Callable[[str], object]) -> Iterator[Item]:
-    """Yield the items, see `open_items`, with their predictions of at most `top` classes or words, in order."""
+    """Yield the items with their predictions in the order of the inputs, computed in batches.
+
+    Args:
+        predictor: Result of `predictor_of_process` or `predictor_of_export`.
+        inputs, on_note: See `open_items`.
+        top: Number of classes or words of a prediction, most likely first; at most `targets.TOP` words.
+    """
     for batch in _batches(predictor, open_items(inputs, predictor.form, on_note)):
         yield from _predict_batch(predictor, batch, top)
 
