@@ -143,10 +143,7 @@ def _open(path):
             raise
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             problem = shorten_repr(str(error).partition("\n")[0] or type(error).__name__)
-            raise InputError(
-                f"{path}: cannot be read as a Parquet or Arrow file; it is damaged or has another format: {problem}; "
-                f"{LOADERS}"
-            ) from error
+            raise InputError(f"{path}: cannot be read as a Parquet or Arrow file: {problem}; {LOADERS}") from error
 
 
 def _convert_column(name, column: "pa.ChunkedArray", locate, is_image):

@@ -215,10 +215,7 @@ class RawTable:
         """Return the column of texts that an option names; raise `InputError` if it is missing or has numbers."""
         self.check_column(option, name)
         if isinstance(self.columns[name], np.ndarray):
-            raise InputError(
-                f"{self.source}: `{option}` must name a column of texts. Received: {option}={name!r}, a column of "
-                "numbers"
-            )
+            raise InputError(f"{self.source}: `{option}` must name a column of texts. Received: {option}={name!r}")
         return self.columns[name]
 
     def read_texts(self, name: str) -> TextColumn:

@@ -121,8 +121,7 @@ class Dataset:
         for index, name in enumerate(self.class_names or ()):
             if name.splitlines() != [name] or name in seen:
                 raise InputError(
-                    f"{self.source}: class names must be unique single lines of text. "
-                    f"Received: {name!r} for class {index}"
+                    f"{self.source}: class names must be unique single lines of text. Received: {name!r} for {index}"
                 )
             seen.add(name)
 
@@ -154,10 +153,7 @@ class Dataset:
         try:
             other = self.refit(validation)
         except InputError as error:
-            raise InputError(
-                f"{error}; clients hold out all examples with it for validation: correct it, or add the column to "
-                "`ignore`"
-            ) from error
+            raise InputError(f"{error}; clients hold out all examples with it: add the column to `ignore`") from error
         train, test = (dataclasses.replace(self.train, x=other.train.x), dataclasses.replace(self.test, x=other.test.x))
         return dataclasses.replace(
             self, train=train, test=test, classes=other.classes, fields=other.fields, validation=validation, refit=None
@@ -283,10 +279,7 @@ def _check_split(location, split, dataset):
     """Raise `InputError` for a split whose arrays do not fit the fields and targets of the data set."""
     codec, x, y, form = dataset.codec, split.x, split.y, dataset.form
     if isinstance(x, DiskArray) and not (x.dtype == np.uint8 and np.uint8 in codec.DTYPES):
-        raise InputError(
-            f"{location}: only uint8 images may stay on disk; read the rows with array[:]. "
-            f"Received: {x.dtype} {x.shape}"
-        )
+        raise InputError(f"{location}: only uint8 images may stay on disk. Received: {x.dtype} {x.shape}")
     ndim = 1 + len(stored_shape(dataset.fields))
     if x.dtype not in codec.DTYPES or x.ndim != ndim or x.size == 0:
         raise InputError(f"{location}: expected {codec.STORED}, all dimensions above 0. Received: {x.dtype} {x.shape}")
@@ -314,10 +307,7 @@ def _check_owners(location, split):
     if owners is None:
         return
     if owners.dtype != np.int32 or owners.shape != split.x.shape[:1]:
-        raise InputError(
-            f"{location}: expected owners int32 [{len(split.x)}], one per example. "
-            f"Received: {owners.dtype} {owners.shape}"
-        )
+        raise InputError(f"{location}: expected owners int32 [{len(split.x)}]. Received: {owners.dtype} {owners.shape}")
     if owners.min() < 0:
         raise InputError(
             f"{location}: owners must be integers from 0. Received: {owners.min()} at position {owners.argmin()}"

@@ -41,10 +41,7 @@ def load(data_dir: Path | None, *, path: str = "femnist") -> Dataset:
     number = {name: index for index, name in enumerate(train["writers"].tolist())}
     unknown = [name for name in test["writers"].tolist() if name not in number]
     if unknown:
-        raise InputError(
-            f"{folder}: every writer in test/ must also be in train/; let LEAF split by sample "
-            f"(-t sample). Received: {unknown[0]!r} in test/ only"
-        )
+        raise InputError(f"{folder}: {unknown[0]!r} is a writer of test/ only; let LEAF split by sample (-t sample)")
     training = _build_split(train, number)
     return Dataset(
         training,

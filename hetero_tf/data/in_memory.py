@@ -266,8 +266,7 @@ def pack_splits(
         counts = {field.name: len(column) for field, column in zip(fields, columns)}
         if len(set(counts.values())) != 1:
             raise InputError(
-                f"{source}: the arrays of x_{part} must have one entry per example. "
-                f"Received: {shorten_repr(counts, 200)}"
+                f"{source}: the arrays of x_{part} must be equally long. Received: {shorten_repr(counts, 200)}"
             )
     train_rows, test_rows = (np.concatenate(columns, 1) for columns in zip(*rows))
     return train_rows, test_rows, tuple(fields)
@@ -437,7 +436,6 @@ def _count_classes(source, labels):
     seen = np.unique(labels)
     if seen[-1] != len(seen) - 1:
         raise InputError(
-            f"{source}: y_train must contain every label from 0 to its highest, {seen[-1]}; renumber the labels or set "
-            "`classes`"
+            f"{source}: y_train must contain every label from 0 to {seen[-1]}; renumber the labels or set `classes`"
         )
     return len(seen)

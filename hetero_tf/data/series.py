@@ -246,8 +246,7 @@ def _find_windows(table, parts, sizes):
         )
     if not any(len(part.starts((window, horizon, 1))) for part in parts):
         raise InputError(
-            f"{table.source}: times are missing so often that no window of {required} rows is without a gap; choose a "
-            "smaller `window`, or set `gaps: join`"
+            f"{table.source}: no window of {required} rows is without a gap; choose a smaller one, or set `gaps: join`"
         )
     starts = [part.starts(sizes) for part in parts]
     rows = np.concatenate([part.rows[first[:, None] + np.arange(required)] for part, first in zip(parts, starts)])

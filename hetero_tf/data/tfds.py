@@ -163,10 +163,8 @@ def _read_features(builder, image, label, size):
 def _read_split(builder, split, image, label, shape, size):
     name = builder.info.full_name
     if split not in builder.info.splits:
-        raise InputError(
-            f"`train` and `test` must be splits of {name}: {', '.join(sorted(builder.info.splits))}. "
-            f"Received: {split!r}"
-        )
+        splits = ", ".join(sorted(builder.info.splits))
+        raise InputError(f"`train` and `test` must be splits of {name}: {splits}. Received: {split!r}")
     count = builder.info.splits[split].num_examples
     check_memory(f"{name}, split {split}", 2 * count * int(np.prod(shape)))
     try:

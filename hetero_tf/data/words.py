@@ -101,10 +101,7 @@ def learn_vocabulary(words: Sequence[str], options: TokenOptions, rows: int | No
         return (UNKNOWN, END, *options.tokens)
     if options.tokenizer == "subwords":
         if options.size is None:
-            raise InputError(
-                "`tokenizer: subwords` needs a size of the vocabulary, such as `vocabulary: 8000`, or a "
-                "`vocabulary_file`. Received: vocabulary=None"
-            )
+            raise InputError("`tokenizer: subwords` needs a size, such as `vocabulary: 8000`, or a `vocabulary_file`")
         # Subwords depend on the vocabulary, so their rows are taken as equal parts of the words.
         return (UNKNOWN, END, *learn_pieces(_leave_out(words, options, rows), options.size - 2))
     tokens = split_characters(words, (END,)) if options.tokenizer == "characters" else words

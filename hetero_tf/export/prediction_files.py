@@ -86,10 +86,7 @@ def palette() -> np.ndarray:
 def write_maps(folder: Path, form: ItemForm, predictions: Iterable[Item]) -> Iterator[Item]:
     """Write the map of each prediction into a folder under the name of its picture; yield it with the field "map"."""
     if form.targets != LABEL_MAP or form.classes > MAX_CLASSES:
-        raise InputError(
-            f"--maps needs a model of the task segmentation with at most {MAX_CLASSES} classes. "
-            f"Received: --maps={folder}"
-        )
+        raise InputError(f"--maps needs a model of the task segmentation with at most {MAX_CLASSES} classes")
     check_write_target(folder, folder=True)
     with disk_errors(folder, "create"):
         folder.mkdir(parents=True, exist_ok=True)

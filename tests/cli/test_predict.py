@@ -89,7 +89,7 @@ def test_lines_json_and_an_export_have_the_same_predictions(run_dir, tmp_path):
         (["--export_dir", tmp_path], f"{tmp_path}: has no export; known: none"),
         (
             ["--run_dir", run_dir, "--maps", "maps"],
-            "--maps needs a model of the task segmentation with at most 256 classes. Received: --maps=maps",
+            "--maps needs a model of the task segmentation with at most 256 classes",
         ),
         (["--export_dir", "e", "--run_dir", "r"], "--run_dir and --export_dir name two models; leave one of them out"),
     ):

@@ -66,8 +66,8 @@ def test_invalid_arrays_are_rejected(train, test, classes, message):
 @pytest.mark.parametrize(
     ("owners", "message"),
     [
-        (np.arange(4), r"s, train split: expected owners int32 \[4\], one per example. Received: int64 \(4,\)"),
-        (np.arange(3, dtype=np.int32), r"owners int32 \[4\], one per example. Received: int32 \(3,\)"),
+        (np.arange(4), r"s, train split: expected owners int32 \[4\]. Received: int64 \(4,\)"),
+        (np.arange(3, dtype=np.int32), r"owners int32 \[4\]. Received: int32 \(3,\)"),
         (np.array([0, 1, -2, 0], np.int32), "owners must be integers from 0. Received: -2 at position 2"),
     ],
 )

@@ -33,7 +33,7 @@ def test_images_and_rows_become_data_sets():
         ({"class_names": ["a", "b"]}, r"every label must be in 0..1. Received: 2 at position 2"),
         ({"feature_names": ["a"]}, r"`feature_names` must name the features of a table .* Received: 1 names"),
         ({"y_train": LABELS[:5]}, r"mine, train split: expected labels int32 \[6\], one per row. .* int32 \(5,\)"),
-        ({"test_owners": LABELS}, r"expected owners int32 \[2\], one per example. Received: int32 \(6,\)"),
+        ({"test_owners": LABELS}, r"expected owners int32 \[2\]. Received: int32 \(6,\)"),
         ({"y_train": np.ma.masked_equal(LABELS, 2)}, "y_train must be whole numbers"),
         ({"x_train": np.ma.masked_equal(ROWS, ROWS[2, 1])}, "expected finite numbers. Received: nan in row 2, feature"),
     ],

@@ -69,7 +69,7 @@ NOT_ONE_HOT = "y_train must be one-hot, with exactly one 1 in each row and else 
         ([0, 1], [2**40], {}, f"y_test {NOT_LABELS}"),
         (np.array(["a", None]), ["a"], {}, f"y_train {NOT_LABELS}"),
         ([0, 1], ["a"], {}, f"y_test {NOT_LABELS}"),
-        ([0, 2], [0], {}, "y_train must contain every label from 0 to its highest, 2; renumber the labels"),
+        ([0, 2], [0], {}, "y_train must contain every label from 0 to 2; renumber the labels"),
         ([[0, 1], [1, 1]], [0], {}, f"{NOT_ONE_HOT}multi_label. Received: [1, 1] in row 1"),
         ([[0, 1], [0, 0]], [0], {}, NOT_ONE_HOT),
         ([[0.3, 1], [1, 0]], [0], {}, NOT_ONE_HOT),

@@ -91,7 +91,7 @@ def test_folder_has_the_splits_and_class_names_of_hugging_face(tmp_path):
     assert dataset.train.x.tolist() == [[2, 3], [3, 0], [4, 0]] and dataset.train.y.tolist() == [0, 1, 1]
     assert dataset.test.x.tolist() == [[2, 3]] and dataset.test.y.tolist() == [1]
     sentence = refusal(load, None, path=str(tmp_path), text="label", label="text")
-    assert sentence == f"{tmp_path}: `text` must name a column of texts. Received: text='label', a column of numbers"
+    assert sentence == f"{tmp_path}: `text` must name a column of texts. Received: text='label'"
 
 
 def test_vocabulary_is_that_of_the_training_rows(tmp_path):

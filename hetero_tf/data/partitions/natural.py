@@ -37,10 +37,7 @@ def split(
     Reference: LEAF (arXiv 1812.01097) for FEMNIST, which drops writers with few examples.
     """
     if train_owners is None:
-        raise InputError(
-            "the partition `natural` needs data with an owner for each example; use another partition, or data with "
-            "owners"
-        )
+        raise InputError("the partition `natural` needs data with an owner for each example; use another partition")
     chosen = _choose_owners(train_owners, clients, max(least, 1), rng)
     assigned = splitting.shuffle(_select_owners(train_owners, chosen), rng)
     tests: str | ClientExamples = test

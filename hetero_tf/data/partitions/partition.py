@@ -205,10 +205,7 @@ class Partition:
         except (InputError, ValueError, TypeError) as error:
             raise InputError(f"{path}: is not a partition: {error}") from error
         if bytes.fromhex(partition.sha256) != data["sha256"].tobytes():
-            raise InputError(
-                f"{path}: the content does not match its sha256; the file was modified or damaged. "
-                "Write the partition again"
-            )
+            raise InputError(f"{path}: the content does not match its sha256; write the partition again")
         return partition
 
 
@@ -241,10 +238,7 @@ def label_mask(labels: np.ndarray, examples: ClientExamples, classes: int) -> np
 def check_clients(clients: int, examples: int) -> None:
     """Raise `InputError` for a number of clients below 1 or above the number of training examples."""
     if not 1 <= clients <= examples:
-        raise InputError(
-            f"`clients` must be in 1..{examples}, the number of training examples (rows of text). "
-            f"Received: clients={clients}"
-        )
+        raise InputError(f"`clients` must be in 1..{examples}, the number of examples. Received: clients={clients}")
 
 
 def _to_arrays(partition):
@@ -283,8 +277,7 @@ def check_partition(
         highest = int(np.max(examples.ids, initial=-1))
         if highest >= len(labels):
             raise InputError(
-                f"{source}: belongs to other data: it refers to {name} example {highest}. "
-                f"Received: {len(labels)} examples"
+                f"{source}: belongs to other data: it refers to {name} example {highest}. Received: {len(labels)}"
             )
     empty = np.flatnonzero(partition.train.sizes == 0)
     if empty.size:

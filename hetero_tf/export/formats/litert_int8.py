@@ -23,8 +23,7 @@ def convert(source: ConversionSource, path: Path) -> dict:
         )
     if isinstance(source.task.process.dataset, DescribedDataset):
         raise InputError(
-            "--format litert_int8: needs training examples to calibrate the range of every value; set --data_dir to "
-            "the data"
+            "--format litert_int8: needs training examples to calibrate the ranges of values; set --data_dir"
         )
     check_loops(source.task.model)
     float_bytes = len(converter(source.saved_model, [source.signature]).convert())
