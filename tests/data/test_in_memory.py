@@ -1,4 +1,7 @@
-"""Data sets of arrays and of `tf.data`: what becomes of them, and what is refused; class names in .npz files."""
+"""Data sets of arrays in memory: labels, several named arrays, and tf.data."""
+
+import json
+import warnings
 
 import numpy as np
 import pytest
@@ -6,7 +9,176 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import from_arrays, from_tf_data, npz
+from hetero_tf.data.codecs import split_stored
+from hetero_tf.data.described import describe, from_description
 from hetero_tf.data.fields import array_fields
+from hetero_tf.data.in_memory import read_targets
+
+NUMBERS = np.array([0, 2, 1, 2], np.int64)
+NAMES = ("ant", "bee", "cat")
+TEXTS = np.array(NAMES)[NUMBERS]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (NUMBERS, None),
+        (NUMBERS[:, None].astype(np.uint8), None),
+        (NUMBERS.tolist(), None),
+        (np.eye(3)[NUMBERS], None),
+        (np.eye(3, dtype=bool)[NUMBERS], None),
+        (np.eye(3, dtype=np.int16)[NUMBERS].tolist(), None),
+        (TEXTS, NAMES),
+        (TEXTS.astype(object)[:, None], NAMES),
+        (np.char.encode(TEXTS), NAMES),
+        (TEXTS.tolist(), NAMES),
+    ],
+)
+def test_every_form_of_labels_gives_the_same_classes(labels, names):
+    with warnings.catch_warnings(action="error"):
+        train, test, classes, class_names = read_targets("mine", labels, labels[1:3], None, None)
+    assert train.dtype == test.dtype == np.int32
+    assert (train.tolist(), test.tolist()) == ([0, 2, 1, 2], [2, 1])
+    assert (classes, class_names) == (3, names)
+
+
+def test_bool_labels_are_two_classes():
+    train, test, classes, _ = read_targets("mine", [[True], [True]], [False], None, None)
+    assert (train.tolist(), test.tolist(), classes) == ([1, 1], [0], 2)
+
+
+def test_floats_that_are_whole_numbers_are_labels_with_a_warning():
+    with pytest.warns(UserWarning, match="mine: y_train has float32 numbers that are all whole; they become class"):
+        train, _, classes, _ = read_targets("mine", NUMBERS.astype(np.float32), NUMBERS, None, None)
+    assert train.tolist() == NUMBERS.tolist() and classes == 3
+
+
+def test_class_names_give_the_order_of_texts_and_columns_the_number_of_classes():
+    names = ("cat", "bee", "dog", "ant")
+    train, test, _, class_names = read_targets("mine", TEXTS, ["dog"], None, names)
+    assert (train.tolist(), test.tolist(), class_names) == ([3, 0, 1, 0], [2], names)
+    assert read_targets("mine", np.eye(5)[NUMBERS], NUMBERS, None, None)[2] == 5
+    assert read_targets("mine", np.eye(3)[NUMBERS], NUMBERS, None, NAMES)[3] == NAMES
+    assert read_targets("mine", NUMBERS, NUMBERS, 7, None)[2] == 7
+
+
+NOT_LABELS = "must be whole numbers 0..k-1, texts or one-hot rows, one for each example; numbers"
+NOT_ONE_HOT = "y_train must be one-hot, with exactly one 1 in each row and else 0; for several labels, use the task "
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "options", "message"),
+    [
+        ([0.5, 1.0], [1], {}, f"y_train {NOT_LABELS}"),
+        ([0.0, np.nan], [1], {}, f"y_train {NOT_LABELS}"),
+        ([], [1], {}, f"y_train {NOT_LABELS}"),
+        ([0, 1], [2**40], {}, f"y_test {NOT_LABELS}"),
+        (np.array(["a", None]), ["a"], {}, f"y_train {NOT_LABELS}"),
+        ([0, 1], ["a"], {}, f"y_test {NOT_LABELS}"),
+        ([0, 2], [0], {}, "y_train must contain every label from 0 to 2; renumber the labels"),
+        ([[0, 1], [1, 1]], [0], {}, f"{NOT_ONE_HOT}multi_label. Received: [1, 1] in row 1"),
+        ([[0, 1], [0, 0]], [0], {}, NOT_ONE_HOT),
+        ([[0.3, 1], [1, 0]], [0], {}, NOT_ONE_HOT),
+        ([[0, 1], [1, 0]], [[0, 1, 0]], {}, "y_test must have one column for each of the 2 classes. Received: (1, 3)"),
+        (["a", "b"], ["b", "c"], {}, "every label of y_test must be one of the classes, which are class_names or the"),
+        (["a", "b"], ["a"], {"names": ["a", "c"]}, "every label of y_train must be one of the classes"),
+    ],
+)
+def test_other_labels_are_rejected(train, test, options, message):
+    with pytest.raises(InputError) as refusal:
+        read_targets("mine", train, test, **{"classes": None, "names": None, **options})
+    assert str(refusal.value).startswith(f"mine: {message}")
+
+
+DRAWS = np.random.default_rng(0)
+X = {
+    "picture": DRAWS.integers(0, 256, (6, 4, 5, 1), np.uint8),
+    "table": DRAWS.normal(5, 3, (6, 2)).astype(np.float32),
+    "series": DRAWS.normal(-2, 4, (6, 3, 2)).astype(np.float32),
+    "words": DRAWS.integers(0, 9, (6, 3)),
+    "size": DRAWS.normal(size=6),
+}
+Y = np.arange(6) % 3
+FIRST = {name: values[:4] for name, values in X.items()}
+
+
+def build(x=X, y=Y, x_test=FIRST, y_test=Y[:4]):
+    return from_arrays(x, y, x_test, y_test, source="mine")
+
+
+def unpack(fields, x):
+    return {field.name: part for field, part in zip(fields, split_stored(fields, x), strict=True)}
+
+
+def test_arrays_are_packed_and_unpacked_without_loss():
+    dataset = build()
+    assert (dataset.train.x.dtype, dataset.train.x.shape) == (np.float32, (6, 32))
+    assert [field.codec.dtype for field in dataset.fields] == ["uint8", "float32", "float32", "float32", "int32"]
+    for split, expected in ((dataset.train, X), (dataset.test, FIRST)):
+        for name, values in unpack(dataset.fields, split.x).items():
+            np.testing.assert_array_equal(values, expected[name].astype(np.float32).reshape(values.shape))
+    assert build({**X, "words": X["words"] * 1.0}, x_test={**FIRST, "words": 1.0 * FIRST["words"]}).sha256 != (
+        dataset.sha256
+    )
+
+
+def test_an_npz_file_has_the_arrays_by_name(tmp_path):
+    splits = {"x_train": X, "x_test": FIRST}
+    arrays = {f"{split}.{name}": values for split, x in splits.items() for name, values in x.items()}
+    np.savez(tmp_path / "a.npz", **arrays, y_train=Y, y_test=Y[:4])
+    assert npz.load(tmp_path, path="a.npz").sha256 == build().sha256
+    with pytest.raises(InputError, match="`kind` and `feature_names` are for a single array"):
+        npz.load(tmp_path, path="a.npz", kind="series")
+
+
+def test_pixels_and_floats_are_normalised_and_ids_are_not():
+    dataset = build()
+    offset, divisor = dataset.feature_statistics
+    values = unpack(dataset.fields, (dataset.train.x - offset) / divisor)
+    scaled = ((dataset.train.x - offset) / divisor).astype(np.float32)
+    np.testing.assert_allclose(scaled[:, :20].reshape(X["picture"].shape), X["picture"] / 255, rtol=1e-6)
+    np.testing.assert_array_equal(values["words"], X["words"])
+    for name in ("table", "series"):
+        channels = values[name].reshape(-1, 2)
+        np.testing.assert_allclose([channels.mean(0), channels.std(0)], [[0, 0], [1, 1]], atol=1e-6)
+
+
+def test_tf_data_and_descriptions_have_the_same_arrays():
+    dataset = build()
+    pairs = tf.data.Dataset.from_tensor_slices((X, Y))
+    assert from_tf_data(pairs, pairs.take(4)).sha256 == dataset.sha256
+    description = json.loads(json.dumps(describe(dataset)))
+    described = from_description(description, "data")
+    assert (described.fields, described.sha256) == (dataset.fitted_fields, dataset.sha256)
+    words = unpack(described.fields, described.train.x)["words"]
+    assert words.min() >= 0 and words.max() <= X["words"].max()
+    description["fields"][0]["shape"] = [4, 5, 2]
+    with pytest.raises(InputError, match="data: field 'picture': the limits and statistics must fit the shape"):
+        from_description(description, "data")
+    assert dataset.describe()[:2] == ["inputs: 5 arrays of 6 training examples", "input: picture, uint8 [4, 5, 1]"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"x": {**X, "a b": X["size"]}}, r"mine: x_test must have the arrays picture, .*, a b. Received: \['picture"),
+        ({"x_test": X["table"]}, "mine: x_test must have the arrays picture, table, .* Received: ndarray"),
+        (
+            {"x": {"a b": Y}, "x_test": {"a b": Y}},
+            "the name of an array must be letters, digits and _. Received: 'a b'",
+        ),
+        ({"x": {**X, "size": np.full(6, "a")}}, r"x_train\['size'\] must be finite .* replace texts by ids .* <U1"),
+        ({"x": {**X, "size": np.full(6, np.nan)}}, "must be finite numbers .*, whole numbers at most 16,777,216"),
+        ({"x": {**X, "words": X["words"] + 2**24}}, "must be finite numbers .*, whole numbers at most 16,777,216"),
+        ({"x": {**X, "size": np.zeros(5)}}, "the arrays of x_train must be equally long. .*'size': 5"),
+        ({"x_test": {**FIRST, "table": np.zeros((4, 3))}}, r"x_test\['table'\] must have .* float32 \(2,\). .* \(3,\)"),
+        ({"y": {"kind": Y}}, "y_train must be whole numbers"),
+    ],
+)
+def test_arrays_that_do_not_match_are_rejected(changed, message):
+    with pytest.raises(InputError, match=message):
+        build(**changed)
+
 
 RNG = np.random.default_rng(0)
 IMAGES, LABELS = RNG.integers(0, 256, (6, 4, 5, 3), np.uint8), np.arange(6) % 3

@@ -1,5 +1,6 @@
-"""`Partition`: its checks, numbers, digest and file; and what holds for every way to split."""
+"""The examples of clients: their arrays, statistics, picture and file, and what partitioners share."""
 
+import dataclasses
 import json
 import os
 import time
@@ -13,10 +14,147 @@ from splits import TEST, TRAIN, rng, shares
 from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.errors import DiskProblem, InputError
-from hetero_tf.data.partitions import iid, labels
+from hetero_tf.data.partitions import drawing, iid, labels, splitting
 from hetero_tf.data.partitions import partition as partitions
-from hetero_tf.data.partitions.partition import ClientExamples, Partition, label_mask
+from hetero_tf.data.partitions.partition import ClientExamples, Partition, label_counts, label_distances, label_mask
 from hetero_tf.run.data import load_data, split
+
+LISTS = [[4, 1], [], [7], [0, 9, 2]]
+
+
+def test_sequence_behaves_like_a_tuple_of_arrays():
+    examples = shares(*LISTS)
+    assert len(examples) == 4
+    assert [ids.tolist() for ids in examples] == LISTS
+    assert [examples[client].tolist() for client in range(4)] == LISTS
+    assert [examples[client].tolist() for client in range(-4, 0)] == LISTS
+    assert examples[np.int32(3)].tolist() == LISTS[3]
+    assert {ids.dtype for ids in examples} == {examples[0].dtype} == {np.dtype(np.int32)}
+    assert np.concatenate(examples).tolist() == examples.ids.tolist() == [4, 1, 7, 0, 9, 2]
+
+
+@pytest.mark.parametrize("client", [4, -5, 10**9])
+def test_client_out_of_range_is_rejected(client):
+    with pytest.raises(IndexError, match=f"`client` must be in 0..3. Received: client={client}"):
+        shares(*LISTS)[client]
+
+
+def test_sizes_and_owners():
+    examples = shares(*LISTS)
+    assert examples.sizes.tolist() == [2, 0, 1, 3]
+    assert examples.owners.tolist() == [0, 0, 2, 3, 3, 3]
+    assert examples.owners.dtype == np.int32
+    again = ClientExamples.from_sizes(examples.ids, examples.sizes)
+    assert again.starts.tolist() == examples.starts.tolist() == [0, 2, 2, 3, 6]
+
+
+def test_clients_may_have_no_examples():
+    for examples in (
+        ClientExamples.empty(3),
+        shares([], [], []),
+        ClientExamples.from_sizes(np.zeros(0, np.int32), [0] * 3),
+    ):
+        assert [ids.tolist() for ids in examples] == [[], [], []]
+        assert examples.owners.size == 0
+    assert (
+        len(ClientExamples.empty(0))
+        == len(ClientExamples.from_lists([]))
+        == len(ClientExamples.from_sizes(np.zeros(0, np.int32), []))
+        == 0
+    )
+
+
+IDS = np.arange(4, dtype=np.int32)
+
+
+@pytest.mark.parametrize(
+    ("ids", "starts", "message"),
+    [
+        (IDS.astype(np.int64), [0, 4], r"`ids` must be int32 with one axis. Received: int64 \(4,\)"),
+        (IDS, [[0, 4]], r"`starts` must be int64 with one axis. Received: int64 \(1, 2\)"),
+        (IDS, [0, 3], "the sizes of the clients must add up to 4, the number of ids"),
+        (IDS, [1, 4], "the sizes of the clients must add up to 4"),
+        (IDS, [0, 3, 2, 4], "the sizes of the clients must add up to 4"),
+        (IDS, np.zeros(0, np.int64), "the sizes of the clients must add up to 4"),
+        (IDS - 2, [0, 0, 1, 4], "`ids` must be example ids from 0. Received: -2"),
+    ],
+)
+def test_invalid_arrays_are_rejected(ids, starts, message):
+    with pytest.raises(InputError, match=message):
+        ClientExamples(ids, np.asarray(starts))
+
+
+def test_sizes_do_not_overflow():
+    # In int32 these would add up to 4.
+    with pytest.raises(InputError, match="must add up to 4"):
+        ClientExamples.from_sizes(IDS, np.array([2**30] * 4 + [4], np.int32))
+
+
+def test_label_statistics_against_loops():
+    rows = rng(3).integers(0, 6, (40, 5))
+    for data in (TRAIN % 6, rows):
+        examples = ClientExamples.from_sizes(rng(4).permutation(40).astype(np.int32), [9, 0, 1, 30])
+        client, label, count = label_counts(data, examples, 6)
+        table = np.zeros((4, 6))
+        table[client, label] = count
+        expected = np.array([np.bincount(data[ids].reshape(-1), minlength=6) for ids in examples])
+        assert (table == expected).all() and count.min() > 0
+        share = expected / np.maximum(expected.sum(1, keepdims=True), 1)
+        gap = np.abs(share - expected.sum(0) / expected.sum()).sum(1) / 2
+        gap[1] = 0
+        np.testing.assert_allclose(label_distances(data, examples, 6), gap, atol=1e-12)
+
+
+def test_cut_gives_the_least_and_then_the_parts():
+    assert sorted(splitting.cut(17, 5, 2, None, rng())) in ([3, 3, 3, 3, 5], [3, 3, 3, 4, 4])
+    assert splitting.cut(15, 5, 3, None, rng()).tolist() == [3] * 5
+    sizes = splitting.cut(103, 3, 1, np.array([0.5, 0.25, 0.25]), rng())
+    assert sizes.tolist() == [51, 26, 26]
+    sizes = splitting.cut(12, 3, 0, np.array([0.99, 0.005, 0.005]), rng())
+    assert sizes.sum() == 12 and sizes[0] >= 11
+
+
+def test_shuffle_keeps_the_owners():
+    examples, seen = shares([9, 4, 6], [], [1, 0, 7, 8]), set()
+    for seed in range(40):
+        shuffled = splitting.shuffle(examples, rng(seed))
+        assert [sorted(ids) for ids in shuffled] == [[4, 6, 9], [], [0, 1, 7, 8]]
+        seen.add(tuple(shuffled[0]))
+    assert len(seen) == 6
+
+
+def test_hold_out_selects_the_last_or_first_examples():
+    examples = shares([9, 4, 6, 2], [], [1], [3, 5])
+    train, validation = splitting.hold_out(examples, 0.5)
+    assert [ids.tolist() for ids in train] == [[9, 4], [], [1], [3]]
+    assert [ids.tolist() for ids in validation] == [[6, 2], [], [], [5]]
+    train, validation = splitting.hold_out(examples, 0.5, first=True)
+    assert [ids.tolist() for ids in train] == [[6, 2], [], [1], [5]]
+    assert [ids.tolist() for ids in validation] == [[9, 4], [], [], [3]]
+    assert splitting.hold_out(examples, 0.0)[0].ids.tolist() == examples.ids.tolist()
+    message = "`held_out` must be 0, or large enough for one example .*, which has 4. Received: held_out=0.2"
+    with pytest.raises(InputError, match=message):
+        splitting.hold_out(examples, 0.2)
+
+
+def test_test_examples_are_proportional_on_average():
+    # Client 0 has 3 of 4 examples of label 0 and none of 1, client 2 has none: 10 test examples of 0, 4 of 1.
+    train, test = np.array([0, 0, 0, 0, 1, 1], np.int32), np.repeat([0, 1, 2], [10, 4, 3]).astype(np.int32)
+    examples, means = shares([0, 1, 2], [3, 4, 5], []), np.zeros((3, 3))
+    for seed in range(200):
+        assigned = splitting.split_test("own", train, test, 3, examples, rng(seed))
+        means += [np.bincount(test[ids], minlength=3) / 200 for ids in assigned]
+        assert len(set(assigned.ids.tolist())) == 14
+    np.testing.assert_allclose(means, [[7.5, 0, 0], [2.5, 4, 0], [0, 0, 0]], atol=0.15)
+
+
+def test_other_test_examples_are_equal_shares():
+    train = shares(*[[client] for client in range(7)])
+    contiguous = splitting.split_test("contiguous", TRAIN, TEST, 10, train, rng())
+    assert contiguous.ids.tolist() == list(range(600))
+    assert contiguous.sizes.min() == 85 and contiguous.sizes.sum() == 600
+    equal = splitting.split_test("equal", TRAIN, TEST, 10, train, rng())
+    assert sorted(equal.ids) == list(range(600)) and equal.ids.tolist() != contiguous.ids.tolist()
 
 
 def test_long_rows_of_text_are_looked_at_in_blocks(monkeypatch):
@@ -182,3 +320,70 @@ def test_partitions_of_registered_plugins_are_checked(monkeypatch, result, sente
     monkeypatch.setattr(iid, "split", lambda *arguments, **options: result)
     loaded = recipe.load("tiny/digits")
     assert sentence in refusal(split, loaded, load_data(loaded, None))
+
+
+LABELS = np.array([0, 0, 1, 1, 2, 2, 2, 2], np.int32)
+
+
+def partition(lists):
+    train = shares(*lists)
+    return Partition(train, ClientExamples.empty(len(lists)), label_mask(LABELS, train, 3))
+
+
+def test_sizes_and_shares_of_labels():
+    sizes, shares_of_labels = drawing.table(partition([[0, 1, 2], [4, 5, 6, 7], [0]]), LABELS)
+    assert sizes.tolist() == [3, 4, 1]
+    np.testing.assert_allclose(shares_of_labels, [[2 / 3, 0, 1], [1 / 3, 0, 0], [0, 1, 0]])
+
+
+def test_neighbours_share_columns_and_rows_where_there_are_too_many():
+    clients = 3 * drawing.COLUMNS + 7
+    labels = np.arange(2 * clients, dtype=np.int32) % 1000
+    train = ClientExamples.from_sizes(np.arange(2 * clients, dtype=np.int32), np.full(clients, 2))
+    sizes, shares_of_labels = drawing.table(
+        Partition(train, ClientExamples.empty(clients), np.ones((clients, 1000), bool)), labels
+    )
+    assert sizes.tolist() == [2] * drawing.COLUMNS
+    assert shares_of_labels.shape == (drawing.ROWS, drawing.COLUMNS)
+    np.testing.assert_allclose(shares_of_labels.sum(axis=0), 1)
+
+
+def test_validation_examples_are_stacked_on_the_bars():
+    """Sizes and labels are those of training; the figure has further bars where examples are held out."""
+    figures = pytest.importorskip("matplotlib.figure")
+    split = partition([[0, 1, 2], [4, 5, 6]])
+    with_validation = dataclasses.replace(split, held_out=shares([3], [7]))
+    for one, other in zip(drawing.table(split, LABELS), drawing.table(with_validation, LABELS)):
+        np.testing.assert_array_equal(one, other)
+    for drawn, bars in ((split, 1), (with_validation, 2)):
+        figure = figures.Figure(layout="constrained")
+        drawing.draw_into(figure, drawn, *drawing.table(drawn, LABELS), "share")
+        assert len(figure.axes[0].patches) == bars
+
+
+def test_plot_without_data_shows_labels_of_clients():
+    split = partition([[0, 1, 2], [4, 5, 6, 7], [0]])
+    sizes, shares_of_labels = drawing.table(split)
+    assert sizes.tolist() == [3, 4, 1]
+    np.testing.assert_array_equal(shares_of_labels, split.label_mask.T)
+
+
+def test_neighbours_share_what_labels_they_have(monkeypatch):
+    monkeypatch.setattr(drawing, "COLUMNS", 2)
+    monkeypatch.setattr(drawing, "ROWS", 2)
+    split = partition([[0], [0, 2], [4], [4, 0]])
+    sizes, shares_of_labels = drawing.table(split)
+    assert sizes.tolist() == [1.5, 1.5]
+    # Labels 0 and 1 share a row, and two clients each a column.
+    cells = split.label_mask.astype(float)
+    expected = [[cells[:2, :2].mean(), cells[2:, :2].mean()], [cells[:2, 2].mean(), cells[2:, 2].mean()]]
+    np.testing.assert_allclose(shares_of_labels, expected)
+
+
+def test_all_axes_have_names():
+    figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
+    split = partition([[0, 1], [4]])
+    drawing.draw_into(figure, split, *drawing.table(split, LABELS), "share")
+    above, below, bar = figure.axes
+    names = (above.get_ylabel(), below.get_xlabel(), below.get_ylabel(), bar.get_ylabel())
+    assert names == ("examples", "client id", "label", "share")

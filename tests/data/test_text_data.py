@@ -1,6 +1,7 @@
-"""Words, vocabulary and rows; text files in every bad state; WikiText-2 in numbers."""
+"""Running text and tokens: files, vocabularies, subwords, and their special tokens."""
 
 import gzip
+import json
 import os
 
 import numpy as np
@@ -10,9 +11,170 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data import text, wikitext2
+from hetero_tf.data import labelled_text, pydoc, text, wikitext2
 from hetero_tf.data.dataset import NotAvailable
+from hetero_tf.data.described import describe, from_description
+from hetero_tf.data.tokenizers import (
+    build_splitter,
+    check_spaces,
+    find_tokens,
+    learn_pieces,
+    read_tokens,
+    split_characters,
+)
 from hetero_tf.data.words import build_vocabulary, encode, read_words, reshape_to_rows
+
+CHINESE = "显示或设置系统时间。\n列出目录的内容,按字母排序。\n"
+
+
+def test_words_become_characters():
+    words = ["in", "a", "<eos>", "<eos>", "b"]
+    assert split_characters(words, ("<eos>",)) == [*"in▁a", "<eos>", "<eos>", "b"]
+    assert split_characters(words[1:3], ()) == [*"a▁<eos>"]
+
+
+@pytest.mark.parametrize(
+    ("words", "mean", "longest"),
+    [
+        (CHINESE.split(), 12, "'列出目录的内容,按字母排序。'"),
+        (["แสดงเวลาของระบบ", "<eos>"], 15, "'แสดงเวลาของระบบ'"),
+        (["ファイルの一覧を表示する"], 12, "'ファイルの一覧を表示する'"),
+        (["ACGT" * 10, "ACG"], 22, f"'{'ACGT' * 10}'"[:41]),
+    ],
+)
+def test_text_without_spaces_is_rejected(words, mean, longest):
+    sentence = refusal(check_spaces, "text (a.txt)", words)
+    assert sentence.startswith(
+        f"text (a.txt): the text has no spaces between words: its words have {mean} characters on average, such as "
+    )
+    assert longest[:15] in sentence
+    assert sentence.endswith(". Set `tokenizer: characters` or `tokenizer: subwords`. Received: tokenizer='words'")
+
+
+@pytest.mark.parametrize(
+    "words", ["显示 或 设置 系统 时间", "Donaudampfschifffahrtsgesellschaft auf der Donau", "시간을 표시", ""]
+)
+def test_text_with_spaces_is_accepted(words):
+    check_spaces("text", words.split())
+
+
+def test_loaders_of_text_take_characters(tmp_path):
+    (tmp_path / "a.txt").write_text(CHINESE, "utf-8")
+    assert "a.txt): the text has no spaces" in refusal(text.load, tmp_path, train="a.txt", rows=1, test_rows=1)
+    dataset = text.load(tmp_path, train="a.txt", test="a.txt", rows=1, test_rows=2, tokenizer="characters")
+    assert dataset.codec.vocabulary[:4] == ("<ukn>", "<eos>", "显", "示") and dataset.train.x.shape == (1, 26)
+    assert dataset.train.x[0, 9:13].tolist() == [11, 1, 12, 13]
+    assert len(pydoc.load(None, tokenizer="characters").codec.vocabulary) == 104
+
+
+def test_labelled_texts_become_lower_case_characters(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\n时 A,x\n间b间间,y\n", "utf-8")
+    options = {"path": "a.csv", "test": "a.csv", "length": 4}
+    dataset = labelled_text.load(tmp_path, **options, tokenizer="characters")
+    assert dataset.codec.vocabulary == ("<pad>", "<ukn>", "时", "▁", "a", "间", "b")
+    assert dataset.train.x.tolist() == [[2, 3, 4, 0], [5, 6, 5, 5]]
+    (tmp_path / "a.csv").write_text("text,label\n显示或设置系统时间,x\n列出目录的内容,y\n", "utf-8")
+    assert "such as '显示或设置系统时间'. Set `tokenizer: characters` or" in refusal(
+        labelled_text.load, tmp_path, **options
+    )
+
+
+def test_description_has_the_tokenizer():
+    dataset = pydoc.load(None, tokenizer="characters", rows=2, test_rows=1)
+    assert from_description(json.loads(json.dumps(describe(dataset))), "data").codec.tokenizer == "characters"
+
+
+def learn_naively(words, count):
+    """Byte-pair encoding that counts all pairs before each merge."""
+    chunks = [list("▁" + word) for word in words]
+    pieces = list(dict.fromkeys(sorted("".join(map("".join, chunks)), key=lambda c: -sum(x.count(c) for x in chunks))))
+    while len(pieces) < count:
+        counts = {}
+        for chunk in chunks:
+            for pair in zip(chunk, chunk[1:]):
+                counts[pair] = counts.get(pair, 0) + 1
+        pair = min(counts, key=lambda pair: (-counts[pair], pair), default=None)
+        if pair is None or counts[pair] < 2:
+            break
+        for chunk in chunks:
+            position = 0
+            while position < len(chunk) - 1:
+                if tuple(chunk[position : position + 2]) == pair:
+                    chunk[position : position + 2] = ["".join(pair)]
+                position += 1
+        if "".join(pair) not in pieces:
+            pieces.append("".join(pair))
+    return pieces
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pieces_are_those_of_byte_pair_encoding(seed):
+    rng = np.random.default_rng(seed)
+    words = ["".join(rng.choice(list("aabc时间"), rng.integers(1, 9))) for _ in range(60)]
+    naive = learn_naively(words, 60)
+    pieces = learn_pieces([*words, "<eos>"], 60)
+    assert set(pieces[:6]) == set(naive[:6]) and list(pieces[6:]) == naive[6:] and len(pieces) > 20
+
+
+def test_pieces_are_limited():
+    assert learn_pieces(["aab", "aab"], 3) == ("a", "▁", "b")
+    pieces = learn_pieces(["x" * 40, "x" * 40, "end.", "end."], 99)
+    assert max(map(len, pieces)) == 16 and "▁end" in pieces and not any("d." in piece for piece in pieces)
+
+
+def test_words_become_their_longest_pieces():
+    split = build_splitter(["▁", "▁un", "▁under", "de", "r", "stand", "n"])
+    assert split(["understand", "unde", "<eos>", "q"]) == ["▁under", "stand", "▁un", "de", "<eos>", "▁", "q"]
+
+
+def test_loaders_learn_subwords_of_the_training_text(tmp_path):
+    (tmp_path / "a.txt").write_text("low lower\nlow lower\n")
+    (tmp_path / "b.txt").write_text("slow\n")
+    options = {"train": "a.txt", "test": "b.txt", "rows": 1, "test_rows": 1, "tokenizer": "subwords"}
+    dataset = text.load(tmp_path, **options, vocabulary=10)
+    assert dataset.codec.vocabulary == ("<ukn>", "<eos>", *"▁lowerr"[:6], "lo", "low")
+    assert [dataset.codec.vocabulary[token] for token in dataset.test.x[0]] == ["▁", "<ukn>", "low", "<eos>"]
+    assert refusal(text.load, tmp_path, **options) == (
+        "`tokenizer: subwords` needs a size, such as `vocabulary: 8000`, or a `vocabulary_file`"
+    )
+
+
+def test_labelled_texts_become_subwords_of_a_word_piece_file(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\nUndone?,x\nun-done,y\n")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[unused1]\nun\n##done\n?\n-\n")
+    options = {"path": "a.csv", "test": "a.csv", "tokenizer": "subwords", "length": 5}
+    dataset = labelled_text.load(tmp_path, **options, vocabulary_file="vocab.txt")
+    assert dataset.codec.vocabulary == ("<pad>", "<ukn>", "▁un", "done", "▁?", "▁-")
+    assert dataset.train.x.tolist() == [[2, 3, 4, 0, 0], [2, 5, 1, 3, 0]]
+    assert refusal(labelled_text.load, tmp_path, **options, vocabulary_file="vocab.txt", vocabulary=5) == (
+        "`vocabulary` must be at least 6, the size of `vocabulary_file` with two special tokens. Received: vocabulary=5"
+    )
+
+
+def test_special_tokens_and_scores_are_skipped(tmp_path):
+    path = tmp_path / "m.vocab"
+    path.write_text("<unk>\t0\n<s>\t0\n</s>\t0\n▁the\t-3.1\ning\t-4\r\n\n", "utf-8")
+    assert read_tokens(path, "subwords") == ("▁the", "ing")
+    path.write_text("<pad>\n<ukn>\n##a\n#\n", "utf-8")
+    assert read_tokens(path, "subwords") == ("a", "▁#")
+    assert find_tokens(tmp_path, "m.vocab", "words") == ("##a", "#")
+    assert find_tokens(tmp_path, None, "words") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "tokenizer", "sentence"),
+    [
+        ("a b\n", "words", "in each line. Received: 'a b'"),
+        ("ab\n", "characters", "of at most 1 characters in each line. Received: 'ab'"),
+        ("▁a▁\n", "subwords", "of at most 32 characters in each line. Received: '▁a▁'"),
+        ("a" * 33, "subwords", f"of at most 32 characters in each line. Received: '{'a' * 33}'"),
+        ("<pad>\n", "words", "in each line. Received: none"),
+    ],
+)
+def test_wrong_files_are_rejected(tmp_path, content, tokenizer, sentence):
+    (tmp_path / "v").write_text(content, "utf-8")
+    message = refusal(read_tokens, tmp_path / "v", tokenizer)
+    assert message.startswith(f"{tmp_path}/v: expected a token of `tokenizer: {tokenizer}`") and sentence in message
 
 
 def write(path, content):

@@ -86,7 +86,7 @@ ELSEWHERE = {
     ("selections", "oort", "filled_utility"): "parity/recorded_selections.py: the utility of a recorded run",
     ("data", "masks"): "data/test_picture_masks.py: needs folders of pictures and masks",
     ("data", "text", "column"): "data/test_text_data.py: needs Parquet files",
-    ("data", "text", "vocabulary_file"): "data/test_subwords.py: needs a vocabulary file",
+    ("data", "text", "vocabulary_file"): "data/test_text_data.py: needs a vocabulary file",
     **{
         ("data", name, option): "data/test_table_options.py: needs files"
         for name, options in {
