@@ -394,12 +394,8 @@ def read_numbers(table, name):
     values = require_numbers(table, name)
     invalid = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
     if len(invalid):
-        raise table.value_error(
-            int(invalid[0]),
-            name,
-            f"must be finite numbers in the range of float32. Received: {values[invalid[0]]}; correct it, remove the "
-            "row, set `missing_values`, or add the column to `ignore`",
-        )
+        problem = f"must be finite numbers in the range of float32. Received: {values[invalid[0]]}"
+        raise table.value_error(int(invalid[0]), name, f"{problem}; set `missing_values`, or add it to `ignore`")
     if are_coarse(values):
         raise InputError(
             f"{table.source}: column {name!r} has numbers such as {values[0]:.17g}, whose differences are too small "

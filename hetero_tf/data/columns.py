@@ -122,12 +122,7 @@ def sort_categories(values: set[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column of texts that stores each distinct text once.
-
-    Attributes:
-        texts: The distinct texts.
-        codes: Index of each row's text, int64 `[n]`.
-    """
+    """A column of texts that stores each distinct text once, and the index of each row's text, int64 `[n]`."""
 
     texts: list[str]
     codes: np.ndarray
@@ -229,10 +224,7 @@ class RawTable:
             return
         row, column = int(is_empty.argmax()), TextColumn.of(self.columns[name])
         text = column.texts[column.codes[row]]
-        advice = (
-            "fill it in or remove the row; the options of a table also allow `missing: drop`, and for features "
-            "`missing: mean` or `ignore`"
-        )
+        advice = "fill it in, or set `missing: drop`, or for features `missing: mean` or `ignore`"
         if text.strip(".-?") and text != "nan":
             advice += f"; `columns: {{{name!r}: category}}` keeps {text!r} as a category"
         raise self.value_error(row, name, f"has no value here ({text!r}); {advice}")

@@ -23,14 +23,9 @@ NOUNS = {
 
 @dataclass(frozen=True)
 class GraphTokenizer:
-    """Splits texts of a request into the tokens of a vocabulary.
+    """Splits texts of a request into tokens of a vocabulary, with a lookup table token -> id, `unknown` for others.
 
-    Attributes:
-        name: "words", "characters" or "subwords".
-        table: Lookup table token -> id.
-        vocabulary: Tokens in the order of their ids.
-        unknown: Id of every other token.
-        special: Tokens such as `<eos>` that a text may contain, which are not split.
+    Its `name` is that of a tokenizer; `special` tokens such as `<eos>`, which a text may contain, are not split.
     """
 
     name: str

@@ -62,14 +62,10 @@ _TIME_OF_DAY = re.compile(r"\d\d?:\d\d(:\d\d(\.\d+)?)?( ?[AaPp]\.?[Mm]\.?)?")
 
 @dataclass(frozen=True)
 class Decision:
-    """The option that states how to read a column whose values leave it open.
+    """An option of `data: csv` that states how to read a column whose values leave it open.
 
-    Attributes:
-        option: Name of the option of `data: csv`: "columns" for a type, "missing_values" or "numbers".
-        value: Its value, of "columns" that of the column.
-        reason: What the column has.
-        text: A text of the column that shows it, or "".
-        is_required: Whether the loader refuses the column without the option.
+    Its `value` is that of the column, the `reason` is what the column has, which a `text` of it shows, and the loader
+    refuses the column without the option if it `is_required`.
     """
 
     option: str
@@ -196,12 +192,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True)
 class TableSummary:
-    """Columns of the training rows as read.
-
-    Attributes:
-        columns: Summaries of all columns, or of the first ones.
-        count: Number of columns; 0: as many as there are summaries.
-    """
+    """Summaries of the columns of the training rows, or of the first ones of `count`."""
 
     columns: tuple[ColumnSummary, ...]
     count: int = 0

@@ -36,13 +36,7 @@ DAY, LARGEST_STEP = 86400, 1.5
 
 @dataclass(frozen=True)
 class Series:
-    """The values of one series in the order of time.
-
-    Attributes:
-        rows: Rows of the table, int `[n]`.
-        times: Their times, numbers `[n]`.
-        gaps: Whether a time is missing before each row, bool `[n]`.
-    """
+    """Rows of a table in the order of time, their times, and whether a time is missing before each, `[n]`."""
 
     rows: np.ndarray
     times: np.ndarray
@@ -180,16 +174,14 @@ def divide_series(table: RawTable, time: str, series: str | None) -> list[Series
         codes = look_up(table, series, sort_categories(set(table.read_texts(series).texts)), "not a series")
     order = np.lexsort((times, codes))
     groups = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
-    parts = [
-        Series(rows, times[rows], gaps) for rows, gaps in zip(groups, _find_gaps([times[rows] for rows in groups]))
-    ]
+    gaps = _find_gaps([times[rows] for rows in groups])
+    parts = [Series(rows, times[rows], each) for rows, each in zip(groups, gaps)]
     for part in parts:
         repeated = np.flatnonzero(part.times[1:] == part.times[:-1])
         if len(repeated):
             advice = "set `series` to the column of its name" if series is None else "remove one of the rows"
-            raise table.value_error(
-                int(part.rows[repeated[0] + 1]), time, f"repeats a time of the same series; {advice}"
-            )
+            row = int(part.rows[repeated[0] + 1])
+            raise table.value_error(row, time, f"repeats a time of the same series; {advice}")
     return parts
 
 
@@ -298,12 +290,8 @@ def _read_classes(table, parts, columns, owners, test_share):
     for part in parts:
         other = np.flatnonzero(labels[part.rows] != labels[part.rows[0]])
         if len(other):
-            raise table.value_error(
-                int(part.rows[other[0]]),
-                columns[0],
-                "has another class than the first row of its series; set `series` to the column of the names of the "
-                "series, or `task: regression` to forecast a number",
-            )
+            problem = "has another class than the first row of its series; set `series`, or `task: regression`"
+            raise table.value_error(int(part.rows[other[0]]), columns[0], problem)
     classes = labels[[part.rows[0] for part in parts]]
     is_test = held_out(classes, test_share, table.source)[owners]
     return names, classes[owners], (~is_test, is_test)

@@ -70,11 +70,10 @@ class TokenOptions:
     """The options that turn texts into tokens.
 
     Attributes:
-        tokenizer: "words", "characters" or "subwords".
         size: Largest vocabulary size, including two special tokens; None: all tokens.
         tokens: Tokens of a vocabulary file; None: those of the training texts.
         learned: Vocabulary that the run learned at its start, with special tokens; None before its start.
-        validation: Ids of training examples whose tokens are not learned; None: none.
+        validation: Ids of training examples whose tokens are not learned.
     """
 
     tokenizer: Tokenizer

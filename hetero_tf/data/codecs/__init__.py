@@ -56,12 +56,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Assets:
-    """Resources of the signatures of an export.
-
-    Attributes:
-        folder: Folder for vocabulary files, which a SavedModel copies.
-        tables: Lookup tables, which a SavedModel tracks; codecs add theirs.
-    """
+    """The folder of vocabulary files, which a SavedModel copies, and its lookup tables; codecs add theirs."""
 
     folder: Path
     tables: list["tf.lookup.StaticHashTable"] = dataclasses.field(default_factory=list)
@@ -72,22 +67,18 @@ class BaseCodec:
 
     Attributes:
         KIND: Name of the data in recipes, which inputs list, see `data.inputs`.
-        NOUN: Plural noun for examples in messages and limits.
-        EXAMPLE: Noun for one example.
-        STORED: Stored examples, for messages.
-        DTYPES: Types of stored examples.
+        NOUN, EXAMPLE: Nouns for examples and for one of them, in messages and limits.
+        STORED, DTYPES: Stored examples, for messages, and their types.
         IS_PACKED: Whether the values of several fields are side by side, float32 [n, values].
         PORTABLE: Signature without texts and files, which other formats convert.
-        ITEMS: Signature for values as users have them.
-        PREDICT: Signature for values that `predict` has read.
+        ITEMS, PREDICT: Signatures for values as users have them, and as `predict` has read them.
         ITEM_NEEDS: Property of the data that `ITEMS` requires.
         UNNAMED: Signatures without names of classes in their outputs.
         HAS_ONE_SCALE: Whether one 8-bit scale suits all values of an example.
         LOCAL: Attributes that a run folder stores, but not an export.
         PIPELINES: Pipeline of the Hub by the task, or by the kind of the input in `export.json`.
         STEPS: Optimizer, learning rate and rounds that suit the data.
-        texts: Texts that files store, such as categories.
-        shape: Shape of a stored value.
+        texts, shape: Texts that files store, such as categories, and the shape of a stored value.
     """
 
     KIND: ClassVar[str]
@@ -237,7 +228,12 @@ class ColumnCodec(BaseCodec):
         return self.repair(np.array(self.mean or 0.0) + np.array(self.std or 1.0) * noise).astype(np.float32)
 
     def describe(self, fields: Sequence["Field"], x: Any, summary: Any) -> list[str]:
-        return (summary or _inspect_features(fields, x)).lines()
+        if summary is None:
+            # The features of a table whose files were not inspected.
+            is_plain = len(fields) == x.shape[1]
+            names = [fields[index].name if is_plain else f"feature {index}" for index in range(x.shape[1])]
+            summary = TableSummary.of_features(names, x)
+        return summary.lines()
 
     def describe_inputs(self, fields: Sequence["Field"], invalid: str) -> list[str]:
         return [
@@ -253,20 +249,9 @@ class ColumnCodec(BaseCodec):
         raise NotImplementedError
 
 
-def _inspect_features(fields, x):
-    is_plain = len(fields) == x.shape[1]
-    names = [fields[index].name if is_plain else f"feature {index}" for index in range(x.shape[1])]
-    return TableSummary.of_features(names, x)
-
-
 @dataclass(frozen=True)
 class Field:
-    """A named value of each example.
-
-    Attributes:
-        name: Name in the data, such as that of a column.
-        codec: The codec of its values.
-    """
+    """A named value of each example, such as a column, and the codec of its values."""
 
     name: str
     codec: Any
@@ -274,12 +259,9 @@ class Field:
     def describe(self, is_exported: bool = True) -> dict[str, Any]:
         """Return the field as plain values, ready for JSON; an export has no attributes in `LOCAL`."""
         local = self.codec.LOCAL if is_exported else ()
-        options = dataclasses.asdict(self.codec).items()
-        kind = type(self.codec).__module__.rpartition(".")[2]
-        plain = {
-            name: list(value) if isinstance(value, tuple) else value for name, value in options if name not in local
-        }
-        return {"name": self.name, "codec": kind, **plain}
+        options = {name: value for name, value in dataclasses.asdict(self.codec).items() if name not in local}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+        return {"name": self.name, "codec": type(self.codec).__module__.rpartition(".")[2], **plain}
 
 
 def names() -> tuple[str, ...]:

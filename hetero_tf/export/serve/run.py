@@ -18,14 +18,7 @@ LOOPBACK, ALL_ADDRESSES = ("localhost", "127.0.0.1", "[::1]"), ("", "0.0.0.0", "
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Options of the server.
-
-    Attributes:
-        port: Port; 0 selects a free one.
-        concurrency: Requests that are computed at the same time; others wait.
-        versions: Version policy, see `VersionPolicy.parse`.
-        allow_hosts: Additional hosts that clients may address.
-    """
+    """Options of the server: port 0 selects a free one; for `versions`, see `VersionPolicy.parse`."""
 
     host: str
     port: int
