@@ -28,14 +28,7 @@ MEMORY = 4
 
 @dataclass(frozen=True)
 class ColumnSelection:
-    """The columns to read.
-
-    Attributes:
-        requested: Names of the columns; None: all.
-        ignore: Names of columns to skip.
-        image: Name of the picture column, or None.
-        lists: Columns that may have lists of texts, which become texts in JSON.
-    """
+    """The columns to read: those `requested`, or all, without those to `ignore`; those of pictures and of lists."""
 
     requested: Collection[str] | None
     ignore: Collection[str]

@@ -20,14 +20,9 @@ TEST_NAMES = ("test", "val", "validation", "valid")
 
 @dataclass(frozen=True)
 class FileKind:
-    """Files that are examples; other files, such as notes, are skipped.
+    """Files that are examples of a loader; other files, such as notes, are skipped.
 
-    Attributes:
-        loader: Name of the loader.
-        noun: Plural noun.
-        formats: Names of the supported formats.
-        endings: Supported file extensions.
-        unsupported: Extensions of other formats: rejected, because skipping them silently would shrink a class.
+    Files with `unsupported` endings are rejected, because skipping them silently would shrink a class.
     """
 
     loader: str

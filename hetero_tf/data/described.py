@@ -20,15 +20,7 @@ NUM_EXAMPLES = 32
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """A data set without its examples, see `describe`.
-
-    Attributes:
-        fields: Results of `Field.describe`, with statistics.
-        classes, source, stand_in_for, class_names: Those of the data set.
-        targets: Form of the targets.
-        target_statistics: Mean and standard deviation of each number to predict.
-        data: Digest of the data.
-    """
+    """The parts of a data set without its examples, see `describe`; `data` is their digest."""
 
     fields: tuple[Any, ...]
     classes: Positive
@@ -49,12 +41,7 @@ class Description:
 
 @dataclasses.dataclass(frozen=True)
 class DescribedDataset(Dataset):
-    """A data set made from a description; its examples are random values of the described fields.
-
-    Args:
-        digest: `sha256` of the described data.
-        statistics_of_targets: `target_statistics` of numbers, float64 `[2, targets]`; None for other targets.
-    """
+    """A data set made from a description; its examples are random values of the described fields."""
 
     digest: str = ""
     statistics_of_targets: np.ndarray | None = None

@@ -80,17 +80,13 @@ class ColumnSummary:
     """Values of a column.
 
     Attributes:
-        name: Name of the column.
         type: "number", "category", "date", "text" (names or free texts), or "id" (row numbers, or a different text
             without spaces in every row).
-        rows: Number of rows.
-        missing: Number of rows without a value.
-        distinct: Number of distinct values.
+        rows, missing, distinct: Number of rows, of those without a value, and of distinct values.
         frequent: `(value, rows)` of the most frequent values, the most frequent first.
         low, high: Smallest and largest number or date, in plain notation; "" for other types.
         is_whole: Whether all values are whole numbers.
-        notation: Notation of the numbers, see `columns.to_plain_number`.
-        date_orders: Possible orders of year, month and day of dates.
+        notation, date_orders: Notation of the numbers, and possible orders of year, month and day of dates.
         numbers_rows: Whether the numbers are consecutive and differ in all rows.
         has_times: Whether dates have a time of day.
         odd: `(text, rows)` of the texts among numbers or dates that are none, such as "two" and "inf".

@@ -48,13 +48,9 @@ _BLANK = re.compile(r"\s*(:?-{2,}:?)?\s*")
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a file as texts.
+    """The rows of a file as texts, with their lines or numbers; `sign` is between the path and a number in messages.
 
-    Attributes:
-        path: The file.
-        sign: Text between the path and the number of a row in messages.
-        numbers: Line or number of each row.
-        cells: The texts of each row; the first row may have the names of the columns.
+    The first row may have the names of the columns.
     """
 
     path: Path

@@ -27,12 +27,9 @@ TOP, MASK = 5, "<mask>"
 
 
 class BaseTargets:
-    """Defaults of a form of targets.
+    """Defaults of a form of targets: type and number of axes of `Split.y`, and its description for messages.
 
-    Attributes:
-        DTYPE, NDIM: Type and number of axes of `Split.y`; None if there is none.
-        DESCRIPTION: The stored targets, for messages.
-        RANKED: Names of the fields of a prediction that has a value for each of the likeliest classes.
+    `RANKED` names the fields of a prediction that has a value for each of the likeliest classes.
     """
 
     DTYPE: ClassVar[Any]

@@ -43,15 +43,9 @@ LONGEST_MESSAGE = 300
 
 @dataclass(frozen=True)
 class ItemForm:
-    """Form of the items that a model predicts.
+    """Form of the items and predictions of a model, as `export.json` describes them.
 
-    Attributes:
-        targets: Form of the targets, see `data.targets`.
-        classes: Number of classes, targets or words.
-        class_names: Names of the classes or targets; empty for words.
-        fields: Fields of an item; a text has the name of its column in a file with several.
-        labels: Columns of the targets; a single label is compared with the prediction.
-        header: Whether the first line of a table contains the column names.
+    The label of an item is read from the columns `labels`, to compare it with the prediction.
     """
 
     targets: str
@@ -264,14 +258,7 @@ def parse_row(row: str, names: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A model that predicts items.
-
-    Attributes:
-        form: Form of the items.
-        specs: Inputs of the signature for items, one for each field.
-        serve: The signature: `(**inputs) -> {output: tensor [n, ...]}`.
-        limits: Limits of a request, as in `export.json`.
-    """
+    """A signature `(**inputs) -> {output: tensor [n, ...]}` that predicts items, its inputs, and limits of a request."""
 
     form: ItemForm
     specs: Sequence[tf.TensorSpec]

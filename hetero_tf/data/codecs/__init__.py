@@ -31,14 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Form:
-    """A way to send the values of a field to an exported model.
+    """A way to send the values of a field to an exported model: name, type and shape of an input, None for any size.
 
-    Attributes:
-        name: Name of the input.
-        dtype: Type of the values, such as "float32" or "string".
-        shape: Shape of one value; None for an axis of any size.
-        decode: `values [n, *shape] -> stored values [n, ...]` in the graph; an invalid value becomes NaN, or -1 if
-            whole numbers are stored.
+    `decode` is `values [n, *shape] -> stored values [n, ...]` in the graph; an invalid value becomes NaN, or -1 if
+    whole numbers are stored.
     """
 
     name: str
@@ -177,13 +173,7 @@ class BaseCodec:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnCodec(BaseCodec):
-    """A column of a table, stored as one or more features.
-
-    Attributes:
-        scale: Scaling of the features.
-        mean: Number to subtract from each feature: the mean, the minimum for "minmax", and 0 for "none".
-        std: Divisor of each feature: the standard deviation, the range, or 1.
-    """
+    """A column of a table, stored as features that are scaled by a mean and a divisor each, see `fit_scaled`."""
 
     scale: Scale = "standard"
     mean: tuple[float, ...] = ()

@@ -13,14 +13,9 @@ from hetero_tf.data.inspection import LINE, shorten
 
 @dataclass(frozen=True)
 class Codec(BaseCodec):
-    """Numbers of one shape.
+    """Numbers of one shape: uint8 pixels, int32 ids from `low` to `high`, or float32.
 
-    Attributes:
-        shape: Shape of one value.
-        dtype: "uint8" for pixels, "int32" for other whole numbers, such as ids of words, or "float32".
-        low, high: Smallest and largest valid whole number.
-        mean: Number to subtract from each value of the last axis: the mean of floats, else 0.
-        std: Divisor of each value of the last axis: the standard deviation of floats, 255 for pixels, else 1.
+    Pixels have the divisor 255 and floats their statistics; the last axis has one of each.
     """
 
     shape: tuple[Positive, ...]

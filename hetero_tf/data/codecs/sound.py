@@ -21,12 +21,7 @@ SOUNDS = FileKind(
 
 @dataclass(frozen=True)
 class Codec(BaseCodec):
-    """Clips of one length.
-
-    Attributes:
-        samples: Samples of a clip.
-        rate: Samples per second.
-    """
+    """Clips of a number of samples at a rate."""
 
     samples: Positive
     rate: Positive
