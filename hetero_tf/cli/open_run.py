@@ -120,7 +120,9 @@ def _open_described(recipe, flags, levels, console):
 
 def _checkpoint_statistics(process, loaded, level):
     """Return the statistics of a level from the checkpoint; None if they must be computed from data."""
-    if not process.evaluator.statistics_paths(level):
+    from hetero_tf.models.variables import queried
+
+    if not queried(process.family.predictor(level)):
         return {}
     return loaded.statistics.get(level)
 

@@ -20,7 +20,7 @@ from hetero_tf.devices.messages import (
     scatter,
     shapes_of,
 )
-from hetero_tf.evaluation.predictor import statistics_rng
+from hetero_tf.evaluation.statistics_query import statistics_rng
 from hetero_tf.models.state import State, StateRows, concat_values, split_values
 from hetero_tf.planning.packing import BlockPlan
 from hetero_tf.planning.plan import Plan, plan_clients

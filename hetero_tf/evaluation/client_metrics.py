@@ -1,28 +1,22 @@
-"""Local metrics: of one model on the examples of each client, and of the clients' personal models."""
+"""Local metrics of one model: on the examples of each client, under its labels."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.replicas import Replicas
-from hetero_tf.data.inputs import all_labels, stored
-from hetero_tf.evaluation.fairness import ClientTests, client_values, fairness, mean_losses, spread
-from hetero_tf.evaluation.global_metrics import Targets, mask_outputs, reads_probabilities, result_specs, with_prefix
-from hetero_tf.evaluation.predictor import EvaluationSetup, batch_moments, noise_seed, queried_positions
-from hetero_tf.models.state import State
-from hetero_tf.models.variables import values
-
-# A loop over the batches of one client.
-_SEQUENTIAL = Replicas(parallel=1)
+from hetero_tf.data.inputs import stored
+from hetero_tf.evaluation.fairness import ClientTests, client_sums, client_values, fairness, spread
+from hetero_tf.evaluation.global_metrics import Targets, mask_outputs, reads_probabilities, with_prefix
+from hetero_tf.evaluation.predictor import EvaluationSetup
 
 
 @dataclass(frozen=True, eq=False)
 class ClientEvaluator:
-    """The Local metrics on a split; functions are compiled once, on first use.
+    """The Local metrics on a split.
 
     Attributes:
         split: "test" or "validation", the examples on which clients are tested.
@@ -112,7 +106,8 @@ class ClientEvaluator:
             if name != "accuracy" or not measures.has_hits:
                 metrics |= spread(name, self._client_values(plugin, results["local_outputs"]), plugin.BETTER)
         if not measures.has_hits:
-            return metrics | spread("loss", mean_losses(losses, self.tests), "lower")
+            total, counts = client_sums(losses, self.tests)
+            return metrics | spread("loss", total / counts, "lower")
         hits = results["local_hits"]
         return {**metrics, "local_accuracy": 100 * tf.reduce_mean(hits), **fairness(hits, self.tests)}
 
@@ -125,102 +120,3 @@ class ClientEvaluator:
 
         targets = tf.gather(self.targets.data, stored(self.tests.examples))
         return client_values(metric, self.setup.measures.scores(plugin, outputs), targets, self.tests)
-
-    def values(self, state: State) -> tuple[dict, dict, tf.Tensor]:
-        """Return the global values of a state, the clients' personal values, and the seed of the statistics query."""
-        personal = {path: tf.convert_to_tensor(table) for path, table in state.clients["personal"].items()}
-        weights = {path: tf.convert_to_tensor(value) for path, value in state.weights.items()}
-        return weights, personal, tf.constant(noise_seed(self.setup.recipe.seed, state.round))
-
-    @functools.cached_property
-    def measure(self) -> Callable:
-        """Compiled function from the result of `values` to the metrics of the personal models."""
-        results_of = self.build_results(self.result_names, self.results)
-        return self.setup.replicas.compiled(lambda *values: self.summarize(results_of(*values)))
-
-    @functools.cached_property
-    def personal_results(self) -> Callable:
-        """Compiled function from the result of `values` to the results of the personal models on each example."""
-        return self.setup.replicas.compiled(self.build_results(self.result_names, self.results))
-
-    def build_results(self, names: Sequence[str], reduce: Callable) -> Callable:
-        """Return `(weights, personal, seed) -> {name: rows}` of the clients' personal models, for the graph.
-
-        A personal model has the values that stay with the client, and the global ones elsewhere. Statistics of static
-        batch normalisation pooled over all clients would not be those of its activations. So they are queried with the
-        client's model on its training examples: averages over its batches in their stored order, each counting 1. A
-        client without training examples keeps mean 0 and variance 1.
-
-        Args:
-            reduce: `(outputs of a client, its examples int32 [n], its id) -> {name: rows}`, one row for each example.
-        """
-        setup, tests, shares = self.setup, self.tests, self.setup.partition.train
-        # With dynamic assignment clients are tested at the global level.
-        levels = np.zeros(len(shares), int) if setup.levels is None else setup.levels
-        level_names = (setup.recipe.levels.global_level,) if setup.levels is None else setup.recipe.levels.names
-        models = [setup.family.predictor(name) for name in level_names]
-        clients, ends = tests.clients, np.cumsum(tests.counts)
-        bounds = (ends - tests.counts, ends, shares.starts[clients], shares.starts[clients + 1])
-        # One row for each tested client: its id and level, and the ranges of its test and training examples.
-        table = np.stack([clients, np.asarray(levels)[clients], *bounds], 1).astype(np.int32)
-        starts = dict.fromkeys(names, stored(np.concatenate([[0], ends]).astype(np.int32)))
-
-        def results(weights, personal, seed):
-            def predict(index):
-                client, level, *bounds = tf.unstack(stored(table)[index])
-                test, train = stored(tests.examples)[bounds[0] : bounds[1]], stored(shares.ids)[bounds[2] : bounds[3]]
-                client_weights = weights | {path: values[client] for path, values in personal.items()}
-                key = tf.stack([seed, client])
-                branches = [
-                    functools.partial(self._predict, model, client_weights, train, key, test) for model in models
-                ]
-                return reduce(tf.switch_case(level, branches), test, client)
-
-            specs = result_specs(names, models[0], next(iter(weights.values())).dtype)
-            return setup.replicas.gather_range(starts, predict, specs)
-
-        return results
-
-    def _predict(self, model, weights, train_rows, key, test_rows):
-        """Return logits [rows, ..., classes] of the model of a level on rows of the split.
-
-        Args:
-            weights: `{path: value}` of the client's model in their global shapes.
-            train_rows: Rows of the training split for the query of static batch normalisation.
-            key: int32 [2], seed of the query.
-        """
-        value, batches = self.setup.family.prediction_value, self.setup.batches(self.split)
-        by_path = {variable.path: value(variable, weights.__getitem__) for variable in values(model)}
-        trainable = [by_path[variable.path] for variable in model.trainable_variables]
-        state = self._queried_state(model, by_path, trainable, train_rows, key)
-        split, size = (batches.x, self.targets.data), batches.batch_size
-
-        def predict(batch):
-            rows = test_rows[batch * size : (batch + 1) * size]
-            no_key = tf.zeros([1], tf.int32)
-            inputs, _ = batches.source.batch(*split, rows, 0, no_key, all_labels(0), training=False)
-            return model.stateless_call(trainable, state, inputs, training=False)[0]
-
-        count, shape = -(-tf.shape(test_rows)[0] // size), [None, *model.outputs[0].shape[1:]]
-        return _SEQUENTIAL.concat_range(count, predict, tf.TensorSpec(shape, trainable[0].dtype))
-
-    def _queried_state(self, model, by_path, trainable, rows, key):
-        """Return the non-trainable values; static batch normalisation is queried on rows of the training split."""
-        variables, positions = model.non_trainable_variables, queried_positions(model)
-        start = [by_path[v.path] if v.path in by_path else tf.convert_to_tensor(v) for v in variables]
-        if not positions:
-            return start
-        setup = self.setup
-        size = setup.recipe.evaluate.statistics_batch
-
-        def moments(batch):
-            batch_rows = rows[batch * size : (batch + 1) * size]
-            batch_key = tf.concat([key, [batch]], 0)
-            return batch_moments(model, (trainable, start), setup.examples, batch_rows, batch_key)
-
-        count = -(-tf.shape(rows)[0] // size)
-        total = _SEQUENTIAL.sum_range(count, moments, [tf.zeros_like(start[position]) for position in positions])
-        for position, summed in zip(positions, total):
-            mean = summed / tf.cast(tf.maximum(count, 1), summed.dtype)
-            start[position] = tf.where(count > 0, mean, start[position])
-        return start

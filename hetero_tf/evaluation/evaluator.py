@@ -1,7 +1,7 @@
-"""Evaluation of a run's state: the statistics query, Global and Local metrics, and the levels' prediction models."""
+"""Evaluation of a run's state: Global, Local and personal metrics, and those of the levels' prediction models."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import keras
 import numpy as np
@@ -14,7 +14,8 @@ from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.evaluation.client_metrics import ClientEvaluator
 from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies
 from hetero_tf.evaluation.global_metrics import with_prefix
-from hetero_tf.evaluation.predictor import EvaluationSetup, LevelPredictor, sort_networks, statistics_paths
+from hetero_tf.evaluation.personal_metrics import PersonalEvaluator
+from hetero_tf.evaluation.predictor import EvaluationSetup, LevelPredictor, sort_networks
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import values
 
@@ -23,23 +24,35 @@ class Evaluator(EvaluationSetup):
     """Evaluation of a `State`, which it does not change; its functions are compiled once, on first use."""
 
     @functools.cached_property
+    def predictor(self) -> Callable[[str], LevelPredictor]:
+        """Function from a level to its `LevelPredictor`, which is built once."""
+        return functools.cache(functools.partial(LevelPredictor, self))
+
+    @property
+    def global_predictor(self) -> LevelPredictor:
+        """The predictor of the global level."""
+        return self.predictor(self.recipe.levels.global_level)
+
+    @property
+    def global_model(self) -> keras.Model:
+        """The Keras prediction model of the global level, with the initial values if it is one network."""
+        return self.global_predictor.model
+
+    @functools.cached_property
     def clients(self) -> ClientEvaluator:
         """The evaluation of the clients on their test examples."""
         return ClientEvaluator(self, "test")
 
     @functools.cached_property
-    def _validation_clients(self):
-        return ClientEvaluator(self, "validation")
+    def personal(self) -> dict[str, PersonalEvaluator]:
+        """The evaluation of the clients' personal models, by split."""
+        validation = ClientEvaluator(self, "validation")
+        return {"test": PersonalEvaluator(self.clients), "validation": PersonalEvaluator(validation)}
 
     @property
     def tests(self) -> ClientTests:
         """The clients' test examples, with the clients' levels if these are fixed."""
         return self.tests_by_split["test"]
-
-    @property
-    def global_model(self) -> keras.Model:
-        """The Keras prediction model of the global level, with the initial values if it is one network."""
-        return self._global.model
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict[str, float], dict[str, dict]]:
         """Measure the global model; with personal units, Local metrics measure every client's personal model.
@@ -57,23 +70,60 @@ class Evaluator(EvaluationSetup):
         if state.clients.get("personal"):
             metrics |= self._measure_personal(state)
         if "validation" in self.splits:
-            metrics |= with_prefix(self._global.measure("validation", state, statistics), "validation")
-        by_level = {self._global.level: statistics}
+            metrics |= with_prefix(self.global_predictor.measure("validation", state, statistics), "validation")
+        by_level = {self.recipe.levels.global_level: statistics}
         if (self.recipe.evaluate.levels if levels is None else levels) == "all":
             by_level |= self._measure_levels(state, metrics, statistics)
         return {name: float(value) for name, value in metrics.items()}, by_level
+
+    def global_values(self, state: State, statistics: dict) -> tuple[list, list]:
+        """Return the values of the global model's trainable and of its other variables, in its order."""
+        return self.global_predictor.trainable(state), self.global_predictor.others(state, statistics)
+
+    @functools.cached_property
+    def measure_global(self) -> Callable:
+        """Function from `global_values` to the Global metrics, and the Local ones if clients have test examples."""
+        if self.splits["test"][1] is None or not self.tests.clients.size:
+            measure = self.global_predictor.compiled("test")
+            return lambda trainable, others: with_prefix(measure(trainable, others), "global")
+        # Models and data must be built outside the graph.
+        return self.replicas.compiled(self.clients.build_metrics(self.global_model))
 
     def _measure_personal(self, state):
         """Return the Local metrics of the clients' personal models; those of validation examples select a round."""
         metrics: dict[str, tf.Tensor] = {}
         if self.dataset.test.y is not None and self.tests.clients.size:
-            metrics |= self.clients.measure(*self.clients.values(state))
+            metrics |= self.measure_personal("test", state)
         if self.dataset.train.y is not None and "validation" in self.splits:
-            validation = self._validation_clients.measure(*self.clients.values(state))
-            metrics |= {
-                name: value for name, value in with_prefix(validation, "validation").items() if find_metric(name)
-            }
+            validation = with_prefix(self.measure_personal("validation", state), "validation")
+            metrics |= {name: value for name, value in validation.items() if find_metric(name)}
         return metrics
+
+    def measure_personal(self, split: str, state: State) -> dict[str, tf.Tensor]:
+        """Return the Local metrics of the clients' personal models on a split."""
+        personal = self.personal[split]
+        return personal.measure(*personal.values(state))
+
+    def _measure_levels(self, state, metrics, statistics):
+        """Add the metrics of every level of the mix, and return their statistics.
+
+        Levels with the same model share a measurement.
+        """
+        names, key_of = self.recipe.levels.names, self.family.prediction_key
+        of_global = {
+            name.removeprefix("global_"): value for name, value in metrics.items() if name.startswith("global_")
+        }
+        measured, by_level = {key_of(self.recipe.levels.global_level): (of_global, statistics)}, {}
+        # Sort an ensemble once for all levels, if the level with the fewest networks needs it.
+        state = self._predicting(state, min(names, key=self.recipe.levels.networks_of))
+        for level in names:
+            if key_of(level) not in measured:
+                predictor = self.predictor(level)
+                statistics = predictor.statistics(state)
+                measured[key_of(level)] = predictor.measure("test", state, statistics), statistics
+            level_metrics, by_level[level] = measured[key_of(level)]
+            metrics |= with_prefix(level_metrics, "level", level)
+        return by_level
 
     def statistics(
         self,
@@ -87,12 +137,38 @@ class Evaluator(EvaluationSetup):
         A narrower level's activations have other moments than the first channels of the global model's, so its
         statistics are queried with its sub-model. Held-out examples are excluded.
         """
-        predictor = self._predictor(level)
-        return predictor.statistics(self._predicting(state, predictor.level), rows, rng)
+        level = level or self.recipe.levels.global_level
+        return self.predictor(level).statistics(self._predicting(state, level), rows, rng)
 
-    def statistics_paths(self, level: str) -> list[str]:
-        """Return the paths of the statistics of static batch normalisation of a level's model."""
-        return statistics_paths(self.family.predictor(level))
+    def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
+        """Return the trained Keras model of any level, with all classes and the first channels of the global weights.
+
+        Args:
+            statistics: The result of `statistics` for this level; None queries them.
+        """
+        level = level or self.recipe.levels.global_level
+        predictor, state = self.predictor(level), self._predicting(state, level)
+        statistics = predictor.statistics(state) if statistics is None else statistics
+        model = self.family.predictor(level)
+        for variable, value in zip(values(model), predictor.values(state), strict=True):
+            variable.assign(value)
+        for variable in model.non_trainable_variables:
+            if variable.path in statistics:
+                variable.assign(statistics[variable.path])
+        return model
+
+    def _predicting(self, state, level):
+        """Return the state whose first networks predict at a level: sorted by accuracy if the recipe requires it."""
+        levels = self.recipe.levels
+        networks = levels.ensemble
+        if networks is None or self.recipe.evaluate.members == "first" or levels.members_of(level) == networks:
+            return state
+        first = self._first_network
+        return sort_networks(state, networks, lambda each: float(first.measure("validation", each)["accuracy"]))
+
+    @functools.cached_property
+    def _first_network(self):
+        return LevelPredictor(self, self.recipe.levels.global_level, members=1)
 
     def client_results(self, state: State, level: str | None = None) -> ClientResults:
         """Return the accuracy of each client on its test examples, the terms of the Local metrics that are means.
@@ -110,15 +186,16 @@ class Evaluator(EvaluationSetup):
                 f"Received: {self.dataset.source}, {tests.clients.size} clients with test examples"
             )
         if level is None and state.clients.get("personal"):
-            results = self.clients.personal_results(*self.clients.values(state))
+            personal = self.personal["test"]
+            results = personal.results(*personal.values(state))
         else:
-            outputs = tf.gather(self._logits_of(self.model(state, level)), tests.examples)
+            outputs = tf.gather(self._outputs_of(self.model(state, level)), tests.examples)
             results = self.clients.results(outputs, tests.examples, tests.clients[tests.owners])
-        names = {
-            int(tests.clients[position]): name for name, positions in tests.levels.items() for position in positions
-        }
-        levels = tuple(names[client] for client in tests.clients.tolist()) if names else ()
-        return ClientResults(tests.clients, levels, tests.counts, accuracies(results["local_hits"], tests).numpy())
+        levels = np.empty(len(tests.clients), object)
+        for name, positions in tests.levels.items():
+            levels[positions] = name
+        names = tuple(levels) if tests.levels else ()
+        return ClientResults(tests.clients, names, tests.counts, accuracies(results["local_hits"], tests).numpy())
 
     def class_results(self, state: State, level: str | None = None) -> ClassResults:
         """Return the confusion of the classes of a level's model on the test set, by default of the global one.
@@ -131,97 +208,15 @@ class Evaluator(EvaluationSetup):
                 "results of classes need the task classification or segmentation of other data than text. "
                 f"Received: {self.dataset.source}, task {self.recipe.task.name}"
             )
-        outputs = self._logits_of(self.model(state, level))
+        outputs = self._outputs_of(self.model(state, level))
         predicted = tf.argmax(self.measures.task.prediction_scores(outputs), -1).numpy()
         names = self.dataset.class_names or tuple(map(str, range(self.dataset.classes)))
         return ClassResults.of(self.dataset.test.labels, predicted, names)
 
-    def _logits_of(self, model):
+    def _outputs_of(self, model):
         """Return the outputs [examples, classes] of a model with its values for the test examples."""
         values = [
             list(map(tf.convert_to_tensor, variables))
             for variables in (model.trainable_variables, model.non_trainable_variables)
         ]
         return self.replicas.compiled(self.batches("test").build_outputs(model))(*values)
-
-    def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
-        """Return the trained Keras model of any level, with all classes and the first channels of the global weights.
-
-        Args:
-            statistics: The result of `statistics` for this level; None queries them.
-        """
-        predictor = self._predictor(level)
-        state = self._predicting(state, predictor.level)
-        statistics = predictor.statistics(state) if statistics is None else statistics
-        model = self.family.predictor(predictor.level)
-        for variable, value in zip(values(model), predictor.values(state), strict=True):
-            variable.assign(value)
-        for variable in model.non_trainable_variables:
-            if variable.path in statistics:
-                variable.assign(statistics[variable.path])
-        return model
-
-    def global_values(self, state: State, statistics: dict) -> tuple[list, list]:
-        """Return the values of the global model's trainable and of its other variables, in its order."""
-        return self._global.trainable(state), self._global.others(state, statistics)
-
-    def _predicting(self, state, level):
-        """Return the state whose first networks predict at a level: sorted by accuracy if the recipe requires it."""
-        levels = self.recipe.levels
-        networks = levels.ensemble
-        if networks is None or self.recipe.evaluate.members == "first" or levels.members_of(level) == networks:
-            return state
-        first = self._first_network
-        return sort_networks(state, networks, lambda each: float(first.measure("validation", each)["accuracy"]))
-
-    def _measure_levels(self, state, metrics, statistics):
-        """Add the metrics of every level of the mix, and return their statistics.
-
-        Levels with the same model share a measurement.
-        """
-        names, key_of = self.recipe.levels.names, self.family.prediction_key
-        of_global = {
-            name.removeprefix("global_"): value for name, value in metrics.items() if name.startswith("global_")
-        }
-        measured, by_level = {key_of(self._global.level): (of_global, statistics)}, {}
-        # Sort an ensemble once for all levels, if the level with the fewest networks needs it.
-        state = self._predicting(state, min(names, key=self.recipe.levels.networks_of))
-        for level in names:
-            if key_of(level) not in measured:
-                predictor = self._predictor(level)
-                statistics = predictor.statistics(state)
-                measured[key_of(level)] = predictor.measure("test", state, statistics), statistics
-            level_metrics, by_level[level] = measured[key_of(level)]
-            metrics |= with_prefix(level_metrics, "level", level)
-        return by_level
-
-    @functools.cached_property
-    def _predictors(self):
-        return {}
-
-    def _predictor(self, level=None):
-        """Return the `LevelPredictor` of a level, by default the global one; it is built once."""
-        level = self.recipe.levels.global_level if level is None else level
-        if level not in self._predictors:
-            self._predictors[level] = LevelPredictor(self, level)
-        return self._predictors[level]
-
-    @property
-    def _global(self):
-        return self._predictor()
-
-    @functools.cached_property
-    def _first_network(self):
-        return LevelPredictor(self, self.recipe.levels.global_level, members=1)
-
-    def measure_global(self, trainable: list, others: list) -> dict[str, tf.Tensor]:
-        """Return the Global metrics of `global_values`, and the Local ones if clients have test examples."""
-        return self._measure_global(trainable, others)
-
-    @functools.cached_property
-    def _measure_global(self):
-        if self.splits["test"][1] is None or not self.tests.clients.size:
-            measure = self._global.compiled("test")
-            return lambda trainable, others: with_prefix(measure(trainable, others), "global")
-        # Models and data must be built outside the graph.
-        return self.replicas.compiled(self.clients.build_metrics(self.global_model))

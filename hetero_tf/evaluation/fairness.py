@@ -72,17 +72,11 @@ def client_tests(
 
 def accuracies(hits: tf.Tensor, tests: ClientTests) -> tf.Tensor:
     """Return the accuracy of every tested client in percent, [tested]; `hits` [pairs] are 1 or 0."""
-    correct, counts = _sums(hits, tests)
+    correct, counts = client_sums(hits, tests)
     return 100 * correct / counts
 
 
-def mean_losses(losses: tf.Tensor, tests: ClientTests) -> tf.Tensor:
-    """Return the mean loss of every tested client, [tested], of losses [pairs] in the order of `tests`."""
-    total, counts = _sums(losses, tests)
-    return total / counts
-
-
-def _sums(values, tests):
+def client_sums(values: tf.Tensor, tests: ClientTests) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the sum and the number of the values [pairs] of every tested client: [tested] each."""
     total = tf.math.unsorted_segment_sum(values, stored(tests.owners), len(tests.clients))
     return total, tf.cast(stored(tests.counts), values.dtype)

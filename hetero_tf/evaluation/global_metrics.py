@@ -1,6 +1,6 @@
 """Metrics of a model on a split under all labels."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.methods.losses.masked_cross_entropy import masked
 from hetero_tf.methods.metrics import accuracy
 from hetero_tf.methods.tasks import Task
-from hetero_tf.planning.plan import Plan
 from hetero_tf.recipe.schema import Recipe
 
 # Logits of text in memory at once: within a core's caches they are reduced to losses several times as fast.
@@ -275,25 +274,3 @@ def _text_loss(model, classes):
         return total / tf.cast(count, total.dtype)
 
     return mean_loss
-
-
-def round_metrics(plan: Plan, records: dict[str, np.ndarray], levels: Sequence[str]) -> dict:
-    """Summarise the records of a round's clients.
-
-    Args:
-        records: `{"loss", "gradient_norm", "finite"}`, each [cohort] in the order of the plan.
-    """
-    finished = records["finite"] & (plan.steps > 0)
-    # An ensemble client has one slot in the plan for each network that it trains.
-    _, first_slots = np.unique(plan.clients, return_index=True)
-    counts = np.bincount(plan.levels[first_slots], minlength=len(levels))
-    return {
-        "loss": _mean(records["loss"][finished]),
-        "gradient_norm": _mean(records["gradient_norm"][finished]),
-        "non_finite": len(np.unique(plan.clients[~records["finite"]])),
-        "levels": dict(zip(levels, counts.tolist())),
-    }
-
-
-def _mean(values):
-    return float(values.mean()) if values.size else None

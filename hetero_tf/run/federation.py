@@ -19,7 +19,7 @@ from hetero_tf.data.inputs import Input, first_inputs, stored
 from hetero_tf.data.inputs.examples import Examples, Pass, batch_shapes
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.evaluator import Evaluator
-from hetero_tf.evaluation.global_metrics import Measures, round_metrics
+from hetero_tf.evaluation.global_metrics import Measures
 from hetero_tf.methods import function_of
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.models import nesting
@@ -218,10 +218,21 @@ class Federation:
         """Return the metrics of a round, see `base.metrics`.
 
         Args:
-            records: See `global_metrics.round_metrics`.
+            records: `{"loss", "gradient_norm", "finite"}`, each [cohort] in the order of the plan.
         """
-        metrics = round_metrics(plan, records, self.recipe.levels.names)
-        return {**metrics, "learning_rate": learning_rate, **self.round_cost(plan).metrics(), **outcome}
+        finished, names = records["finite"] & (plan.steps > 0), self.recipe.levels.names
+        means = {name: records[name][finished] for name in ("loss", "gradient_norm")}
+        # An ensemble client has one slot in the plan for each network that it trains.
+        _, first_slots = np.unique(plan.clients, return_index=True)
+        counts = np.bincount(plan.levels[first_slots], minlength=len(names))
+        return {
+            **{name: float(values.mean()) if values.size else None for name, values in means.items()},
+            "non_finite": len(np.unique(plan.clients[~records["finite"]])),
+            "levels": dict(zip(names, counts.tolist())),
+            "learning_rate": learning_rate,
+            **self.round_cost(plan).metrics(),
+            **outcome,
+        }
 
     def engine_report(self) -> dict:
         """Return the engine's settings as a JSON dict; see `rounds.engine.report`."""

@@ -260,7 +260,7 @@ class SimulatedRounds:
             return {}
         tuned_state = self.fine_tuning.fine_tune(state, tested)
         evaluator = self.fine_tuning.federation.evaluator
-        client_metrics = evaluator.clients.measure(*evaluator.clients.values(tuned_state))
+        client_metrics = evaluator.measure_personal("test", tuned_state)
         tuned = {f"tuned_{name.removeprefix('local_')}": float(value) for name, value in client_metrics.items()}
         return {name: value for name, value in tuned.items() if find_metric(name)}
 

@@ -15,7 +15,7 @@ import hetero_tf
 from hetero_tf import export
 from hetero_tf.data.inputs import all_labels
 from hetero_tf.devices import on_device
-from hetero_tf.evaluation.predictor import statistics_rng
+from hetero_tf.evaluation.statistics_query import statistics_rng
 from hetero_tf.export.formats import litert_train
 from hetero_tf.export.formats.litert_train import check_trainable
 from hetero_tf.recipe import load

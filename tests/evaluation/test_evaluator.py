@@ -15,7 +15,7 @@ from refusals import refusal
 from hetero_tf.base import seeds
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.partitions.partition import ClientExamples
-from hetero_tf.evaluation import global_metrics, predictor
+from hetero_tf.evaluation import global_metrics, predictor, statistics_query
 from hetero_tf.evaluation.fairness import accuracies
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import all_layers, values
@@ -53,7 +53,7 @@ def test_statistics_are_the_average_over_single_batches(way, monkeypatch):
     if way == "sample":
         everything = process.evaluator.statistics_rows
         assert len(set(everything[0].tolist()) & set(range(sum(SIZES)))) == 9
-    full, short = predictor.statistics_batches(everything, 2, seeds.rng(0, "statistics", state.round))
+    full, short = statistics_query.statistics_batches(everything, 2, seeds.rng(0, "statistics", state.round))
     assert short
     model = build_assigned_model(process, state)
     norms = [layer for layer in all_layers(model) if isinstance(layer, StaticBatchNormalization)]
@@ -70,10 +70,14 @@ def test_statistics_are_the_average_over_single_batches(way, monkeypatch):
 
 def test_number_of_batches_per_call_does_not_change_results():
     process, state = images("evaluate.statistics=pooled")
-    batches = np.random.default_rng(0).integers(0, sum(SIZES), (predictor.BATCHES_PER_CALL + 7, 2)).astype(np.int32)
+    batches = (
+        np.random.default_rng(0).integers(0, sum(SIZES), (statistics_query.BATCHES_PER_CALL + 7, 2)).astype(np.int32)
+    )
     weights = list(state.weights.values())
-    parts = [process.evaluator._global.calibrate(weights, part, [], 0) for part in (batches[:20], batches[20:])]
-    whole = process.evaluator._global.calibrate(weights, batches, [], 0)
+    parts = [
+        process.evaluator.global_predictor.calibrate(weights, part, [], 0) for part in (batches[:20], batches[20:])
+    ]
+    whole = process.evaluator.global_predictor.calibrate(weights, batches, [], 0)
     for value, first, second in zip(whole, *parts):
         np.testing.assert_allclose(value, (20 * first + (len(batches) - 20) * second) / len(batches), rtol=1e-11)
 
@@ -165,14 +169,14 @@ def test_batches_do_not_cross_arrays_and_lose_nothing():
     rng = np.random.default_rng(0)
     for _ in range(30):
         parts = [np.arange(first, first + rng.integers(0, 9), dtype=np.int32) for first in (0, 100, 200)]
-        full, short = predictor.statistics_batches(parts, 3, rng)
+        full, short = statistics_query.statistics_batches(parts, 3, rng)
         assert full.shape[1:] == (3,)
         batches = [*full.tolist(), *(rows.tolist() for rows in short)]
         assert sorted(sum(batches, [])) == np.concatenate(parts).tolist()
         assert all(len({row // 100 for row in batch}) == 1 for batch in batches)
         assert all(0 < len(rows) < 3 for rows in short)
         assert len(short) == sum(len(part) % 3 > 0 for part in parts)
-    full, short = predictor.statistics_batches([np.arange(5)], 2)
+    full, short = statistics_query.statistics_batches([np.arange(5)], 2)
     assert (full.tolist(), [rows.tolist() for rows in short]) == ([[0, 1], [2, 3]], [[4]])
 
 
@@ -185,9 +189,13 @@ def test_every_batch_of_random_inputs_has_its_key(eager):
 
     models = [keras.Sequential([keras.Input((3,)), StaticBatchNormalization()]) for _ in range(2)]
     examples = SimpleNamespace(input=SimpleNamespace(batch=read), x=x, y=None)
-    query = predictor.StatisticsQuery(*models, examples, 2, Replicas(1))
+    query = statistics_query.StatisticsQuery(*models, examples, 2, Replicas(1))
     weights = [tf.convert_to_tensor(value) for value in values(models[0])]
-    query(weights, *predictor.statistics_batches([np.arange(43), np.arange(43, 44), np.arange(44, 45)], 2), 2**31 - 2)
+    query(
+        weights,
+        *statistics_query.statistics_batches([np.arange(43), np.arange(43, 44), np.arange(44, 45)], 2),
+        2**31 - 2,
+    )
     # 21 full batches in two calls, and three short ones; a seed behind the largest number wraps to 0.
     assert keys == [(2**31 - 2, 0), (2**31 - 2, 20), (2**31 - 1, -1), (0, -1), (1, -1)]
 

@@ -146,4 +146,4 @@ def test_evaluation_without_personal_units_has_no_client_models():
     process = tiny.process(BASE, "precision=float64")
     assert process.setup.layout.personal == ()
     process.evaluate(process.initialize())
-    assert "measure" not in vars(process.evaluator.clients)
+    assert "personal" not in vars(process.evaluator)

@@ -15,12 +15,12 @@ from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.codecs import Field, running_text
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.inputs import masked_text
-from hetero_tf.evaluation import predictor
+from hetero_tf.evaluation import statistics_query
 from hetero_tf.methods.losses import softmax_twice
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.methods.losses.masked_cross_entropy import masked
 from hetero_tf.models.state import concat_values
-from hetero_tf.models.variables import values
+from hetero_tf.models.variables import queried, values
 from hetero_tf.rounds.merge import axis_mask, coverage, merge_updates
 from hetero_tf.rounds.round_setup import build_submodels
 from hetero_tf.rounds.submodel_cut import merged_coordinates
@@ -246,7 +246,7 @@ class HeteroFL(Replay):
 
     def compare_predictions(self, state):
         file, evaluator, statistics = self.file, self.process.evaluator, {}
-        if paths := predictor.statistics_paths(evaluator.global_model):
+        if paths := [variable.path for variable in queried(evaluator.global_model)]:
             statistics = dict(zip(paths, self.statistics(list(state.weights.values()))))
             for name, path in variable_paths(paths, self.stems).items():
                 self.note("sbn", statistics[path], f"sbn/{name}")
@@ -273,8 +273,8 @@ class HeteroFL(Replay):
         models = process.evaluator.global_model, process.family.predictor(process.recipe.levels.global_level)
         size = self.meta["sbn_batch"]
         examples = dataclasses.replace(process.setup.examples, x=images, y=labels)
-        calibrate = predictor.StatisticsQuery(*models, examples, size, Replicas(2))
-        full, short = predictor.statistics_batches([np.arange(len(images))], size)
+        calibrate = statistics_query.StatisticsQuery(*models, examples, size, Replicas(2))
+        full, short = statistics_query.statistics_batches([np.arange(len(images))], size)
         return calibrate(weights, full, short, 0)
 
     def compare_local(self, logits):
@@ -999,9 +999,9 @@ class LGFedAvg(Replay):
 
     def local_logits(self, state):
         """Return the logits of each client's test examples by its personal model."""
-        clients = self.process.evaluator.clients
-        results_of = clients.build_results(["outputs"], lambda outputs, rows, client: {"outputs": outputs})
-        weights, personal, _ = clients.values(state)
+        evaluator = self.process.evaluator.personal["test"]
+        results_of = evaluator.build_results(["outputs"], lambda outputs, rows, client: {"outputs": outputs})
+        weights, personal, _ = evaluator.values(state)
         return tf.function(results_of)(weights, personal, tf.constant(0))["outputs"]
 
     def outputs(self, state):

@@ -28,12 +28,15 @@ def largest(process):
     values = evaluator.global_values(state, statistics)
     functions = [process.runner.compiled_round.get_concrete_function()]
     if process.dataset.test.y is not None:
-        functions.append(evaluator._measure_global.get_concrete_function(*values))
-    functions += [evaluator._global.compiled(split).get_concrete_function(*values) for split in evaluator.splits]
+        functions.append(evaluator.measure_global.get_concrete_function(*values))
+    functions += [
+        evaluator.global_predictor.compiled(split).get_concrete_function(*values) for split in evaluator.splits
+    ]
     if state.clients["personal"]:
-        functions.append(evaluator.clients.measure.get_concrete_function(*evaluator.clients.values(state)))
+        personal = evaluator.personal["test"]
+        functions.append(personal.measure.get_concrete_function(*personal.values(state)))
     if statistics:
-        functions.append(evaluator._global.calibrate._compiled.get_concrete_function())
+        functions.append(evaluator.global_predictor.calibrate._compiled.get_concrete_function())
     return max(max(constants(function.graph)) for function in functions)
 
 

@@ -15,7 +15,7 @@ from hetero_tf.devices.messages import (
     scatter,
     shapes_of,
 )
-from hetero_tf.evaluation.predictor import statistics_paths
+from hetero_tf.models.variables import queried
 
 
 class HonestDevice:
@@ -35,9 +35,7 @@ class HonestDevice:
             return build_introduction(self.member, process.recipe)
         if action == "statistics":
             model = process.family.predictor(request.metadata["level"])
-            paths = set(statistics_paths(model))
-            shapes = {v.path: tuple(v.shape) for v in model.non_trainable_variables if v.path in paths}
-            return Message({path: np.ones(shape, dtype) for path, shape in shapes.items()})
+            return Message({variable.path: np.ones(variable.shape, dtype) for variable in queried(model)})
         round = request.metadata["round"]
         transfer = self.placement.transfer_of(self.member.client, self.member.level, self.member.labels, round)
         values = {path: np.zeros(value.shape, dtype) for path, value in process.blank().weights.items()}
