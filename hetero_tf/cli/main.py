@@ -33,8 +33,18 @@ def main(argv: list[str] | None = None) -> int:
     prepare_streams()
     processes.install_handlers("no file is partially written")
     argv = sys.argv if argv is None else argv
+    code = 0
     try:
-        code = _run(argv)
+        command, flags = parse(argv)
+        if flags.version or flags.help:
+            print(__version__ if flags.version else escape_unprintable(render_help(command)))
+        else:
+            work = _prepare(command or "train", flags)
+            try:
+                _print(processes.run_in_thread(*work), flags)
+            except PartialResult as partial:
+                _print(partial.result, flags)
+                raise
     except Exception as error:
         code = _report(error, "--debug" in argv)
     problem = _flush(sys.stdout)
@@ -100,17 +110,9 @@ def _diagnose(error):
     return 1, "this is a bug in hetero_tf; --debug shows the traceback"
 
 
-def _run(argv):
-    """Parse the arguments, and run the command."""
-    command, flags = parse(argv)
-    if flags.version:
-        print(__version__)
-        return 0
-    if flags.help:
-        print(escape_unprintable(render_help(command)))
-        return 0
+def _prepare(name, flags):
+    """Return the function of a command and its arguments."""
     console = Console(sys.stderr if flags.json else sys.stdout, quiet=flags.quiet, verbose=flags.verbose)
-    name = command or "train"
     entry = commands.COMMANDS[name]
     recipe = (_recipe(entry.source, name, flags),) if entry.source else ()
     processes.install_handlers(
@@ -122,13 +124,7 @@ def _run(argv):
         with ProgressDisplay(console) as display:
             display.begin("loading TensorFlow")
             hardware.import_quietly()
-    try:
-        result = processes.run_in_thread(entry.run, *recipe, flags, console)
-    except PartialResult as partial:
-        _print(partial.result, flags)
-        raise
-    _print(result, flags)
-    return 0
+    return entry.run, *recipe, flags, console
 
 
 def _print(result, flags):

@@ -19,7 +19,6 @@ from hetero_tf.planning.selection import able_clients, pool_of, select_cohort
 from hetero_tf.planning.timing import RETURNED, RoundClock, RoundTiming
 from hetero_tf.recipe import Recipe
 from hetero_tf.reports.summaries import active_clients
-from hetero_tf.run.round_spans import round_span
 from hetero_tf.runs import facts, metrics_file
 from hetero_tf.runs.history import RoundWork, Run
 from hetero_tf.runs.run_folder import RunFolder
@@ -100,7 +99,7 @@ def time_run(run: Run, recipe: Recipe) -> Run:
         timing = RoundTiming(plan.clients, kinds, plan.levels, plan.steps, statuses, times, end)
         metrics = timing.metrics()
         if index < metrics_file.MOST_ROUNDS:
-            spans.append(round_span(recipe, index + 1, seconds, timing))
+            spans.append(metrics_file.RoundSpan.of(clock.fleet.devices, work.levels, index + 1, seconds, timing))
         seconds, energy = seconds + timing.seconds, energy + float(timing.times.energy.sum())
         rows.append({**row, **metrics, "device_seconds": seconds, "energy": energy})
     return dataclasses.replace(run, rows=rows, timeline=spans)

@@ -70,24 +70,21 @@ def simulated(build: Build, console: Console, display: ProgressDisplay) -> Itera
     yield build(None, 1)
 
 
-def train(recipe: Recipe, settings: Settings, console: Console, execution: Execution = simulated) -> dict:
+def train(
+    recipe: Recipe, settings: Settings, console: Console, execution: Execution = simulated
+) -> tuple[LearningProcess, State, dict]:
     """Train a recipe to its last round, or until early stopping; continue the run if the folder has one.
 
     Args:
         execution: Opens the process that runs the rounds.
 
     Returns:
-        The summary, ready for JSON.
+        The process, the last state, and the summary, ready for JSON.
 
     Raises:
         InputError: The folder holds a run of another recipe, data set or machine, or a file of it was changed.
         Locked, DiskProblem, NotFinite: See `errors`.
     """
-    return _train(recipe, settings, console, execution)[-1]
-
-
-def _train(recipe, settings, console, execution):
-    """Train a recipe, and return its process, the last state and the summary."""
     console.mark_phase("start")
     run = RunFolder(settings.run_dir)
     with resume.locked(run), ProgressDisplay(console) as display:
@@ -154,7 +151,7 @@ def train_from_python(
         model=model if function is None else None,
         dataset=dataset,
     )
-    process, state, _ = _train(recipe, settings, Console(sys.stdout, quiet=quiet), simulated)
+    process, state, _ = train(recipe, settings, Console(sys.stdout, quiet=quiet))
     return Trained(state, metrics_file.rows(RunFolder(settings.run_dir).metrics), process)
 
 

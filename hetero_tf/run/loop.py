@@ -14,7 +14,6 @@ from hetero_tf.models.costs.level_costs import TOTALS, accumulate_totals
 from hetero_tf.run.checkpoint import arrays_of
 from hetero_tf.run.learning_process import LearningProcess, State, advance, is_measured, plan_call
 from hetero_tf.run.resume import repair_metrics
-from hetero_tf.run.round_spans import round_span
 from hetero_tf.runs import checkpoints, facts, metrics_file
 from hetero_tf.runs.early_stopping import Patience, StoppingRule
 from hetero_tf.runs.run_folder import RunFolder
@@ -208,10 +207,11 @@ class TrainingLoop:
 
     def _spans(self, trained, rows):
         """Yield the times of the clients of the rounds that `timeline.jsonl` stores."""
+        fleet, levels = self._recipe.fleet, self._recipe.levels.names
         for plan, row in zip(trained, rows):
-            if plan.timing is not None and row["round"] <= metrics_file.MOST_ROUNDS:
+            if fleet and plan.timing and row["round"] <= metrics_file.MOST_ROUNDS:
                 began = row["device_seconds"] - row["round_seconds"]
-                yield round_span(self._recipe, row["round"], began, plan.timing)
+                yield metrics_file.RoundSpan.of(fleet.devices, levels, row["round"], began, plan.timing)
 
     def _is_finished(self, progress):
         """True if all rounds are done, or early stopping ends the run."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from hetero_tf.base import files, typed_json
 from hetero_tf.base.constraints import Range, Text
@@ -142,6 +142,32 @@ class RoundSpan:
     began: Seconds
     ended: Seconds
     clients: list[ClientSpan]
+
+    @classmethod
+    def of(cls, devices: Iterable[str], levels: Iterable[str], round: int, began: float, timing: Any) -> "RoundSpan":
+        """Return the span of a round with its first clients.
+
+        Args:
+            devices: Names of the device classes of the fleet; empty for a trace, in which each client has a row.
+            levels: Names of the levels of the mix.
+            timing: The `planning.timing.RoundTiming` of the round.
+        """
+        starts, times, device_names, level_names = began + timing.start_seconds, timing.times, [*devices], [*levels]
+        columns = (timing.clients, timing.kinds, timing.levels, starts, times.download, times.compute, times.upload)
+        clients = [
+            ClientSpan(
+                client=int(client),
+                device=device_names[kind] if device_names else f"row {kind + 1}",
+                level=level_names[level],
+                start=float(start),
+                download=float(download),
+                compute=float(compute),
+                upload=float(upload),
+                status=status,
+            )
+            for client, kind, level, start, download, compute, upload, status in zip(*columns, timing.statuses)
+        ]
+        return cls(round, began, began + timing.seconds, clients[:MOST_CLIENTS])
 
 
 def append_spans(path: Path, spans: Iterable[RoundSpan]) -> None:

@@ -37,7 +37,7 @@ QUICK = {"__init__", "base", "recipe", "data", "runs", "reports", "sweeps", "cli
 QUICK |= {"methods/stages", "methods/schedules", "workers/__init__", "workers/cluster", "starter", "devices"}
 QUICK |= {f"evaluation/{name}" for name in ("__init__", "class_results")}
 QUICK |= {f"planning/{name}" for name in ("__init__", "plan", "timing", "selection")}
-QUICK |= {"run/__init__", "run/data", "run/round_spans", "planning/fleets"}
+QUICK |= {"run/__init__", "run/data", "planning/fleets"}
 NOT_QUICK = {
     f"base/{name}" for name in ("replicas", "graph_limits", "graph_random", "picture_decoding", "written_gradient")
 }

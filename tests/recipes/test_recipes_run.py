@@ -65,7 +65,7 @@ def test_tiny_recipe_runs(path, compiled, tmp_path, monkeypatch):
     loaded = recipe.load(path, ["precision=float64"])
     output, settings = io.StringIO(), experiment.Settings(tmp_path, None, 2, False, "")
     with contextlib.nullcontext() if compiled else untraced(monkeypatch):
-        summary = experiment.train(loaded, settings, Console(output))
+        *_, summary = experiment.train(loaded, settings, Console(output))
     metrics_rows = runs.rows(tmp_path)
     assert [row["round"] for row in metrics_rows] == [1, 2] and summary["rounds"] == 2
     for row, expected in zip(metrics_rows, METRICS[path.stem], strict=True):

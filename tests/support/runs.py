@@ -68,7 +68,7 @@ def trainer(monkeypatch, stub=False):
         output = io.StringIO()
         console = console or Console(output)
         settings = experiment.Settings(folder, data_dir, threads, allow, "command", trackers)
-        summary = experiment.train(recipe.loads(text, "test", overrides), settings, console)
+        *_, summary = experiment.train(recipe.loads(text, "test", overrides), settings, console)
         return summary, output.getvalue()
 
     return start

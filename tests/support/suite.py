@@ -41,8 +41,7 @@ FOLDERS = {
     "export": "export",
 }
 FILES = {
-    "pure": "run/test_round_spans devices/test_calibration devices/test_waiting "
-    "methods/test_budgets sweeps/test_definition",
+    "pure": "devices/test_calibration devices/test_waiting methods/test_budgets sweeps/test_definition",
     "math": "base/test_graph_random base/test_hardware base/test_picture_decoding base/test_registry "
     "base/test_sound_files base/test_written_gradient data/test_codecs data/test_decoded data/test_folder "
     "data/test_in_memory data/test_parquet data/test_picture_files data/test_picture_masks "

@@ -72,7 +72,7 @@ def _serve(recipe, flags, console, host, port):
                 fleet = WaitingFleet(network, process.recipe, process.family.classes, waiting, console.say)
                 yield deployed(process, fleet, selection, fleet_file)
 
-        return experiment.train(recipe, settings, console, with_contracts(on_fleet, recipe, flags))
+        return experiment.train(recipe, settings, console, with_contracts(on_fleet, recipe, flags))[-1]
 
 
 def _connect(recipe, flags, console):

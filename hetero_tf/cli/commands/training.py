@@ -43,7 +43,7 @@ def train(recipe: Recipe, flags: FlagValues, console: Console, execution: "Execu
             return {"worker": cluster.index}
         execution = worker_rounds.on_devices(flags.devices) if cluster is None else worker_rounds.on_workers(cluster)
     execution = with_contracts(execution or experiment.simulated, recipe, flags)
-    summary = experiment.train(recipe, settings, console, execution)
+    _, _, summary = experiment.train(recipe, settings, console, execution)
     summary["seconds"] = round(console.elapsed(), 1)
     run_dir = settings.run_dir
     console.say(f"done in {format_duration(summary['seconds'])}; results: {run_dir}")
