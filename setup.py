@@ -22,6 +22,7 @@ NUMPY = "numpy>=1.26,<3"  # a major version changes the type of results, and wit
 YAML = "pyyaml>=6.0,<7"  # the recipe reader extends the classes of the parser
 ABSL = "absl-py>=2.1"
 PANDAS = "pandas>=2.2,<4"  # reads Excel and JSON, aligns curves; 2.2 has wheels for Python 3.10
+RICH = "rich>=13.0,<16"  # draws the progress line of a terminal; Keras needs it too
 PYARROW = "pyarrow>=16.0"  # tensorflow-datasets needs it too
 TABULATE = "tabulate>=0.9,<1"  # lays out all tables; pure Python without requirements
 REQUIRED = [
@@ -32,6 +33,7 @@ REQUIRED = [
     PANDAS,
     "pillow>=10.1,<14",  # BMP, GIF and WebP files; major versions change the modes of pixels
     PYARROW,
+    RICH,
     TABULATE,
     TENSORFLOW,
     YAML,
@@ -90,7 +92,7 @@ EXTRAS = {
 
 # A device that trains with LiteRT needs no TensorFlow. `HETERO_TF_DISTRIBUTION=device` builds the distribution
 # hetero_tf_device: the same modules with the requirements of such a device. Install one of the two.
-DEVICE = [ABSL, NUMPY, YAML, *FLOWER, *LITERT]
+DEVICE = [ABSL, NUMPY, RICH, YAML, *FLOWER, *LITERT]
 IS_DEVICE = os.environ.get("HETERO_TF_DISTRIBUTION") == "device"
 
 

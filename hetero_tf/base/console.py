@@ -1,6 +1,7 @@
 """Console output: one progress line on a terminal, plain lines when piped, and a log file."""
 
 import contextlib
+import functools
 import io
 import os
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import UserError
@@ -17,10 +19,6 @@ from hetero_tf.base.escaping import escape_line, escape_unprintable
 
 IMPORT_TIME = time.monotonic()
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
-
-
-# Terminal codes: clear the line; dim; normal.
-CLEAR, DIM, PLAIN = "\r\x1b[2K", "\x1b[2m", "\x1b[22m"
 # Least columns of names in a table; a narrower terminal wraps its lines.
 NARROWEST_COLUMN = 16
 
@@ -47,7 +45,7 @@ class Console:
         self.phase_seconds = {}
         self._quiet, self._verbose, self._log, self._unlogged = quiet, verbose, None, []
         self._start = self._phase_start = start
-        self._live, self._lock = False, threading.Lock()
+        self._lock = threading.Lock()
 
     def elapsed(self) -> float:
         """Return the seconds since the start of the program."""
@@ -88,64 +86,42 @@ class Console:
         """Print and log progress.
 
         Args:
-            keep: On a terminal, the next line does not overwrite it.
+            keep: Print the line on a terminal too.
             details: The complete line: logged, and printed by a verbose console. Empty: `text` is complete.
         """
         with self._lock:
             complete = escape_line(details or text)
-            text = complete if self._verbose else escape_line(text)
-            if not self.is_terminal:
-                self._print(text)
-            elif keep:
-                self._print(text if self._verbose else self._cut(text))
-            else:
-                self._overwrite(text)
+            if keep or self.terminal is None:
+                self._print(complete if self._verbose else escape_line(text))
             self._record(complete)
 
-    def live(self, text: str) -> None:
-        """Overwrite the progress line of a terminal; does not log."""
-        with self._lock:
-            if self.is_terminal:
-                self._overwrite(escape_line(text))
-
-    @property
-    def is_terminal(self) -> bool:
-        """Return True if the stream is a terminal on which a line can be overwritten."""
+    @functools.cached_property
+    def terminal(self) -> Any:
+        """Console of `rich` for a terminal on which a line can be overwritten; None for other streams."""
         is_tty = self.stream is not None and not self.stream.closed and self.stream.isatty()
-        return is_tty and not self._quiet and os.environ.get("TERM") != "dumb"
+        if not is_tty or self._quiet or os.environ.get("TERM") == "dumb":
+            return None
+        import rich.console
 
-    def _print(self, text):
-        self._write((CLEAR if self._live else "") + text + "\n")
-        self._live = False
-
-    def _overwrite(self, text):
-        self._write(CLEAR + DIM + self._cut(text) + PLAIN)
-        self._live = True
+        terminal = rich.console.Console(file=self.stream, force_terminal=True, soft_wrap=True, color_system="standard")
+        # A killed program could not show a hidden cursor again.
+        terminal.show_cursor = lambda show=True: False
+        return terminal
 
     @property
     def width(self) -> int | None:
         """Number of columns of the terminal; None for other streams."""
-        if not self.is_terminal:
-            return None
-        try:
-            columns = os.get_terminal_size(self.stream.fileno()).columns
-        except OSError:
-            return None  # The terminal was closed after the check.
-        # Some terminals report no width; some wrap after the last column.
-        return (columns or 80) - 1
+        return self.terminal.width if self.terminal else None
 
-    def _cut(self, text):
-        width = self.width
-        if width is None or len(text) <= width:
-            return text
-        return text[: width - 3].rpartition("  ")[0][: width - 3] + "..."
-
-    def _write(self, text):
+    def _print(self, text):
         if self.stream is None or self._quiet:
             return
         try:
-            self.stream.write(text)
-            self.stream.flush()
+            if self.terminal:
+                self.terminal.print(text, markup=False, highlight=False, emoji=False)
+            else:
+                self.stream.write(f"{text}\n")
+                self.stream.flush()
         except (OSError, ValueError):
             self.stream = None
 
@@ -337,13 +313,28 @@ class ProgressDisplay:
             return "  ".join(parts) if self._activity else ""
 
     def _show(self):
-        while not self._stop_event.wait(REFRESH_SECONDS):
-            text, now = self.line(), self._console.clock()
-            if self._console.is_terminal:
-                self._console.live(text)
-            elif text and now - max(self._last_printed, self._start) >= PIPED_SECONDS:
-                self._last_printed = now
-                self._console.progress(text)
+        with contextlib.suppress(OSError, ValueError), _live_line(self._console.terminal) as show:
+            while not self._stop_event.wait(REFRESH_SECONDS):
+                text, now = self.line(), self._console.clock()
+                if show:
+                    show(escape_line(text))
+                elif text and now - max(self._last_printed, self._start) >= PIPED_SECONDS:
+                    self._last_printed = now
+                    self._console.progress(text)
+
+
+@contextlib.contextmanager
+def _live_line(terminal):
+    """Yield a function that overwrites the last line of a terminal during the block; None without a terminal."""
+    if terminal is None:
+        yield None
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    options = {"auto_refresh": False, "transient": True, "redirect_stdout": False, "redirect_stderr": False}
+    with Live("", console=terminal, **options) as live:
+        yield lambda text: live.update(Text(text, "dim", no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def _join_durations(elapsed, total_seconds, separator):

@@ -162,10 +162,9 @@ def log_live(names: Sequence[str], run: RunFolder, say: Callable[[str], None]) -
 
     Trackers run in threads, so a slow server delays no round, and no error of a tracker ends the training.
     """
-    if names:
-        os.environ.update(QUIET)
-        for name in LOGGERS:
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+    os.environ.update(QUIET)
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     ended, succeeded = threading.Event(), threading.Event()
     threads = {
         name: threading.Thread(target=_follow_safely, args=(name, run, say, ended, succeeded), daemon=True)

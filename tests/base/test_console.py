@@ -20,7 +20,6 @@ def test_piped_output_is_plain_lines_and_is_logged(tmp_path):
     console.open_log(tmp_path / "log.txt", "train this")
     console.progress("round 1")
     console.progress("round 2", keep=False)
-    console.live("not here")
     console.say_lines("done\nat last")
     assert out.getvalue() == "before the run\nround 1\nround 2\ndone\nat last\n"
     lines = (tmp_path / "log.txt").read_text().splitlines()
@@ -39,7 +38,6 @@ def test_a_quiet_console_prints_nothing_and_logs_everything(tmp_path, monkeypatc
     console.open_log(tmp_path / "log.txt", "mark")
     console.say("one")
     console.progress("two")
-    console.live("three")
     console.stream.write("end")
     console.stream.flush()
     assert read() == "end" and logged(tmp_path) == ["one", "two"]
@@ -62,25 +60,32 @@ def terminal(monkeypatch, kind="xterm", columns=40, quiet=False):
     return Console(stream, quiet=quiet), read
 
 
-def test_a_terminal_that_closes_after_the_check_does_not_stop_the_work(monkeypatch):
-    def size_of_closed(descriptor):
-        raise OSError("Input/output error")
-
+def test_a_terminal_shows_one_progress_line_that_fits(monkeypatch):
+    # The terminal is read until it is silent for 0.2 s.
+    monkeypatch.setattr(module, "REFRESH_SECONDS", 0.4)
     console, read = terminal(monkeypatch)
-    monkeypatch.setattr(os, "get_terminal_size", size_of_closed)
-    console.live("round 1" + "." * 100)
-    assert read() == "\r\x1b[2K\x1b[2mround 1" + "." * 100 + "\x1b[22m"
+    console.progress("not kept", keep=False)
+    with ProgressDisplay(console) as live:
+        live.begin("round 2  words that stay  and words that are cut")
+        assert "\x1b[2mround 2  words that stay  and words tha\u2026\x1b[0m" in read()
+        console.progress("round 2  measured")
+        assert "\r\x1b[2Kround 2  measured\r\n" in read()
+    console.say("[bold]done[/]")
+    # The last progress line is removed, and the cursor was never hidden.
+    assert read().endswith("\x1b[2K[bold]done[/]\r\n")
 
 
-def test_terminal_shows_one_progress_line_that_fits(monkeypatch):
-    console, read = terminal(monkeypatch)
-    console.progress("round 1" + "." * 100, keep=False)
-    assert read() == "\r\x1b[2K\x1b[2m...\x1b[22m"
-    console.live("round 2  four words that stay  and five words that are cut")
-    assert read() == "\r\x1b[2K\x1b[2mround 2  four words that stay...\x1b[22m"
-    console.progress("round 2  measured")
-    console.say("done")
-    assert read() == "\r\x1b[2Kround 2  measured\r\ndone\r\n"
+def test_a_terminal_that_closes_does_not_stop_the_work(monkeypatch):
+    monkeypatch.setattr(module, "REFRESH_SECONDS", 0.001)
+    ours, theirs = pty.openpty()
+    console = Console(os.fdopen(theirs, "w"))
+    assert console.terminal
+    os.close(ours)
+    with ProgressDisplay(console) as live:
+        live.begin("round 1")
+        live._thread.join(10)
+        console.say("one")
+    assert console.stream is None
 
 
 @pytest.mark.parametrize(("verbose", "printed"), [(False, "short"), (True, "round 1  all metrics")])
@@ -236,48 +241,28 @@ def test_line_shows_progress_and_expected_time(clock):
     live.begin("measuring round 3/10")
     clock.now += 61
     assert live.line() == "measuring round 3/10  1:01 min"
-    live.begin("tracing the round", 12.0)
-    assert live.line() == "tracing the round  0 of about 12 s"
-
-
-def test_update_keeps_the_start_time(clock):
-    live = ProgressDisplay(Console(io.StringIO(), clock))
     live.begin("0/4 runs done")
-    clock.now += 5
+    clock.now += 10
     live.update("1/4 runs done", 20.0, "x 1/3  y 2/3")
-    clock.now += 5
     assert live.line() == "1/4 runs done  10 of about 20 s  x 1/3  y 2/3"
-    live.begin("round 1/2")
-    assert live.line() == "round 1/2  0 s"
 
 
-def test_time_since_last_step_needs_all_clients(clock):
-    live = ProgressDisplay(Console(io.StringIO(), clock))
-    live.begin("round 1/1", steps=4, clients=2)
-    live.add_progress(2, 1)
-    assert live.since_last_step is None
-    clock.now += 3
-    live.add_progress(2, 1)
-    clock.now += 0.5
-    assert live.since_last_step == 0.5
-    live.begin("round 2/2", steps=4, clients=0)
-    assert live.since_last_step is None
-
-
-def test_step_pace_excludes_time_before_the_first_step(clock):
+def test_times_of_steps_need_all_clients_and_exclude_the_time_before_the_first_step(clock):
     live = ProgressDisplay(Console(io.StringIO(), clock))
     live.begin("round 1/1", steps=10, clients=2)
     clock.now += 60
     live.add_progress(2, 0)
-    assert live.seconds_of_steps is None
+    assert live.seconds_of_steps is live.since_last_step is None
     clock.now += 4
     live.add_progress(8, 2)
     clock.now += 7
-    assert live.seconds_of_steps == 5.0
+    assert (live.seconds_of_steps, live.since_last_step) == (5.0, 7.0)
     # All steps in one report have no pace.
     live.begin("round 2/2", steps=2, clients=2)
     live.add_progress(2, 2)
     assert live.seconds_of_steps is None
+    live.begin("round 3/3", steps=4, clients=0)
+    assert live.since_last_step is None
 
 
 def test_piped_output_has_a_line_per_minute(clock, tmp_path, monkeypatch):

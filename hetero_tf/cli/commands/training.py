@@ -24,7 +24,8 @@ def train(recipe: Recipe, flags: FlagValues, console: Console, execution: "Execu
     Args:
         execution: Opens the process that runs the rounds, by default the one of the flags and TF_CONFIG.
     """
-    trackers.check_trackers(flags.log)
+    if flags.log:
+        trackers.check_trackers(flags.log)
     settings = build_settings(recipe, flags)
     from hetero_tf.run import experiment
 
