@@ -151,11 +151,7 @@ LIMIT = 4 * 2**20
 
 
 def dump(value: object, subject: str) -> bytes:
-    """Return canonical JSON: sorted keys, no spaces, UTF-8. The result always passes `parse`.
-
-    Raises:
-        InputError: A value is not plain JSON, too large or not finite; `subject` names it in the message.
-    """
+    """Return canonical JSON: sorted keys, no spaces, UTF-8. The result always passes `parse`."""
     try:
         data = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
         parse(data, subject)
@@ -167,11 +163,7 @@ def dump(value: object, subject: str) -> bytes:
 
 
 def parse(data: bytes, source: object, limit: int = LIMIT) -> object:
-    """Return the value of JSON bytes from an untrusted file.
-
-    Raises:
-        Damaged: Too large, nested too deeply, not UTF-8, not JSON, NaN or infinite, or a duplicate key.
-    """
+    """Return the value of JSON bytes from an untrusted file."""
     if len(data) > limit:
         raise Damaged(f"{source}: has {len(data)} bytes, at most {limit} are allowed")
     try:

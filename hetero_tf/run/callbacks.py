@@ -219,11 +219,7 @@ class Checkpoint:
             checkpoints.save(self.folder, end.state.round, arrays_of(end.state, {}, ""), {}, self.keep)
 
     def newest(self, process: LearningProcess) -> State | None:
-        """Return the newest state in the folder; None if there is none yet.
-
-        Raises:
-            InputError: The state is damaged, or of another recipe or model.
-        """
+        """Return the newest state in the folder; None if there is none yet."""
         loaded = open_newest(self.folder, process)
         return None if loaded is None else loaded.state
 
