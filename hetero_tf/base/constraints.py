@@ -341,6 +341,9 @@ def parse_annotation(node: ast.expr, path: Path) -> Constraint:
     Args:
         node: One of `ANNOTATION_FORMS`.
         path: File of the annotation. Aliases are resolved there, following imports.
+
+    Raises:
+        InputError: The annotation has another form.
     """
     try:
         return read_annotation(_evaluate(node, path))

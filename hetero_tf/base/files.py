@@ -67,7 +67,11 @@ def disk_errors(path: Path | str, action: str) -> Iterator[None]:
 
 
 def check_write_target(path: Path | str, folder: bool = False) -> None:
-    """Refuse a write target that exists as another kind of file; a missing target is accepted."""
+    """Refuse a write target that exists as another kind of file; a missing target is accepted.
+
+    Raises:
+        InputError: The path is a link, pipe or device, or a folder instead of a file.
+    """
     with disk_errors(path, "look at"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         _require_kind(path, os.lstat(path).st_mode, folder)
 
@@ -89,6 +93,10 @@ def open_for_update(path: Path | str, access: int, action: str) -> int:
     Args:
         access: `os.O_RDWR`, or `os.O_WRONLY | os.O_APPEND`.
         action: A verb for error messages, such as "append to".
+
+    Raises:
+        InputError: The path is a link, pipe, device or folder.
+        DiskProblem: The system refused.
     """
     check_write_target(path)
     with disk_errors(path, action):
@@ -131,7 +139,11 @@ def lock(descriptor: int, path: Path | str, wait: bool) -> None:
 
 @contextlib.contextmanager
 def hold_lock(path: Path | str, notify: Callable[[str], None]) -> Iterator[None]:
-    """Lock a file during the block, creating it if missing; wait for the process that holds the lock."""
+    """Lock a file during the block, creating it if missing; wait for the process that holds the lock.
+
+    Raises:
+        InputError, DiskProblem: See `open_for_update` and `lock`.
+    """
     descriptor = open_for_update(path, os.O_RDWR, "lock")
     try:
         try:
@@ -145,7 +157,11 @@ def hold_lock(path: Path | str, notify: Callable[[str], None]) -> Iterator[None]
 
 
 def write_new(path: Path | str, data: bytes | memoryview, mode: int = 0o666) -> None:
-    """Write a new file and sync it to disk; the umask removes permissions of `mode`."""
+    """Write a new file and sync it to disk; the umask removes permissions of `mode`.
+
+    Raises:
+        DiskProblem: A file or link of that name exists, or the system refused.
+    """
     with disk_errors(path, "write"), create_file(path, mode) as file:
         file.write(data)
 
@@ -283,7 +299,11 @@ def open_file(path: Path | str, follow: bool = True) -> Iterator[BinaryIO]:
 
 
 def read_bytes(path: Path | str, limit: int, follow: bool = False) -> bytes:
-    """Return the bytes of a regular file; refuse more than `limit` bytes before allocating memory."""
+    """Return the bytes of a regular file; refuse more than `limit` bytes before allocating memory.
+
+    Raises:
+        Damaged, DiskProblem: See `open_file`; also `Damaged` for a file that is too large.
+    """
     with open_file(path, follow) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
@@ -316,6 +336,9 @@ def remove_leftovers(folder: Path | str, pattern: re.Pattern) -> None:
         folder: The folder; it may be missing.
         pattern: Full-match pattern of the names to remove. With a group `process` (the id of the process that wrote
             the file), files of running processes are kept.
+
+    Raises:
+        DiskProblem: The system denied access.
     """
     with disk_errors(folder, "list"):
         names = os.listdir(folder) if os.path.lexists(folder) else []

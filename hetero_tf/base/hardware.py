@@ -22,6 +22,10 @@ def import_quietly(list_devices: bool = True) -> None:
     Args:
         list_devices: Also silence the first query for devices. It initializes CUDA, after which a process must not
             fork.
+
+    Raises:
+        InputError: It is not installed, such as on a device with the distribution hetero_tf_device, or Keras has
+            another backend.
     """
     check_keras()
     if "tensorflow" not in sys.modules and importlib.util.find_spec("tensorflow") is None:
@@ -43,7 +47,11 @@ def import_quietly(list_devices: bool = True) -> None:
 
 
 def check_keras() -> None:
-    """Refuse a setting of Keras with which its layers do not compute what TensorFlow's do."""
+    """Refuse a setting of Keras with which its layers do not compute what TensorFlow's do.
+
+    Raises:
+        InputError: The backend is not TensorFlow, or images have their channels first.
+    """
     keras = sys.modules.get("keras")
     backend = os.environ.get("KERAS_BACKEND", "tensorflow") if keras is None else keras.config.backend()
     if backend != "tensorflow":
@@ -77,7 +85,11 @@ def _no_collection():
 
 
 def check_memory(path: Path | str, size: int) -> None:
-    """Refuse `size` bytes from `path` that exceed half of this machine's memory."""
+    """Refuse `size` bytes from `path` that exceed half of this machine's memory.
+
+    Raises:
+        MemoryProblem: The bytes do not fit.
+    """
     limit = memory_limit() // 2
     if size > limit:
         raise MemoryProblem(

@@ -51,7 +51,11 @@ def run_actions() -> None:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Create a folder; remove it at the end of the block, or before a signal ends the process."""
+    """Create a folder; remove it at the end of the block, or before a signal ends the process.
+
+    Raises:
+        DiskProblem: The folder cannot be created.
+    """
     try:
         folder = Path(tempfile.mkdtemp(prefix="hetero_tf-"))
     except OSError as error:

@@ -45,7 +45,11 @@ def package_of(point: metadata.EntryPoint) -> str:
 
 
 def find_module(name: str) -> str | None:
-    """Return the module of an entry point, or None if no installed package has one of this name."""
+    """Return the module of an entry point, or None if no installed package has one of this name.
+
+    Raises:
+        InputError: Several packages define it.
+    """
     points = [point for point in installed_plugins() if point.name == name]
     if len({point.value for point in points}) > 1:
         owners = " and ".join(map(package_of, points))
@@ -121,6 +125,9 @@ def options(kind: str, name: str) -> dict[str, Option]:
 
     Options of a plug-in are the annotated keyword-only parameters of its function. Options of a layer are the annotated
     parameters of `__init__`, except those of `level_arguments`. `constraints` describes the annotations.
+
+    Raises:
+        InputError: The plug-in does not exist, or an annotation or default cannot be read.
     """
     path = _source(kind, name)
     if kind == "layers":
@@ -134,12 +141,20 @@ def function_name(kind: str, name: str) -> str:
 
 
 def constant(kind: str, name: str, attribute: str) -> Any:
-    """Return a constant of a plug-in's module or a layer's class, read from its source without importing it, or None."""
+    """Return a constant of a plug-in's module or a layer's class, read from its source without importing it, or None.
+
+    Raises:
+        InputError: Its value is not a plain value.
+    """
     return _constant(_source(kind, name), attribute, name if kind == "layers" else None)
 
 
 def constants(kind: str, name: str, attribute: str) -> list:
-    """Return a constant of the package of a kind, which holds for all of its plug-ins, and of a plug-in, if defined."""
+    """Return a constant of the package of a kind, which holds for all of its plug-ins, and of a plug-in, if defined.
+
+    Raises:
+        InputError: See `constant`.
+    """
     values = (_constant(_PACKAGE.joinpath(*folder(kind), "__init__.py"), attribute), constant(kind, name, attribute))
     return [value for value in values if value is not None]
 

@@ -60,6 +60,9 @@ def read_header(content: bytes, file_bytes: int) -> WavHeader:
 
     Args:
         content: The file, or its first bytes.
+
+    Raises:
+        InputError: The file has another format, is damaged, or has no samples. The text is the end of a sentence.
     """
     if not content:
         raise InputError("is empty; copy it again")
@@ -99,6 +102,9 @@ def read_clip(content: bytes, rate: int, count: int) -> np.ndarray:
     """Return the beginning of a WAV file as one channel at another rate, int16 `[count]`; zeros follow its end.
 
     Channels are averaged. Only the bytes of the clip are converted.
+
+    Raises:
+        InputError: See `read_header`; also for a sample that is not finite.
     """
     header = read_header(content, len(content))
     sizes = resampling_sizes(header.rate, rate, count)

@@ -151,7 +151,11 @@ LIMIT = 4 * 2**20
 
 
 def dump(value: object, subject: str) -> bytes:
-    """Return canonical JSON: sorted keys, no spaces, UTF-8. The result always passes `parse`."""
+    """Return canonical JSON: sorted keys, no spaces, UTF-8. The result always passes `parse`.
+
+    Raises:
+        InputError: A value is not plain JSON, too large or not finite; `subject` names it in the message.
+    """
     try:
         data = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
         parse(data, subject)
@@ -163,7 +167,11 @@ def dump(value: object, subject: str) -> bytes:
 
 
 def parse(data: bytes, source: object, limit: int = LIMIT) -> object:
-    """Return the value of JSON bytes from an untrusted file."""
+    """Return the value of JSON bytes from an untrusted file.
+
+    Raises:
+        Damaged: Too large, nested too deeply, not UTF-8, not JSON, NaN or infinite, or a duplicate key.
+    """
     if len(data) > limit:
         raise Damaged(f"{source}: has {len(data)} bytes, at most {limit} are allowed")
     try:

@@ -159,6 +159,7 @@ def _recipe(source, command, flags):
 
 
 def _check_plugins(command, flags):
+    """Refuse a run that needs plug-in modules which this command does not name by --plugin."""
     from hetero_tf.runs import environment
     from hetero_tf.runs.run_folder import RunFolder
 

@@ -52,6 +52,7 @@ def make(folder: Path, hosts: Sequence[str], clients: int) -> None:
 
 
 def _write_key(path, form):
+    """Create a private key and write it in PEM."""
     key = ec.generate_private_key(ec.SECP384R1())
     files.write_new(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()), PRIVATE)
     return key
@@ -65,7 +66,11 @@ def _general_name(host):
 
 
 def read_public_keys(folder: Path) -> dict[int, bytes]:
-    """Return the public keys of devices in PEM, by client."""
+    """Return the public keys of devices in PEM, by client.
+
+    Raises:
+        InputError: The folder has no keys, a file is not a key, or two files have the same one.
+    """
     paths = {int(each.stem): each for each in (folder / KEYS).glob("*.pub") if each.stem.isdecimal()}
     if not paths:
         raise InputError(f"{folder / KEYS}: has no file N.pub, the public key of client N")

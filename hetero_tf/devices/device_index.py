@@ -84,6 +84,7 @@ class DeviceIndex:
         return coverage(layout.cut, masks, weights_of, kinds, layout.zeros_count)
 
     def _received(self, level):
+        """Paths of the values that a device of a level receives."""
         federation = self.federation
         run = self._costs.run_units(level)
         model = federation.family.training_model(level, federation.family.classes)
@@ -114,6 +115,9 @@ def check_deployable(federation: Federation) -> None:
     """Refuse recipes that devices cannot run.
 
     Devices receive values, take local steps, return values and store nothing.
+
+    Raises:
+        InputError: The message names the first unsupported key of the recipe.
     """
     for key, is_used, reason in _unsupported_keys(federation):
         if is_used:

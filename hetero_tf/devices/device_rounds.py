@@ -116,6 +116,7 @@ class DeviceRounds:
         return self._plan(round, {client: members[client] for client in cohort if client in members})
 
     def _plan(self, round, members):
+        """The plan of some devices, given by client."""
         federation, names = self.federation, self.federation.recipe.levels.names
         return plan_devices(
             federation.recipe,
@@ -199,6 +200,7 @@ class DeviceRounds:
         return after, row if failure is None else {**row, FAILURE: failure}
 
     def _measure(self, levels, counted, refused, plan):
+        """Add the times of a round's devices to the fleet file."""
         if self.fleet_file is None:
             return
         steps = dict(zip(plan.clients.tolist(), plan.steps.tolist()))
@@ -234,6 +236,7 @@ class DeviceRounds:
         return self._newest_statistics.get(member.level, {}) if member.measures == ITS_LEVEL else {}
 
     def _parse_result(self, response, indices):
+        """Return the `Result` of a response; raise `Refused` if a value is invalid."""
         values = parse_arrays(response.arrays, shapes_of(indices), self._dtype)
         loss, norm = (number(response.metadata, name) for name in ("loss", "gradient_norm"))
         return Result(values, loss, norm, parse_times(response.metadata))
@@ -360,6 +363,7 @@ class DeviceRounds:
 
     @property
     def _has_statistics(self):
+        """True if the model has statistics to query."""
         return bool(queried(self.federation.evaluator.global_model))
 
     @property
@@ -386,7 +390,11 @@ def deployed(
     selection: Selection = DEFAULT_SELECTION,
     fleet_file: Path | None = None,
 ) -> LearningProcess:
-    """Return the process of a recipe whose clients are the devices of a fleet."""
+    """Return the process of a recipe whose clients are the devices of a fleet.
+
+    Raises:
+        InputError: Devices cannot run the recipe; the message names the key.
+    """
     check_deployable(process)
 
     def build_runner(federation):

@@ -148,6 +148,9 @@ def serve(
 
     Args:
         public_keys: Different public keys of the devices in PEM, by client.
+
+    Raises:
+        InputError: The certificate or the address cannot be used.
     """
     _silence()
     import uvicorn

@@ -50,6 +50,9 @@ def share_of(recipe: Recipe, clients: int, client: int, level: str | None) -> Sh
     Args:
         clients: Number of clients of its partition; 1 if the device has local data.
         level: Name of its level; None: the recipe's level of that client.
+
+    Raises:
+        InputError: The partition has several clients but not this one, or its level is missing or not in the mix.
     """
     if client < 0 or clients > 1 and client >= clients:
         raise InputError(
@@ -241,7 +244,11 @@ def _run(settings, server, authority, key):
 
 
 def build_device(settings: DeviceSettings):
-    """Return the device: a `LiteRTClient` or a `TensorFlowClient`."""
+    """Return the device: a `LiteRTClient` or a `TensorFlowClient`.
+
+    Raises:
+        InputError: The device cannot run the recipe; see `share_of` and `device_index.check_deployable`.
+    """
     return _tensorflow_client(settings) if settings.litert is None else litert_client(settings)
 
 

@@ -157,7 +157,11 @@ def dump_class(name: str, device: Mapping[str, float | str], notes: Sequence[str
 
 
 def add_class(path: Path, name: str, device: Mapping[str, float | str], notes: Sequence[str]) -> None:
-    """Add a device class to the end of a fleet file, or create the file."""
+    """Add a device class to the end of a fleet file, or create the file.
+
+    Raises:
+        InputError: The file has a class of this name, or does not end with its classes, indented by two spaces.
+    """
     text = path.read_text("utf-8").rstrip("\n") + "\n" if path.exists() else "devices:\n"
     added = text + dump_class(name, device, notes)
     try:
@@ -254,6 +258,7 @@ class MeasuredFleet:
         return head + yaml.safe_dump(fleet, sort_keys=False)
 
     def _class(self, level, devices):
+        """The device class of a level."""
         rates = {key: [rate for each in devices if (rate := each.rate(way))] for key, way in RATES.items()}
         return {
             "share": len(devices),

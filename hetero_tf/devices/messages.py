@@ -163,7 +163,11 @@ def parse_array(data: bytes, path: str, shape: tuple[int, ...], dtype: np.dtype)
 
 
 def number(metadata: Mapping[str, Any], name: str) -> float:
-    """Return a number of a response, finite as float32."""
+    """Return a number of a response, finite as float32.
+
+    Raises:
+        Refused: The value is missing, not a number, or not finite.
+    """
     value = metadata.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Refused(f"{name} must be a number. Received: {shorten_repr(value, 60)}")
@@ -174,7 +178,11 @@ def number(metadata: Mapping[str, Any], name: str) -> float:
 
 
 def parse_times(metadata: Mapping[str, Any]) -> dict[str, float]:
-    """Return the times of a response by the names of `LARGEST_TIMES`."""
+    """Return the times of a response by the names of `LARGEST_TIMES`.
+
+    Raises:
+        Refused: A time is negative, too large, or not a number.
+    """
     times = {name: metadata[name] for name in LARGEST_TIMES if name in metadata}
     for name, value in times.items():
         largest = LARGEST_TIMES[name]

@@ -106,6 +106,7 @@ class TensorFlowClient:
         return steps
 
     def _plan(self, round) -> Plan:
+        """The plan of this client's local steps in a round."""
         process = self.process
         position = process.recipe.levels.names.index(self.level)
         return plan_clients(process.batching, [self._examples], round, [self.client], [position])

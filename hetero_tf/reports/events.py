@@ -49,6 +49,7 @@ def write_events(runs: Sequence[Run], folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def _event_file(folder: Path) -> Iterator[None]:
+    """Collect the summaries of the block in the event file of a folder."""
     import tensorflow as tf
 
     with tempfile.TemporaryDirectory() as temporary:
@@ -59,6 +60,7 @@ def _event_file(folder: Path) -> Iterator[None]:
 
 
 def _names(runs):
+    """Return the names of the run folders; equal names are numbered."""
     names = [Path(run.folder).resolve().name for run in runs]
     return [
         name if names.count(name) == 1 else f"{name}-{names[: index + 1].count(name)}"
@@ -86,6 +88,7 @@ def scalars(run: Run) -> Iterator[tuple[int, str, float]]:
 
 
 def _write_run(run: Run) -> None:
+    """Write the recipe, the hyperparameters and all numbers of a run."""
     import tensorflow as tf
     from tensorboard.plugins.hparams import api
 
@@ -117,6 +120,7 @@ def _domain(values):
 
 
 def _results(runs) -> list[str]:
+    """Return the metrics of the results, the selecting one first."""
     known = [name for name in known_metrics(runs) if tag_of(name).startswith(("1_", "2_", "3_"))]
     defaults = [f"{model}_{name}" for model in ("validation", "global") for name in first_metrics()]
     selecting = [*(str(run.keys.get("evaluate.best")) for run in runs), *defaults]

@@ -109,6 +109,7 @@ def _curve(name, index, runs, seeds, metric, band, published, is_common=True):
 
 
 def _xs(run, x):
+    """Return `{round: value on an axis}`."""
     if x == "round":
         return {row["round"]: row["round"] for row in run.rows}
     if x == "seconds":
@@ -267,6 +268,7 @@ def draw_sizes(series: Sequence[SizeSeries], metric: str, x: str, band: str) -> 
 
 
 def _draw_points(panel, series, unit, look):
+    """Draw the points of a series with their bars, lines and published values; return the bars for the legend."""
     xs, ys = [point.x[0] / unit for point in series.points], [point.mean[0] for point in series.points]
     for line in series.lines:
         panel.plot([xs[n] for n in line], [ys[n] for n in line], color=look["color"], ls=look["linestyle"], lw=1)

@@ -77,7 +77,11 @@ def recipe_on_fleet(run: Run, fleet: str) -> Recipe:
 
 
 def time_run(run: Run, recipe: Recipe) -> Run:
-    """Return a run whose rows and timeline have the times and energy of the fleet of a recipe."""
+    """Return a run whose rows and timeline have the times and energy of the fleet of a recipe.
+
+    Raises:
+        NotComputable: The folder lacks data, or the clients of a round cannot be computed.
+    """
     work, sizes = _work_and_sizes(recipe, run)
     of_levels = work.levels.values()
     down, up = (np.asarray([getattr(level, f"bytes_{way}") for level in of_levels]) for way in ("down", "up"))

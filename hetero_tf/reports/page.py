@@ -120,6 +120,7 @@ def all_sections(
 
 
 def _results_first(table):
+    """Move the columns that describe the runs, except their names, behind the results."""
     order = sorted(range(len(table.heads)), key=lambda index: table.heads[index] in FIRST[1:])
     heads, *rows = ([row[index] for index in order] for row in (table.heads, *table.rows))
     return Table(heads, rows, table.notes)
@@ -130,6 +131,7 @@ def _non_empty(*candidates):
 
 
 def _curves(groups):
+    """Return learning curves of each metric; the first one also over device time, traffic and model size."""
     known = known_metrics(run for runs in groups.values() for run in runs)
     # Only known metric names become file names.
     of_tasks = (f"global_{name}" for name in metrics.first_metrics())
@@ -186,6 +188,7 @@ def _classes(groups):
 
 
 def _cost_table(groups):
+    """Return a table with one line for each level; runs with equal costs share a line."""
     lines: dict[tuple[str, ...], list[str]] = {}
     for name, runs in groups.items():
         costs = next((run.costs for run in runs if run.costs), None)
@@ -201,6 +204,7 @@ def _cost_table(groups):
 
 
 def _splits(groups):
+    """Return figures of the data splits of the first seeds; recipes may share a split."""
     drawn: dict[str, tuple[Partition, list[str]]] = {}
     for name, runs in groups.items():
         try:

@@ -270,6 +270,7 @@ def _check_times(at, totals):
 
 
 def _cost_columns(group, timed, totals):
+    """Return the cost columns; `timed` adds seconds of training, `totals` device time and energy."""
     row = {
         key: mean_and_spread(run_cost(run)[key] for run in group) for key in ("bytes", "client_bytes", "train_flops")
     }

@@ -290,11 +290,13 @@ def _beginning(prefix):
 
 
 def _block(title, table, prefix, width):
+    """Return the lines of a table with its title and notes; its heads are without `prefix`."""
     rows = [[head.removeprefix(prefix) for head in table.heads], *table.rows]
     return [*_wrap([title], width), format_table(rows, table.words, width), *_wrap(table.notes, width)]
 
 
 def _list_differences(groups, width):
+    """Return lines with the keys in which the recipes differ, and their values."""
     by_key, lines = differing_values([group[0] for group in groups.values()], ("name", "seed")), []
     keys = list(by_key)
     if any(key.startswith("model.layers") for key in keys):
@@ -309,6 +311,7 @@ def _list_differences(groups, width):
 
 
 def _wrap(lines, width):
+    """Return lines that fit into `width` columns, without control characters."""
     return [
         part
         for line in map(escape_line, lines)

@@ -219,7 +219,11 @@ class Checkpoint:
             checkpoints.save(self.folder, end.state.round, arrays_of(end.state, {}, ""), {}, self.keep)
 
     def newest(self, process: LearningProcess) -> State | None:
-        """Return the newest state in the folder; None if there is none yet."""
+        """Return the newest state in the folder; None if there is none yet.
+
+        Raises:
+            InputError: The state is damaged, or of another recipe or model.
+        """
         loaded = open_newest(self.folder, process)
         return None if loaded is None else loaded.state
 

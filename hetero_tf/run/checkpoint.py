@@ -39,6 +39,9 @@ def arrays_of(state: State, statistics: dict, global_level: str) -> dict[str, np
     Args:
         statistics: `{level: {path: value}}`, see `LearningProcess.evaluate`.
         global_level: The level whose statistics are stored without its name.
+
+    Raises:
+        NotFinite: A value of the state is NaN or infinite.
     """
     arrays = {name: np.asarray(value) for name, value in flatten_state(state).items()}
     for name, array in arrays.items():
@@ -71,7 +74,11 @@ def _spec(value):
 
 
 def open_newest(folder: Path, process: LearningProcess) -> LoadedState | None:
-    """Load the newest valid checkpoint; None if there is none."""
+    """Load the newest valid checkpoint; None if there is none.
+
+    Raises:
+        InputError: The state is of another recipe, or contains NaN or infinite weights.
+    """
     return _open(functools.partial(checkpoints.load_newest, folder), folder, process)
 
 

@@ -40,14 +40,22 @@ def build_task(recipe: Recipe, dataset: Dataset) -> Task:
 
 
 def check_data(recipe: Recipe, dataset: Dataset) -> None:
-    """Check a recipe against its data before anything is built."""
+    """Check a recipe against its data before anything is built.
+
+    Raises:
+        InputError: The recipe does not fit; with file, line and key.
+    """
     with with_source_location(recipe):
         check_kind(recipe, dataset.codec.KIND, dataset.targets, dataset.source)
         check_fit(recipe, _facts(dataset, build_input(recipe, dataset)), hardware.memory_limit())
 
 
 def check_split(recipe: Recipe, partition: Partition) -> None:
-    """Check the trace of devices, and that clients have the examples that selected metrics need."""
+    """Check the trace of devices, and that clients have the examples that selected metrics need.
+
+    Raises:
+        InvalidValue: With the path of the key.
+    """
     check_trace(recipe.fleet, len(partition.train))
     needs_held_out = {("evaluate", "members"): "best"} if recipe.evaluate.members == "best" else {}
     for path, metric in recipe.selected_metrics.items():
@@ -69,7 +77,11 @@ def check_split(recipe: Recipe, partition: Partition) -> None:
 
 
 def check_cohort(recipe: Recipe, clients: int) -> None:
-    """Check that the policy starts at most the clients that can train, and that a buffer can become full."""
+    """Check that the policy starts at most the clients that can train, and that a buffer can become full.
+
+    Raises:
+        InvalidValue: The path is `round.policy` or `round.policy.size`.
+    """
     able = able_clients(recipe.levels, clients, recipe.seed, 0)
     most, policy = count_clients(able), round_policy(recipe)
     started = policy.cohort_size(recipe.round.clients)

@@ -30,7 +30,12 @@ def load_data(recipe: Recipe, data_dir: Path | str | None, learned: tuple[str, .
 
 
 def split(recipe: Recipe, dataset: Dataset) -> Partition:
-    """Split a data set over the clients of a recipe; equal seeds give equal partitions on every machine."""
+    """Split a data set over the clients of a recipe; equal seeds give equal partitions on every machine.
+
+    Raises:
+        InputError: The data have the wrong kind, or cannot be split in this way; with file, line and key. The message
+            also mentions a fallback that replaced the original data.
+    """
     with with_source_location(recipe, "partition"):
         try:
             return _split(recipe, dataset)
@@ -92,10 +97,19 @@ ADVICE = "; put it back, or delete it to use the data themselves"
 
 
 def save_description(path: Path, dataset: Dataset) -> None:
-    """Write the description of a data set as one JSON file, atomically."""
+    """Write the description of a data set as one JSON file, atomically.
+
+    Raises:
+        InputError: The description is larger than `typed_json.LIMIT`, or a name is not valid Unicode.
+        DiskProblem: The write failed.
+    """
     files.write_atomic(path, typed_json.dump(describe(dataset), "the description of the data"))
 
 
 def load_description(path: Path) -> DescribedDataset:
-    """Read a file that `save_description` wrote."""
+    """Read a file that `save_description` wrote.
+
+    Raises:
+        InputError: The file is missing or damaged.
+    """
     return from_description(typed_json.parse(files.read_bytes(path, typed_json.LIMIT), path), path, ADVICE)

@@ -114,11 +114,7 @@ def train(
                 files.write_atomic(run.costs, typed_json.dump(costs, "the costs"))
             resume.write_copies(run, recipe, run_environment, console.say)
             console.open_log(run.log, _log_mark(settings, progress))
-            log = (
-                trackers.log_live(settings.trackers, run, console.say)
-                if settings.trackers
-                else contextlib.nullcontext()
-            )
+            log = trackers.log_live(settings.trackers, run, console.say) if settings.trackers else contextlib.nullcontext()
             with log:
                 progress = TrainingLoop(run, process, progress, run_environment, console, display).train()
                 display.begin("finishing")
@@ -139,6 +135,9 @@ def train_from_python(
 
     Args:
         quiet: Print only warnings.
+
+    Raises:
+        InputError, Locked, DiskProblem, NotFinite: See `train`.
     """
     function = model_function(model)
     recipe = as_recipe(recipe, ["model"] * (model is not None) + ["data"] * (dataset is not None))
@@ -176,7 +175,11 @@ def model_function(model: Any) -> str | None:
 
 
 def read_data(recipe: Recipe, settings: Settings, run: RunFolder | None = None) -> Build:
-    """Read the data of a recipe, with the partition of `run` if it has started; the result builds the process."""
+    """Read the data of a recipe, with the partition of `run` if it has started; the result builds the process.
+
+    Raises:
+        InputError: The data are not those of the run.
+    """
     return _read_data(recipe, settings, run, None if run is None else facts.newest(run))
 
 
@@ -186,7 +189,11 @@ def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = No
 
 
 def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) -> LearningProcess:
-    """Build the learning process of a run without its data. It builds models, but can neither train nor evaluate."""
+    """Build the learning process of a run without its data. It builds models, but can neither train nor evaluate.
+
+    Raises:
+        InputError: The run folder has no description of the data, or a file of it is damaged or of another run.
+    """
     described, newest_facts = data.load_description(run.data), facts.newest(run)
     recipe = resume.with_stored_trace(run, recipe, newest_facts)
     dataset, partition = resume.fit_stored(run, described, newest_facts, lambda: Partition.load(run.partition))
@@ -225,6 +232,7 @@ def _learned_vocabulary(recipe, run):
 
 
 def _announce(process, console):
+    """Print the data, a warning if they are a stand-in, and the engine."""
     dataset, partition = process.dataset, process.partition
     if dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {dataset.source} ***")
@@ -263,6 +271,7 @@ def _about_metrics(process):
 
 
 def _log_mark(settings, progress):
+    """The first line of a run in the log, also when it is resumed."""
     done = progress.state.round
     return f"{settings.command or 'hetero_tf.train'}  ({f'resumes after round {done}' if done else 'starts'})"
 
@@ -290,6 +299,7 @@ def _run_environment(process, settings):
 
 
 def _restore(run, process, newest_facts, console):
+    """The progress of the newest checkpoint, or of a new run."""
     newest = open_newest(run.checkpoints, process)
     if newest is None or newest_facts is None:
         weights, source = first_weights(process.recipe, process.family)
@@ -310,6 +320,7 @@ def _restore(run, process, newest_facts, console):
 
 
 def _finish(run, process, progress, run_environment, console):
+    """Print the results and return the summary, ready for JSON."""
     dataset = process.dataset
     summary = {
         "run_dir": str(run.path),
@@ -334,12 +345,18 @@ def _finish(run, process, progress, run_environment, console):
 
 
 def _first_call_seconds(laps):
+    """Seconds of each phase up to the end of the first call, and their "total"; None if no round was run."""
     seconds_by_phase = {**laps, "total": sum(laps.values())}
     return {name: round(seconds, 2) for name, seconds in seconds_by_phase.items()} if "round" in laps else None
 
 
 def write_readme(run: RunFolder, recipe: Recipe, command: str, metric: str) -> None:
-    """Write the current README.txt. The program never reads it."""
+    """Write the current README.txt. The program never reads it.
+
+    Raises:
+        InputError: The path is not a regular file.
+        DiskProblem: The write failed.
+    """
     folder, program = quote_shell(run.path), command.partition(" ")[0] or "hetero_tf"
     started = ["It was started, or last resumed, by the command", "", f"  {command}", ""]
     started += ["which also resumes it; --set rounds=N trains more."]

@@ -184,6 +184,7 @@ class LearningProcess(Federation):
 
 
 def _fit_levels(recipe, source, dataset, partition, device, builder):
+    """Return the recipe with levels that fit their budgets or the devices of the clients."""
     x = dataset.train.x
     fitted = memory.fit_levels(recipe, source.shape(x), example_shape(source, x), recipe.num_outputs(dataset.classes))
     if recipe.levels.fit == "device":
@@ -212,6 +213,7 @@ def _read_functions(recipe, dataset, model, loss, metrics):
 
 
 def _check_functions(process):
+    """Check the user's loss and metrics by the outputs and targets of the first examples."""
     family, train, functions = process.family, process.dataset.train, process.functions
     if train.y is None or functions == UserFunctions():
         return
@@ -313,6 +315,7 @@ def plan_call(process: LearningProcess, first: int, state: State | None = None) 
 
 
 def _next_stop(recipe, done):
+    """The next round after which the state is evaluated or saved."""
     stops = [done - done % every + every for every in (recipe.evaluate.every, recipe.checkpoint.every)]
     return min(*stops, recipe.rounds)
 
@@ -351,6 +354,7 @@ def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tupl
 
 
 def _failure(recipe, row):
+    """Return the `RoundFailure` of a failed round, else None."""
     diverged = row["non_finite"]
     if FAILURE not in row and diverged >= recipe.round.non_finite_share * sum(row["levels"].values()):
         return RoundFailure(f"{diverged} of {recipe.round.clients} clients returned NaN or infinity", NotFinite)

@@ -74,7 +74,11 @@ class TrainingLoop:
         self._evaluation_seconds: float | None = None
 
     def train(self) -> Progress:
-        """Train to the last round, or until early stopping, and return the progress."""
+        """Train to the last round, or until early stopping, and return the progress.
+
+        Raises:
+            NotFinite, TooFewDevices: A round failed, also with a second cohort; the state before it is saved.
+        """
         runner, console = self._process.runner, self._console
         with ThreadPoolExecutor(1) as planner, processes.before_exit(self._save_and_stop):
             next_plans = self._plan(planner, self._first)
@@ -202,6 +206,7 @@ class TrainingLoop:
         return rows[-1]
 
     def _spans(self, trained, rows):
+        """Yield the times of the clients of the rounds that `timeline.jsonl` stores."""
         fleet, levels = self._recipe.fleet, self._recipe.levels.names
         for plan, row in zip(trained, rows):
             if fleet and plan.timing and row["round"] <= metrics_file.MOST_ROUNDS:
@@ -209,9 +214,11 @@ class TrainingLoop:
                 yield metrics_file.RoundSpan.of(fleet.devices, levels, row["round"], began, plan.timing)
 
     def _is_finished(self, progress):
+        """True if all rounds are done, or early stopping ends the run."""
         return progress.state.round >= self._recipe.rounds or self._stopping.ends(progress.patience)
 
     def _is_due(self, progress):
+        """True if the state after the last finished round is saved as a checkpoint."""
         return self._is_finished(progress) or progress.state.round % self._recipe.checkpoint.every == 0
 
     def _save_and_stop(self):
@@ -275,6 +282,7 @@ def _device_time(row):
 
 
 def _detailed_line(process, row, speed, left):
+    """The line of a round with all displayed metrics, as the log and --verbose show it."""
     mix = " ".join(f"{name}{count}" for name, count in row["levels"].items())
     diverged = f"  {row['non_finite']} clients diverged" if row["non_finite"] else ""
     unit = "tokens" if process.dataset.targets == POSITIONS else "examples"

@@ -48,7 +48,11 @@ def locked(run: RunFolder) -> Iterator[None]:
 
 
 def check_recipe(run: RunFolder, recipe: Recipe, newest_facts: dict | None) -> None:
-    """Refuse to continue a run with another recipe."""
+    """Refuse to continue a run with another recipe.
+
+    Raises:
+        InputError: The recipes differ; the message lists the keys with both values.
+    """
     if newest_facts is None and not run.started:
         return
     changed = changed_keys(run.read_recipe() if newest_facts is None else newest_facts["recipe"], recipe.source)
@@ -92,6 +96,9 @@ def fit_stored(
 
     Args:
         newest_facts: Result of `facts.newest`. If None, the run is new, and the recipe splits the data.
+
+    Raises:
+        InputError: The data or the partition are not those of the run, or the file is damaged.
     """
     is_stored = newest_facts is not None and os.path.lexists(run.partition)
     dataset, partition = fit_data(dataset, Partition.load(run.partition) if is_stored else split())
@@ -116,6 +123,9 @@ def with_stored_trace(run: RunFolder, recipe: Recipe, newest_facts: dict | None)
 
     Args:
         newest_facts: Result of `facts.newest`. If None, the run is new.
+
+    Raises:
+        InputError: The file is not the one with which the run started.
     """
     fleet = recipe.fleet
     expected = None if newest_facts is None else newest_facts["environment"]["settings"].get("trace")
@@ -176,6 +186,9 @@ def check_checkpoints(run: RunFolder, recipe: Recipe, newest_facts: dict | None,
     """Refuse to restart a run whose checkpoints are lost: that would overwrite its other files.
 
     A run that was stopped before its first checkpoint starts again.
+
+    Raises:
+        InputError: There are metrics, but no checkpoint of their rounds.
     """
     done = 0 if newest_facts is not None else _last_round(run)
     if not done:
@@ -199,7 +212,11 @@ def read_rows(run: RunFolder) -> bytes:
 
 
 def truncate_metrics(run: RunFolder, newest_facts: dict | None, say: Callable[[str], None]) -> bytes:
-    """Truncate the metrics to the rows that the checkpoint covers, and return them."""
+    """Truncate the metrics to the rows that the checkpoint covers, and return them.
+
+    Raises:
+        InputError: One of these rows was changed.
+    """
     if newest_facts is None:
         # Without a checkpoint, no metrics are valid.
         files.remove(run.metrics)
@@ -221,7 +238,11 @@ def truncate_metrics(run: RunFolder, newest_facts: dict | None, say: Callable[[s
 
 
 def repair_metrics(run: RunFolder, rows: bytes, say: Callable[[str], None]) -> None:
-    """Restore the metrics if the file was removed or changed since this process wrote its last row."""
+    """Restore the metrics if the file was removed or changed since this process wrote its last row.
+
+    Raises:
+        InputError: The path is a link, pipe, device or folder.
+    """
     if read_rows(run) != rows:
         files.write_atomic(run.metrics, rows)
         say(f"note: {run.metrics} was removed or changed during the run; its rows were restored")

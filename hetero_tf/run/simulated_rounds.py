@@ -137,6 +137,7 @@ class SimulatedRounds:
         )
 
     def _expected_seconds(self, round, ids):
+        """Return the expected device time of clients, zeros without a fleet."""
         clock, division = self.federation.clock, self.federation.division
         return (
             np.zeros(len(ids)) if clock is None else expected_seconds(clock, division, round, ids, *self._work_of(ids))
@@ -293,6 +294,7 @@ class SimulatedRounds:
 
 
 def _record_history(history, round, plan, records):
+    """Return the history after a round, with the results of its clients that returned."""
     returned = records["finite"] & (plan.steps > 0)
     clients, seconds = plan.clients[returned], np.zeros(len(history["clients"]["seconds"]))
     if plan.timing:

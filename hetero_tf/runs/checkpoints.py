@@ -186,6 +186,7 @@ def _read_array(archive, member):
 
 
 def _check_expected(specs, expect, optional, path):
+    """Raise `InputError` with the first difference between stored and expected arrays."""
     for name in expect | specs:
         shape, dtype = expect.get(name) or optional(name) or (None, None)
         if shape is None:

@@ -94,13 +94,21 @@ def digest(rows: bytes) -> dict:
 
 
 def newest(run: RunFolder) -> dict | None:
-    """Return the facts of the newest checkpoint with its "round"; None if there is none."""
+    """Return the facts of the newest checkpoint with its "round"; None if there is none.
+
+    Raises:
+        InputError: The checkpoints are damaged, or this program cannot have written their info.
+    """
     checkpoint = checkpoints.load_newest(run.checkpoints)
     return None if checkpoint is None else from_checkpoint(checkpoint, run.checkpoints)
 
 
 def from_checkpoint(checkpoint: checkpoints.SavedRound, folder: object) -> dict:
-    """Return the facts of a checkpoint, with its "round", after all checks."""
+    """Return the facts of a checkpoint, with its "round", after all checks.
+
+    Raises:
+        InputError: A fact is missing or has a wrong type.
+    """
     from_json(
         Facts,
         checkpoint.info,
@@ -115,6 +123,9 @@ def load_best(run: RunFolder, *expected: Any) -> checkpoints.SavedRound | None:
 
     Args:
         expected: `expect` and `optional` of `checkpoints.read`.
+
+    Raises:
+        InputError, DiskProblem, MemoryProblem: See `newest` and `read_best`.
     """
     newest_round = checkpoints.load_newest(run.checkpoints, with_arrays=False)
     facts = None if newest_round is None else from_checkpoint(newest_round, run.checkpoints)
@@ -130,7 +141,11 @@ def load_best(run: RunFolder, *expected: Any) -> checkpoints.SavedRound | None:
 
 
 def read_best(run: RunFolder, facts: dict, *expected: Any) -> checkpoints.SavedRound:
-    """Return the checkpoint of the best round that the facts of a newer one name."""
+    """Return the checkpoint of the best round that the facts of a newer one name.
+
+    Raises:
+        Damaged: The checkpoint is missing, damaged, or not the one that the run saved.
+    """
     best = checkpoints.read(run.checkpoints, facts["best"]["round"], *expected)
     if from_checkpoint(best, run.checkpoints)["last"] != facts["best"]:
         raise Damaged(f"{checkpoints.path_of(run.checkpoints, best.round)}: is not the state that this run saved")
@@ -157,6 +172,10 @@ def global_weights(run: RunFolder) -> tuple[dict[str, np.ndarray], str]:
 
     Returns:
         `{variable path: array}`, and the name of the state, such as "runs/digits/checkpoints, round 12".
+
+    Raises:
+        InputError: The folder holds no run, no checkpoint yet, or only damaged checkpoints.
+        DiskProblem, MemoryProblem: See `checkpoints.load_newest`.
     """
     run.check_started()
     checkpoint = load_best(run) or checkpoints.load_newest(run.checkpoints)

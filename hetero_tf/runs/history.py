@@ -189,6 +189,7 @@ def gather(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
 
 
 def _within(folder: Path) -> list[Path]:
+    """The run folders that a folder represents: itself, or its subfolders."""
     if RunFolder(folder).started or not os.path.isdir(folder):
         return [folder]
     with files.disk_errors(folder, "list"):

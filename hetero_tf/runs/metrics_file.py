@@ -28,6 +28,10 @@ def append(path: Path, row: dict) -> bytes:
     Args:
         path: The file; it is created if missing.
         row: Dict with an integer "round". NumPy numbers are allowed; NaN and infinity are written as null.
+
+    Raises:
+        InputError: "round" is missing, a value is not valid JSON, or the path is not a regular file.
+        DiskProblem: The write failed; the file is unchanged.
     """
     if not _has_round(row):
         raise InputError(f"a row of metrics needs an integer 'round'. Received: row={row!r}")
@@ -167,13 +171,21 @@ class RoundSpan:
 
 
 def append_spans(path: Path, spans: Iterable[RoundSpan]) -> None:
-    """Append rounds, of which the caller gives at most the first `MOST_ROUNDS`."""
+    """Append rounds, of which the caller gives at most the first `MOST_ROUNDS`.
+
+    Raises:
+        DiskProblem: The system refused.
+    """
     for span in spans:
         append(path, asdict(span))
 
 
 def read_spans(path: Path) -> list[RoundSpan]:
-    """Return the stored rounds; of a round that a resumed run has repeated, the last one. A missing file has none."""
+    """Return the stored rounds; of a round that a resumed run has repeated, the last one. A missing file has none.
+
+    Raises:
+        Damaged: A line has other content.
+    """
     spans = [from_json(RoundSpan, row, path, "; delete the file") for row in rows(path)]
     return [span for _, span in sorted({span.round: span for span in spans}.items())][:MOST_ROUNDS]
 

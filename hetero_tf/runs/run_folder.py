@@ -70,7 +70,11 @@ class RunFolder:
         return os.path.isfile(self.recipe)
 
     def read_recipe(self) -> str:
-        """Return the text of the recipe; the run may be finished or running."""
+        """Return the text of the recipe; the run may be finished or running.
+
+        Raises:
+            InputError: The folder holds no run, or the file is damaged.
+        """
         self.check_started()
         return files.decode(files.read_bytes(self.recipe, RECIPE_LIMIT), self.recipe)
 
@@ -87,6 +91,9 @@ class RunFolder:
         """Refuse links, pipes and devices at the paths that the run writes.
 
         The run folder itself may be a link to a folder.
+
+        Raises:
+            InputError: A path has another type; the message names the first one.
         """
         for name in (LOCK, *_FILES, "log.txt"):
             files.check_write_target(self.path / name)

@@ -25,6 +25,10 @@ def check_version_folder(folder: Path, version: int | None) -> None:
 
     Args:
         version: Version number; None for the next one.
+
+    Raises:
+        InputError: A parent is not a folder, or the version exists.
+        DiskProblem: The folder cannot be read.
     """
     for path in (folder.parent, folder):
         if os.path.lexists(path) and not path.is_dir():
@@ -58,6 +62,9 @@ def newest_version(folder: Path, level: str | None) -> Path:
     Args:
         folder: Folder of all levels, or of one version.
         level: Name of the level; None: the only one.
+
+    Raises:
+        InputError: The folder has no version, or several levels and `level` is None.
     """
     if (folder / EXPORTED).exists():
         return folder
@@ -78,6 +85,9 @@ def create_draft(folder: Path) -> Iterator[Path]:
     """Create a temporary folder for a version and remove it if the block raises.
 
     Also remove drafts of killed exports.
+
+    Raises:
+        DiskProblem: A folder cannot be created.
     """
     with files.disk_errors(folder, "make the folder"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -110,6 +120,10 @@ def publish(draft: Path, version: int | None) -> Path:
 
     Returns:
         Path of the version.
+
+    Raises:
+        InputError: The version exists by now.
+        DiskProblem: The rename failed.
     """
     while True:
         target = draft.with_name(str(version or next_version(draft.parent)))

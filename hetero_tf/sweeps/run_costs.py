@@ -64,6 +64,7 @@ class CostTable:
         return costs | {"bytes": recipe.rounds * recipe.round.clients * (costs["bytes_down"] + costs["bytes_up"])}
 
     def _note(self, text):
+        """Print a note that was not printed before."""
         if text not in self._notes:
             self._notes.add(text)
             self._notify(text)

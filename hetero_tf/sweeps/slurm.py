@@ -97,6 +97,10 @@ def submit(runs: Sequence[SweepRun], folder: SweepFolder, program: Program, exec
 
     Returns:
         `{run: job id}` of the submitted runs.
+
+    Raises:
+        Locked: A process trains one of the runs; nothing was submitted.
+        InputError: A run folder is damaged or contains another recipe, or Slurm rejected the jobs.
     """
     jobs = {}
     for run in runs:

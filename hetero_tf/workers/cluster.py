@@ -39,6 +39,9 @@ def read_cluster(workers: Sequence[str], worker: int | None, environment: Mappin
 
     Args:
         workers: Values of --workers, `host:port` of each process; empty: use TF_CONFIG.
+
+    Raises:
+        InputError: An address is invalid, or the index is out of range.
     """
     if workers:
         if worker is None:
@@ -141,7 +144,11 @@ def connect(cluster: Cluster, patience: float = PATIENCE):
 
 
 def mirrored(devices: int):
-    """Return the strategy of several devices of this process: GPUs if there are any, else logical CPU devices."""
+    """Return the strategy of several devices of this process: GPUs if there are any, else logical CPU devices.
+
+    Raises:
+        InputError: The machine has fewer GPUs.
+    """
     import tensorflow as tf
 
     gpus = tf.config.list_logical_devices("GPU") if hardware.device_type() == "gpu" else []

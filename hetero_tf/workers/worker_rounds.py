@@ -78,6 +78,11 @@ def follow(read_data: Callable[[], Build], cluster: Cluster, console: Console) -
 
     Args:
         read_data: Reads the data of the recipe, and returns the function that builds its process.
+
+    Raises:
+        InputError: The leading process has another recipe, data set, version or number of threads.
+        UserError: The leading process failed.
+        WorkerLost: The leading process or another worker stopped.
     """
     with ProgressDisplay(console) as display:
         display.begin("reading the data")
@@ -105,12 +110,14 @@ def follow(read_data: Callable[[], Build], cluster: Cluster, console: Console) -
 
 
 def _receive_state(state, arrays):
+    """Return the state after a message, and the other arrays of the message."""
     sent = {name.removeprefix(STATE): value for name, value in arrays.items() if name.startswith(STATE)}
     others = {name: value for name, value in arrays.items() if not name.startswith(STATE)}
     return unflatten_state(int(sent.pop("round")), sent, state) if sent else state, others
 
 
 def _build_process(build, cluster, console, display):
+    """Return the process of this worker once all workers are connected."""
     console.say(f"warning: {open_port_warning(cluster)}")
     others = len(cluster.addresses) - 1
     console.say(f"waiting for {others} other worker{'s' * (others > 1)}, {PATIENCE / 60:g} minutes at most")
@@ -221,6 +228,9 @@ def pack(words: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
     Args:
         words: Values for JSON, such as the name of a call.
+
+    Raises:
+        MemoryProblem: The message is too long.
     """
     file = io.BytesIO()
     named: dict[str, Any] = {f"array/{name}": value for name, value in arrays.items()}

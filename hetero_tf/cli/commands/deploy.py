@@ -75,7 +75,11 @@ def _say_exported(path, about, console):
 
 
 def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) -> dict:
-    """Write the predictions to --out, or print a line for each item."""
+    """Write the predictions to --out, or print a line for each item.
+
+    Raises:
+        InvalidItems: Some items cannot be read; the others are predicted.
+    """
     from hetero_tf.export import prediction_files
     from hetero_tf.export.predictions import predict
 

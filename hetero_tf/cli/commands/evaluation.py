@@ -48,6 +48,7 @@ def evaluate(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
 
 
 def _show_classes(process, state, flags, console):
+    """Print the results of the classes of the global model, store and draw them, and return them for JSON."""
     from hetero_tf.base import typed_json
 
     results = process.class_results(state)

@@ -48,6 +48,7 @@ def write_recipe(flags: FlagValues, console: Console) -> dict:
 
 
 def _check_replaced(out, yes, can_ask):
+    """Return True if a file of this name exists and the user wants to replace it."""
     files.check_write_target(out)
     if not os.path.lexists(out):
         return False
