@@ -90,7 +90,11 @@ def load(
 
 
 def data_folder(data_dir: str | Path | None) -> Path | None:
-    """Returns the data folder: `data_dir`, else the folder in HETERO_TF_DATA, if set."""
+    """Returns the data folder: `data_dir`, else the folder in HETERO_TF_DATA, if set.
+
+    Raises:
+        InputError: The path exists but is not a folder.
+    """
     data_dir = data_dir or os.environ.get("HETERO_TF_DATA")
     folder = Path(os.path.expanduser(data_dir)) if data_dir else None
     if folder is not None and os.path.exists(folder) and not folder.is_dir():

@@ -78,7 +78,13 @@ def content_of(type_: "pa.DataType") -> str:
 
 
 def read_arrow(source: str, files: Sequence[Path], selection: ColumnSelection) -> tuple[RawTable, dict[bytes, bytes]]:
-    """Read the selected columns of files with the same columns; return the table, and the metadata of its schema."""
+    """Read the selected columns of files with the same columns; return the table, and the metadata of its schema.
+
+    Raises:
+        InputError: A file is damaged, the files have different columns, a column is missing, or has values that are
+            neither numbers nor texts.
+        MemoryProblem: The columns do not fit into memory.
+    """
     import pyarrow as pa
 
     tables = [_read_file(path, selection) for path in files]

@@ -86,7 +86,11 @@ class ColumnRoles:
         return convert_numbers(table, names, self.numbers)
 
     def find_feature_columns(self, table: RawTable) -> list[str]:
-        """Return the names of the columns that become features."""
+        """Return the names of the columns that become features.
+
+        Raises:
+            InputError: An option names a column that does not exist or has another role, or none is left.
+        """
         options: dict[str, Any] = {"label": self.label, "owner": self.owner, "group": self.group}
         options |= {"ignore": self.ignore, "categorical": self.categorical, "columns": self.types, "scale": self.scale}
         for option, names in options.items():
@@ -109,7 +113,11 @@ class ColumnRoles:
 
 
 def convert_numbers(table: RawTable, names: Iterable[str], notation: Notation) -> RawTable:
-    """Convert the numbers of columns of texts to plain notation."""
+    """Convert the numbers of columns of texts to plain notation.
+
+    Raises:
+        InputError: A column has several currencies.
+    """
     columns = dict(table.columns)
     if notation == "plain":
         return table
@@ -137,6 +145,9 @@ def build_column(
         roles: Roles of the columns.
         is_training: Rows without those that are held out, bool `[n]`; fill values are statistics of these.
         summary: Summary of the column.
+
+    Raises:
+        InputError: The values have another type, or no type is likely.
     """
     if roles.type_of(name) is None:
         _check_decisions(table, summary)
@@ -189,7 +200,11 @@ def _infer_codec(table, name, roles, summary):
 
 
 def find_date_order(table: RawTable, name: str) -> DateOrder:
-    """Return the order of year, month and day of a column of dates."""
+    """Return the order of year, month and day of a column of dates.
+
+    Raises:
+        InputError: A text is not a date, or no day decides the order.
+    """
     column = table.read_texts(name)
     orders = date_orders(column.texts)
     if len(orders) == 1:
@@ -379,7 +394,11 @@ def _read_flags(table, name):
 
 
 def look_up(table, name, known, problem):
-    """Return the index of each row's text in `known`, int32 `[n]`."""
+    """Return the index of each row's text in `known`, int32 `[n]`.
+
+    Raises:
+        InputError: A text is unknown; `problem` says so.
+    """
     column, index = table.read_texts(name), {text: number for number, text in enumerate(known)}
     if unknown := column.find(lambda text: text not in index):
         near = find_nearest(unknown[1], index)
@@ -389,7 +408,11 @@ def look_up(table, name, known, problem):
 
 
 def read_numbers(table, name):
-    """Return a numeric column as float64 `[n]` in the range of float32."""
+    """Return a numeric column as float64 `[n]` in the range of float32.
+
+    Raises:
+        InputError: A value is missing, or not such a number.
+    """
     table.check_complete(name)
     values = require_numbers(table, name)
     invalid = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))

@@ -53,7 +53,11 @@ def is_listed(text: str, listed: Collection[str]) -> bool:
 
 
 def parse_number(value: str, name: str) -> float:
-    """Return a finite number in the range of float32; the `InputError` for another text names the column."""
+    """Return a finite number in the range of float32; the `InputError` for another text names the column.
+
+    Raises:
+        InputError: The text is not a finite number in the range of float32.
+    """
     parsed = float(value) if is_number(value) else np.nan
     if not abs(parsed) <= float(np.finfo(np.float32).max):
         raise InputError(f"column {name!r} must be a finite number. Received: {value!r}")

@@ -72,6 +72,9 @@ class Dataset:
         validation: Training examples that the statistics leave out, since clients hold them out, int ids; None: none.
         refit: `validation -> Dataset`, reads the data again with fill values, categories and a vocabulary of the other
             training examples; None: the data have none of these.
+
+    Raises:
+        InputError: An array has a wrong dtype, shape or value.
     """
 
     train: Split
@@ -147,7 +150,11 @@ class Dataset:
         return name if self.stand_in_for is None else f"{name}, standing in for {self.stand_in_for}"
 
     def without(self, validation: np.ndarray) -> "Dataset":
-        """Return the data whose statistics leave out training examples; `validation`: their ids."""
+        """Return the data whose statistics leave out training examples; `validation`: their ids.
+
+        Raises:
+            InputError: A validation example has a category of no other training example.
+        """
         if self.refit is None:
             return dataclasses.replace(self, validation=validation)
         try:
@@ -202,7 +209,11 @@ class Dataset:
         return names if names and names == sort_categories(set(names)) and not all(map(is_number, names)) else None
 
     def in_class_order(self, names: tuple[str, ...]) -> "Dataset":
-        """Return the data with the classes numbered in the order of `names`, all class names in another order."""
+        """Return the data with the classes numbered in the order of `names`, all class names in another order.
+
+        Raises:
+            InputError: The examples do not have one label each, or `names` are not the class names.
+        """
         if self.targets != LABEL or self.class_names is None or sorted(names) != sorted(self.class_names):
             known = "none" if self.targets != LABEL or self.class_names is None else ", ".join(self.class_names)
             raise InputError(
@@ -325,6 +336,9 @@ def held_out(labels: np.ndarray, share: float, source: str, groups: np.ndarray |
 
     Returns:
         bool `[n]`, True for a test example.
+
+    Raises:
+        InputError: The share is out of range, or leaves no test example.
     """
     if not 0 < share < 1:
         raise InputError(f"`test_share` must be above 0 and below 1. Received: test_share={share}")
@@ -344,7 +358,11 @@ def held_out(labels: np.ndarray, share: float, source: str, groups: np.ndarray |
 
 
 def hold_out(split: Split, share: float, source: str) -> tuple[Split, Split]:
-    """Return the training and the test split that `held_out` draws from the classes of a split, see `strata`."""
+    """Return the training and the test split that `held_out` draws from the classes of a split, see `strata`.
+
+    Raises:
+        InputError: The share is above 0, but too small to hold out an example of any client.
+    """
     (classes,) = strata(split.labels)
     is_test = held_out(classes, share, source)
     return split.select(~is_test), split.select(is_test)

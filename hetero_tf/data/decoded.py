@@ -83,7 +83,12 @@ def open_cached(
     blocks: Callable[[], Iterator[np.ndarray]],
     files: Iterable[str | Path] | None = None,
 ) -> DiskArray:
-    """Return the uint8 rows of the arrays that `blocks()` yields, which stay on disk; otherwise as `load_cached`."""
+    """Return the uint8 rows of the arrays that `blocks()` yields, which stay on disk; otherwise as `load_cached`.
+
+    Raises:
+        DiskProblem: The cache folder is full or not writable.
+        InputError: `blocks` rejects a file.
+    """
     folder = _entry(name, options, source, files)
 
     def save(draft):

@@ -71,7 +71,11 @@ def describe(dataset: Dataset) -> dict[str, Any]:
 
 
 def from_description(value: Any, source: object, advice: str = "") -> DescribedDataset:
-    """Build a data set with random examples from the result of `describe`; see also `typed_json.from_json`."""
+    """Build a data set with random examples from the result of `describe`; see also `typed_json.from_json`.
+
+    Raises:
+        InputError: The description is inconsistent.
+    """
     described = from_json(Description, value, source, advice)
     fields, statistics = build_fields(described.fields, source, advice), described.target_statistics
     shape, form = (NUM_EXAMPLES, *stored_shape(fields)), targets.find(described.targets)

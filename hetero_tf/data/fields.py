@@ -75,6 +75,9 @@ def type_request(request: Mapping[str, Any], fields: Sequence[Field]) -> dict[st
     Args:
         request: {"instances": rows} or {"inputs": columns by name}.
         fields: The columns.
+
+    Raises:
+        InputError: A value has not the type of its column, whose name is in the message.
     """
     inputs = dict(zip(input_names(fields), fields))
     names = {field.name: name for name, field in inputs.items()}

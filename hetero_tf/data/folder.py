@@ -89,7 +89,11 @@ def _is_system(name):
 
 
 def list_class_folders(folder: Path, kind: FileKind) -> tuple[tuple[str, ...], ClassFolder, ClassFolder | None]:
-    """Return the names of the classes, and the files of the training and the test split; see `split_folders`."""
+    """Return the names of the classes, and the files of the training and the test split; see `split_folders`.
+
+    Raises:
+        InputError: A folder has fewer than two classes, no files or an unknown class.
+    """
     train, test = split_folders(folder)
     names = _find_classes(train, kind)
     return names, _list_files(train, names, kind), None if test is None else _list_files(test, names, kind)

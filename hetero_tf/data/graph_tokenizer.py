@@ -117,7 +117,11 @@ def encode_sentences(sentences: tf.Tensor, tokenizer: GraphTokenizer, length: in
 def vocabulary_tables(
     words: Sequence[str], scratch: Path, unknown: int = 0
 ) -> tuple[tf.lookup.StaticHashTable, tf.lookup.StaticHashTable]:
-    """Return lookup tables word -> id and id -> word over a file in `scratch`, an asset of the SavedModel."""
+    """Return lookup tables word -> id and id -> word over a file in `scratch`, an asset of the SavedModel.
+
+    Raises:
+        InputError: A word is empty, contains white space, or occurs twice.
+    """
     invalid = [word for word in words if word.split() != [word]]
     if invalid or len(set(words)) != len(words):
         raise InputError(

@@ -242,7 +242,11 @@ MAX_WHOLE = 2**24
 def pack_splits(
     source: str, train: Mapping[str, np.ndarray], test: Any
 ) -> tuple[np.ndarray, np.ndarray, tuple[Field, ...]]:
-    """Return the arrays by name of both splits as rows, float32 `[n, values]`, and their fields, sorted by name."""
+    """Return the arrays by name of both splits as rows, float32 `[n, values]`, and their fields, sorted by name.
+
+    Raises:
+        InputError: An array has an unsuitable name, dtype, shape or value, or the splits differ in them.
+    """
     if not isinstance(test, Mapping) or test.keys() != train.keys():
         received = list(test) if isinstance(test, Mapping) else type(test).__name__
         raise InputError(f"{source}: x_test must have the arrays {', '.join(map(str, train))}. Received: {received}")

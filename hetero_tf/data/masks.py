@@ -109,7 +109,11 @@ def _read_mask(picture_path, mask_path, size):
 
 
 def decode_mask(path: str, content: bytes) -> np.ndarray:
-    """Decode a grey or palette PNG to its grey values or palette indices, uint8 `[height, width]`."""
+    """Decode a grey or palette PNG to its grey values or palette indices, uint8 `[height, width]`.
+
+    Raises:
+        InputError: The file is damaged, or has another format, colours, alpha or 16 bits.
+    """
     try:
         image = open_picture(content)
         if image.format != "PNG":

@@ -31,6 +31,9 @@ def open_picture(source: bytes | str | Path) -> "Image":
     """Open a picture file, given by its content or path, without decoding its pixels.
 
     The `InputError` for another file has the end of a sentence.
+
+    Raises:
+        InputError: The file is not a picture. The text is the end of a sentence.
     """
     from PIL import Image
 
@@ -62,6 +65,9 @@ def decode_picture(content: bytes, shape: tuple[int, int, int]) -> np.ndarray:
 
     An export gives the same values for a PNG or JPEG that need not be rotated. A GIF or WebP gives its first frame. The
     `InputError` for a damaged or translucent picture has the end of a sentence.
+
+    Raises:
+        InputError: The picture is damaged, translucent or has another format. The text is the end of a sentence.
     """
     import tensorflow as tf
 
@@ -114,7 +120,12 @@ def _rotate(pixels, orientation):
 def decode_pictures(
     source: str, pictures: Iterable[tuple[str, Callable[[], bytes]]], count: int, size: int, channels: int
 ) -> np.ndarray:
-    """Decode `count` pictures, `(name, () -> content)` each, to uint8 `[count, size, size, channels]`."""
+    """Decode `count` pictures, `(name, () -> content)` each, to uint8 `[count, size, size, channels]`.
+
+    Raises:
+        InputError: A picture cannot be decoded.
+        MemoryProblem: The pictures do not fit into memory.
+    """
     check_memory(source, 2 * count * size**2 * channels)
     return np.concatenate(list(decode_blocks(pictures, size, channels)))
 

@@ -168,7 +168,11 @@ def _channel_names(table, label, time, series, names, is_forecast):
 
 
 def divide_series(table: RawTable, time: str, series: str | None) -> list[Series]:
-    """Divide the rows of a table into series, each in the order of its times."""
+    """Divide the rows of a table into series, each in the order of its times.
+
+    Raises:
+        InputError: A time is missing, repeated in a series, or neither a number nor a date.
+    """
     times, codes = _read_times(table, time), np.zeros(table.rows, np.int32)
     if series is not None:
         codes = look_up(table, series, sort_categories(set(table.read_texts(series).texts)), "not a series")

@@ -79,7 +79,11 @@ class Rows:
         return Rows(self.path, self.sign, self.numbers[count:], self.cells[count:])
 
     def build_table(self, header: bool) -> RawTable:
-        """Return the table of the rows, of which the first one has the names of the columns if `header` is set."""
+        """Return the table of the rows, of which the first one has the names of the columns if `header` is set.
+
+        Raises:
+            InputError: There is no row of data, or a name occurs twice.
+        """
         if len(self.cells) <= header or not self.cells[0]:
             raise InputError(f"{self.path}: expected at least one row of data. Received: none")
         names = self._read_names() if header else [f"column_{index}" for index in range(len(self.cells[0]))]
@@ -129,7 +133,11 @@ def table_ending(path: Path) -> str:
 
 
 def read_content(path: Path) -> bytes:
-    """Return the bytes of a file, unpacked if its ending or content is that of a compression."""
+    """Return the bytes of a file, unpacked if its ending or content is that of a compression.
+
+    Raises:
+        InputError: The file is damaged.
+    """
     with open_file(path) as file:
         content = file.read()
     for ending, (signs, unpack) in COMPRESSIONS.items():
@@ -142,7 +150,11 @@ def read_content(path: Path) -> bytes:
 
 
 def read_text(path: Path, encoding: str | None = None) -> str:
-    """Return the text of a file, perhaps compressed; without `encoding`, UTF-8, or UTF-16 with a byte order mark."""
+    """Return the text of a file, perhaps compressed; without `encoding`, UTF-8, or UTF-16 with a byte order mark.
+
+    Raises:
+        InputError: The file has another encoding.
+    """
     content = read_content(path)
     check_memory(path, MEMORY * len(content))
     name = encoding or _MARKS.get(content[:2], "utf-8")
@@ -199,6 +211,10 @@ def read_table(
         delimiter: Name of the separator of values, see `DELIMITERS`; None: it is detected.
         skip: Lines above the first row.
         encoding: See `read_text`.
+
+    Raises:
+        InputError: The file is not a valid table.
+        MemoryProblem: The table does not fit into memory.
     """
     ending = table_ending(path)
     if ending in ARROW:

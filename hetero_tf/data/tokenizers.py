@@ -166,6 +166,9 @@ def read_token_lines(path: Path, tokenizer: str) -> tuple[dict[str, int], dict[s
 
     Text after a tab, such as SentencePiece's scores, is ignored. For subwords, `▁` begins a word; in a file with `##`
     (WordPiece), which marks the pieces that do not begin a word, the marks are converted.
+
+    Raises:
+        InputError: A token is not one of the tokenizer, or there is none.
     """
     text = decode(read_bytes(path, _LARGEST_FILE, follow=True), path)
     numbers: dict[str, int] = {}

@@ -31,6 +31,9 @@ def read_words(path: Path) -> list[str]:
     """Return the words of a text file, perhaps compressed: split at white space, `<eos>` after every line.
 
     A blank line gives a single `<eos>`; line ends may be LF or CRLF.
+
+    Raises:
+        InputError: See `table_files.read_text`; or the file has no words.
     """
     words = split_lines([read_text(path)])
     if set(words) == {END}:
@@ -87,6 +90,9 @@ def learn_vocabulary(words: Sequence[str], options: TokenOptions, rows: int | No
     """Return the vocabulary of a training text: `<ukn>`, `<eos>`, then the tokens of the run, the file or the words.
 
     `rows`: equal parts of the text, of which those for validation are left out; None: nothing is left out.
+
+    Raises:
+        InputError: The size is missing, or smaller than the file's.
     """
     if options.learned is not None:
         return (UNKNOWN, END, *options.learned[2:])
@@ -150,7 +156,11 @@ def split_end(words: list[str], share: float) -> tuple[list[str], list[str]]:
 def text_dataset(
     train_words: list[str], test_words: list[str], source: str, options: TokenOptions, *, rows: int, test_rows: int
 ) -> Dataset:
-    """Build the `Dataset` of the words of two texts; see `reshape_to_rows` for their rows."""
+    """Build the `Dataset` of the words of two texts; see `reshape_to_rows` for their rows.
+
+    Raises:
+        InputError: A number is out of range, or the text has no spaces between words.
+    """
     if options.tokenizer == "words":
         check_spaces(source, train_words)
     known = learn_vocabulary(train_words, options, rows)

@@ -102,7 +102,11 @@ def export(
 
 
 def check_repository(folder: Path) -> None:
-    """Refuse a folder that holds other things than a model repository, see `write_repository`."""
+    """Refuse a folder that holds other things than a model repository, see `write_repository`.
+
+    Raises:
+        InputError: Names one of them.
+    """
     files.check_write_target(folder, folder=True)
     others = sorted(path.name for path in folder.glob("*") if path.name not in (".git", ".gitattributes", "README.md"))
     if others and EXPORTED not in others:
@@ -114,6 +118,9 @@ def write_repository(version: Path, folder: Path) -> None:
 
     The card is its README.md, and Git LFS stores its binary files. `hetero_tf.load_model` reads the folder if the
     version has the format keras.
+
+    Raises:
+        DiskProblem: The operating system reported an error.
     """
     with files.disk_errors(folder, "write"):
         shutil.copytree(version, folder, dirs_exist_ok=True)

@@ -289,7 +289,11 @@ def predictor_of_process(process: LearningProcess, model: keras.Model) -> Predic
 
 
 def predictor_of_export(folder: Path) -> Predictor:
-    """Verify the version of an exported level, `FOLDER/<level>/<version>`, and return its predictor."""
+    """Verify the version of an exported level, `FOLDER/<level>/<version>`, and return its predictor.
+
+    Raises:
+        InputError: The version is incomplete or changed, or has no signature for items.
+    """
     try:
         manifest = read_manifest(folder)
         verify_files(folder, manifest)
@@ -323,6 +327,10 @@ def predict(predictor: Predictor, inputs: Sequence[str], top: int, on_note: Call
         predictor: Result of `predictor_of_process` or `predictor_of_export`.
         inputs, on_note: See `open_items`.
         top: Number of classes or words of a prediction, most likely first; at most `targets.TOP` words.
+
+    Raises:
+        InputError: A file or folder is missing or empty, or a table lacks a column. An item that cannot be read does
+            not raise an error.
     """
     for batch in _batches(predictor, open_items(inputs, predictor.form, on_note)):
         yield from _predict_batch(predictor, batch, top)

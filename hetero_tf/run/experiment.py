@@ -114,7 +114,11 @@ def train(
                 files.write_atomic(run.costs, typed_json.dump(costs, "the costs"))
             resume.write_copies(run, recipe, run_environment, console.say)
             console.open_log(run.log, _log_mark(settings, progress))
-            log = trackers.log_live(settings.trackers, run, console.say) if settings.trackers else contextlib.nullcontext()
+            log = (
+                trackers.log_live(settings.trackers, run, console.say)
+                if settings.trackers
+                else contextlib.nullcontext()
+            )
             with log:
                 progress = TrainingLoop(run, process, progress, run_environment, console, display).train()
                 display.begin("finishing")

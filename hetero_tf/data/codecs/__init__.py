@@ -159,7 +159,11 @@ class BaseCodec:
         return values
 
     def parse(self, name: str, text: str) -> Any:
-        """Return the value that a text denotes, in the form of the signature `ITEMS`."""
+        """Return the value that a text denotes, in the form of the signature `ITEMS`.
+
+        Raises:
+            InputError: The text denotes no value of the field, whose name is in the message.
+        """
         raise NotImplementedError
 
     def size_of(self, content: bytes) -> tuple[int, int] | None:
@@ -260,7 +264,11 @@ def names() -> tuple[str, ...]:
 
 
 def build_fields(descriptions: Iterable[Any], source: object = "fields", advice: str = "") -> tuple[Field, ...]:
-    """Return fields from the results of `Field.describe`; for `source` and `advice`, see `typed_json.from_json`."""
+    """Return fields from the results of `Field.describe`; for `source` and `advice`, see `typed_json.from_json`.
+
+    Raises:
+        InputError: A description was not written by `Field.describe`.
+    """
     fields = []
     for index, value in enumerate(descriptions):
         name, codec = (value.get(key) if isinstance(value, Mapping) else None for key in ("name", "codec"))

@@ -29,6 +29,9 @@ class ClientExamples:
     Args:
         ids: int32 `[total]`, the example ids grouped by client.
         starts: int64 `[clients + 1]`, the offset of each client in `ids`; the last one is `total`.
+
+    Raises:
+        InputError: An array has a wrong dtype or shape, the starts do not divide the ids, or an id is negative.
     """
 
     ids: np.ndarray
@@ -124,6 +127,10 @@ class Partition:
         test: The same for test examples; all empty for text.
         label_mask: bool `[clients, classes]`, True if the client has the label (or word).
         held_out: `ClientExamples` of the training split reserved for validation; None: all empty.
+
+    Raises:
+        InputError: The mask has a wrong dtype or shape, the splits differ in their number of clients, or a held-out
+            example is also a training example.
     """
 
     train: ClientExamples
@@ -186,13 +193,21 @@ class Partition:
         }
 
     def save(self, path: Path) -> None:
-        """Write the partition as one .npz file, atomically."""
+        """Write the partition as one .npz file, atomically.
+
+        Raises:
+            DiskProblem: The operating system failed to write.
+        """
         with replace_file(path) as file:
             np.savez_compressed(file, sha256=np.frombuffer(bytes.fromhex(self.sha256), np.uint8), **_to_arrays(self))
 
     @classmethod
     def load(cls, path: Path | str) -> "Partition":
-        """Load a file of `save`."""
+        """Load a file of `save`.
+
+        Raises:
+            InputError: The file is missing, damaged, modified, or has another format.
+        """
         names = NAMES + (OPTIONAL_NAMES if set(OPTIONAL_NAMES) <= set(array_names(path)) else ())
         data = read_arrays(path, names)
         try:
@@ -262,7 +277,11 @@ def _summarise(values):
 def check_partition(
     partition: Partition, source: str, train_labels: np.ndarray, test_labels: np.ndarray, classes: int
 ) -> None:
-    """Check that a partition of a file or plug-in, named `source` in messages, fits the labels of the data."""
+    """Check that a partition of a file or plug-in, named `source` in messages, fits the labels of the data.
+
+    Raises:
+        InputError: It is for data with other labels or fewer examples, or has a client without examples.
+    """
     if not isinstance(partition, Partition):
         raise InputError(f"{source}: must be a `Partition`. Received: {type(partition).__name__}")
     if partition.label_mask.shape[1] != classes:

@@ -58,7 +58,11 @@ def shuffle(examples: ClientExamples, rng: np.random.Generator) -> ClientExample
 
 
 def hold_out(examples: ClientExamples, share: float, first: bool = False) -> tuple[ClientExamples, ClientExamples]:
-    """Hold out the last, or first, int(share * size) examples of every client for validation: (train, held_out)."""
+    """Hold out the last, or first, int(share * size) examples of every client for validation: (train, held_out).
+
+    Raises:
+        InputError: The share is above 0, but too small to hold out an example of any client.
+    """
     sizes, owners = examples.sizes, examples.owners
     validation_sizes = (share * sizes).astype(np.int64)
     if share and not validation_sizes.any():

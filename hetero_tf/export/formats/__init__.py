@@ -76,7 +76,11 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str) -> ModuleType:
-    """Return the module of a format."""
+    """Return the module of a format.
+
+    Raises:
+        InputError: The format is unknown, or a package that it needs is not installed.
+    """
     if name not in names():
         raise InputError(f"--format {name}: no such format{did_you_mean(name, ('savedmodel', *names()))}")
     module = importlib.import_module(f"{__name__}.{name}")
