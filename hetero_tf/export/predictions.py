@@ -258,7 +258,7 @@ def parse_row(row: str, names: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A signature `(**inputs) -> {output: tensor [n, ...]}` that predicts items, its inputs, and limits of a request."""
+    """A signature `(**inputs) -> {output: tensor [n, ...]}` that predicts items, and the limits of a request."""
 
     form: ItemForm
     specs: Sequence[tf.TensorSpec]

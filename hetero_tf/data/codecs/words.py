@@ -18,7 +18,7 @@ UNKNOWN_ID = 1
 
 @dataclass(frozen=True)
 class Codec(BaseCodec):
-    """Rows of tokens, padded with 0: the lower-case sentences of `data.words`; the vocabulary of an export is a file."""
+    """Rows of tokens, padded with 0, of the sentences of `data.words`; the vocabulary of an export is a file."""
 
     length: Positive
     vocabulary: tuple[str, ...] | None = None
