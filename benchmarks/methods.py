@@ -69,6 +69,8 @@ CONTROLLED = (
 # Settings that a method cannot share with the others; `{ramp}` and `{quarter}` depend on the rounds of the run.
 UNSHARED = {
     "scaffold": ("optimizer.momentum=0.0", "round.weighting=uniform"),
+    "median": ("round.weighting=uniform",),
+    "trimmed_mean": ("round.weighting=uniform",),
     # Exits need memory: without `fit`, their levels take 1.7 to 2.4 times the budgets.
     "depthfl": ("levels.fit=depths", "round.weighting=uniform", "client.coupling.ramp={ramp}"),
     "inclusivefl": ("levels.fit=depths",),

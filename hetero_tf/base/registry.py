@@ -73,6 +73,7 @@ EXPORTS = {
     "corrections": "correct",
     "optimizers": "step",
     "updates": "update",
+    "merges": "aggregate",
     "adapters": "merge",
     "servers": "apply",
     "schedules": "multiplier",

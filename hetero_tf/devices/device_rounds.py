@@ -30,7 +30,7 @@ from hetero_tf.devices.messages import (
     weighted_mean,
 )
 from hetero_tf.devices.waiting import WaitingFleet
-from hetero_tf.models.state import State, concat_values
+from hetero_tf.models.state import State
 from hetero_tf.models.variables import queried
 from hetero_tf.planning.plan import DevicePlan, Plan, plan_devices
 from hetero_tf.planning.selection import pool_of, select_cohort
@@ -195,7 +195,7 @@ class DeviceRounds:
         device_plan = self._plan(state.round, cohort)
         row = self._row(device_plan, len(levels), rate, counted, refused)
         self._measure(levels, counted, refused, device_plan)
-        after, failure = self._merge(state, cohort, transfers, counted)
+        after, failure = self._merge(state, cohort, transfers, counted, device_plan, rate)
         row["round_seconds"] = round(time.monotonic() - start, 3)
         return after, row if failure is None else {**row, FAILURE: failure}
 
@@ -241,7 +241,7 @@ class DeviceRounds:
         loss, norm = (number(response.metadata, name) for name in ("loss", "gradient_norm"))
         return Result(values, loss, norm, parse_times(response.metadata))
 
-    def _merge(self, state, cohort, transfers, counted):
+    def _merge(self, state, cohort, transfers, counted, plan, rate):
         """(state after the merge, failure of the round or None).
 
         Results are summed in the order of the plan, independent of the order of responses. A failed round only changes
@@ -256,21 +256,19 @@ class DeviceRounds:
                 TooFewDevices,
                 "Start the same command again once more devices are connected",
             )
-        total = {path: np.zeros(value.shape, self._dtype) for path, value in state.weights.items()}
         uniform = federation.recipe.round.weighting == "uniform"
         weights = {client: np.float32(1 if uniform else cohort[client].examples) for client in counted}
+        total = np.zeros(sum(map(np.size, state.weights.values())), self._dtype)
         # An overflow is detected after the server's step.
         with np.errstate(over="ignore", invalid="ignore"):
             for client, result in counted.items():
-                up = transfers[client].up
-                partial = gather(total, up)
-                scatter(
-                    {path: partial[path] + weights[client] * value for path, value in result.values.items()}, up, total
-                )
+                total += weights[client] * self._global_row(result.values, transfers[client])
         covered = self._device_index.coverage([(transfers[client], weights[client]) for client in counted])
         layout = federation.state_layout
-        rows = layout.pack(layout.values_of(state))
-        merged = merge_updates(federation.setup, rows, concat_values([total[path] for path in layout.shapes]), covered)
+        before, clients = layout.pack(layout.values_of(state)), None
+        if federation.setup.algorithm.aggregate is not None:
+            clients = self._client_results(cohort, transfers, counted, plan, rate, weights)
+        merged = merge_updates(federation.setup, before, tf.constant(total), covered, clients=clients)
         if is_finite(merged):
             return layout.state_of(state.round + 1, layout.unpack(merged)), None
         largest = {
@@ -279,6 +277,32 @@ class DeviceRounds:
         client = max(largest, key=lambda client: largest[client])
         reason = f"{OVERFLOW.reason}; the largest of them, {largest[client]:.3g}, is from client {client}"
         return unchanged, dataclasses.replace(OVERFLOW, reason=reason)
+
+    def _client_results(self, cohort, transfers, counted, plan, rate, weights):
+        """The results of the devices, see `cohort.client_results`."""
+        steps, dtype = dict(zip(plan.clients.tolist(), plan.steps.tolist())), self._dtype
+
+        def rows(values_of):
+            return np.stack([self._global_row(values_of(each), transfers[client]) for client, each in counted.items()])
+
+        results = {
+            "rows": rows(lambda result: result.values),
+            "covered": rows(lambda result: dict.fromkeys(result.values, 1)) > 0,
+            "weight": np.asarray(list(weights.values()), dtype),
+            "steps": [steps[client] for client in counted],
+            "loss": np.asarray([result.loss for result in counted.values()], dtype),
+            "examples": [cohort[client].examples for client in counted],
+            "submodel": [transfers[client].submodel for client in counted],
+            "rate": np.asarray(rate, dtype),
+        }
+        return {name: tf.constant(each) for name, each in results.items()}
+
+    def _global_row(self, values, transfer):
+        """The values of a device in the global row, [values]; zeros where it has none."""
+        shapes = self.federation.state_layout.shapes
+        row = {path: np.zeros(shape, self._dtype) for path, shape in shapes.items()}
+        scatter(values, transfer.up, row)
+        return np.concatenate([value.ravel() for value in row.values()])
 
     def _row(self, plan, requested, rate, counted, refused):
         """The row of metrics; steps of devices without a response are not counted.

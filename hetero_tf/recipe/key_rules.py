@@ -54,6 +54,9 @@ CONFLICTS: Rules = {
         "round.policy.ASYNCHRONOUS": True,
         "round.uncovered": "zeros",
     },
+    "late results are added up before the merge": {"round.merge": True, "round.policy.ASYNCHRONOUS": True},
+    "it compares the entries that clients have": {"round.merge": True, "round.uncovered": "zeros"},
+    "it compares single entries, not products of factors": {"round.merge": True, "round.adapters.PRODUCTS": True},
     "products of factors are averaged over the clients that have them": {
         "round.adapters.PRODUCTS": True,
         "round.uncovered": "zeros",
@@ -103,6 +106,7 @@ UNUSED: Rules = {
         "round.by_level": True,
     },
     "all units are personal and none is merged": {"round.personal": "all", "round.server": True},
+    "all units are personal, so a round merges nothing": {"round.personal": "all", "round.merge": True},
 }
 
 

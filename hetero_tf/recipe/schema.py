@@ -258,6 +258,7 @@ class Round:
         untrained: whether the merge includes values that a client has but does not train: left_out or counted
         uncovered: how clients with narrower sub-models count in the mean of channels or ranks that they lack:
             left_out, not at all; zeros, as a zero, as if clients padded their adapters
+        merge: how the weights of the clients become one value of each entry: mean, or a rule that sees every client
         adapters: how the factors of low-rank adapters are trained and merged
         label_rows: rows of label axes in which a client is merged: own, those of its labels; all
         personal: values that stay on the client and are never merged: units, numbered from 0 as in model.layers; kinds
@@ -277,6 +278,7 @@ class Round:
     weighting: Literal["uniform", "samples"] = "uniform"
     untrained: Literal["left_out", "counted"] = "left_out"
     uncovered: Literal["left_out", "zeros"] = "left_out"
+    merge: Annotated[Plugin, Kind("merges")] = Plugin("mean")
     adapters: Annotated[Plugin, Kind("adapters")] = Plugin("mean")
     label_rows: Literal["own", "all"] = "own"
     personal: Units = ()

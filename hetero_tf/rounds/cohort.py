@@ -24,7 +24,7 @@ class CohortResult(NamedTuple):
         memory_change: Sum of the changes of these clients' memories, [values]; None if the server does not read it.
         products: Sum and coverage of the products of adapters, see `adapters.merge_products`; None without products.
         records: Values of each client, [S * K]: those of `record_types`; "weight" in the merge, 0 for excluded clients;
-            and under "tables" its new rows, `{table: [S * K, ...]}`.
+            and under "tables" its new rows, `{table: [S * K, ...]}`; "rows" and "covered" of `client_results`.
     """
 
     total: tf.Tensor
@@ -146,6 +146,8 @@ def _empty_records(setup, tables, count):
 
     dtype = setup.layout.dtype
     records = {name: array(kind) for name, kind in {**record_types(setup), "weight": dtype}.items()}
+    if setup.algorithm.aggregate is not None:
+        records |= {"rows": array(dtype), "covered": array(tf.bool)}
     masks = tuple(array(dtype) for _ in setup.layout.cut.distinct)
     return {**records, "masks": masks, "tables": {name: array(dtype) for name in tables}}
 
@@ -176,6 +178,8 @@ def _train_and_sum(setup, submodel, state, packed, scalars, index):
         counted = submodel.block.network_rows(tf.where(counts[:, None], result.values, tf.zeros([], weight.dtype)))
         sums["products"] = sum_products(setup.layout, submodel, counted, weight, result.merged, completed)
     records |= {"finite": finite, "weight": weight}
+    if setup.algorithm.aggregate is not None:
+        records |= _global_rows(submodel, result, counts, completed)
     # Pad the records of a smaller block to the size of the largest one.
     missing = max(setup.block_sizes) - submodel.block.clients
     if missing:
@@ -203,6 +207,26 @@ def _weighted_rows(result, counts, weight):
     if result.memory_change is not None:
         rows["memory_change"] = tf.where(counts[:, None], result.memory_change, zero)
     return rows
+
+
+def _global_rows(submodel, result, counts, completed):
+    """Return the rows of a block's clients among all global values, and the entries that they cover: [K, values]."""
+    rows = _weighted_rows(result, counts, None)["total"]
+    counted = counts[:, None] if result.counted is None else counts[:, None] & result.counted
+    ones = tf.cast(tf.broadcast_to(counted, tf.shape(rows)), rows.dtype)
+
+    def scatter(values):
+        values = submodel.block.network_rows(values)
+        return tf.stack(
+            [
+                submodel.cut.scatter_sum(
+                    values[slot : slot + 1], [coordinates], None if completed is None else completed[slot : slot + 1]
+                )
+                for slot, coordinates in enumerate(result.merged)
+            ]
+        )
+
+    return {"rows": scatter(rows), "covered": scatter(ones) > 0}
 
 
 def _client_records(setup, submodel, result, steps):
@@ -281,6 +305,33 @@ def completed_stages(rows: tf.Tensor, stages: tf.Tensor) -> tf.Tensor:
         int32 [..., K].
     """
     return tf.reduce_max(tf.where(tf.reduce_any(rows >= 0, axis=-1), stages[..., None, :] + 1, 0), axis=-1)
+
+
+def client_results(
+    setup: RoundSetup, packed: PackedRounds, records: dict, rate: tf.Tensor
+) -> dict[str, tf.Tensor] | None:
+    """Return the arguments of the recipe's merge after `old`, see `methods.merges`; None if it needs only sums.
+
+    Args:
+        packed: The arrays of one round.
+        records: Those of its `CohortResult`.
+        rate: Its learning rate.
+    """
+    if setup.algorithm.aggregate is None:
+        return None
+    weight, steps = records["weight"], tf.reduce_any(packed.rows >= 0, axis=-1)
+    return {
+        "rows": records["rows"],
+        # Sums over replicas are numbers.
+        "covered": tf.cast(records["covered"], tf.bool),
+        "weight": weight,
+        "steps": tf.reshape(tf.math.count_nonzero(steps, axis=-1, dtype=tf.int32), [-1]),
+        # The loss of an excluded client may be NaN.
+        "loss": tf.where(weight > 0, records["loss"], tf.zeros([], weight.dtype)),
+        "examples": tf.gather(setup.examples.sizes, tf.maximum(tf.reshape(packed.clients, [-1]), 0)),
+        "submodel": tf.repeat(packed.submodels, tf.shape(packed.clients)[1]),
+        "rate": rate,
+    }
 
 
 def _weights_in_merge(setup, weight, packed, max_clients):

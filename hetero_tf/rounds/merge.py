@@ -70,7 +70,12 @@ def coverage(
 
 
 def merge_updates(
-    setup: RoundSetup, state: StateRows, total: tf.Tensor, coverage: tf.Tensor, memory_change: tf.Tensor | None = None
+    setup: RoundSetup,
+    state: StateRows,
+    total: tf.Tensor,
+    coverage: tf.Tensor,
+    memory_change: tf.Tensor | None = None,
+    clients: dict[str, tf.Tensor] | None = None,
 ) -> StateRows:
     """Compute the new global values from the sums over a cohort; every tensor is a global row [values].
 
@@ -79,6 +84,7 @@ def merge_updates(
         total: Sum of the clients' contributions.
         coverage: Sum of the weights of those that cover an entry.
         memory_change: Sum of the changes of their memories, if the server reads it.
+        clients: Results of each client, see `cohort.client_results`, if the recipe's merge reads them.
 
     Returns:
         The state with new weights and slots; its tables and pending sums do not change.
@@ -86,12 +92,22 @@ def merge_updates(
     old, new = state.weights, masked_mean(state.weights, total, coverage)
     # Running statistics follow the trainable values; they are measured, not learned, so the server takes their mean.
     learned = setup.layout.learned
+    if clients is not None:
+        merged = _aggregate(setup.algorithm.aggregate, old[:learned], coverage[:learned], clients)
+        new = tf.concat([merged, new[learned:]], 0)
     # The server's step sees trainable entries only.
     change = {} if memory_change is None else {"memory_change": memory_change[:learned]}
     slots = tuple(slot[:learned] for slot in state.slots)
     weights, slots = setup.algorithm.server(old[:learned], new[:learned], coverage[:learned], slots, **change)
     new_slots = tuple(tf.concat([slot, before[learned:]], 0) for slot, before in zip(slots, state.slots))
     return state._replace(weights=tf.concat([weights, new[learned:]], 0), slots=new_slots)
+
+
+def _aggregate(aggregate, old, coverage, clients):
+    """Return the learned values [values] that the recipe's merge computes; an uncovered entry keeps `old` exactly."""
+    covered = clients["covered"][:, : old.shape[0]]
+    rows = tf.where(covered, clients["rows"][:, : old.shape[0]], old)
+    return tf.where(coverage > 0, aggregate(old, **clients | {"rows": rows, "covered": covered}), old)
 
 
 def is_finite(state: StateRows) -> tf.Tensor:

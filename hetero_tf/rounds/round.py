@@ -13,7 +13,7 @@ from hetero_tf.rounds.arrivals import merge_arrivals
 from hetero_tf.rounds.batches import row_specs
 from hetero_tf.rounds.block_training import RoundScalars
 from hetero_tf.rounds.client_tables import write_tables
-from hetero_tf.rounds.cohort import record_types, train_cohort, train_cohort_on_replicas
+from hetero_tf.rounds.cohort import client_results, record_types, train_cohort, train_cohort_on_replicas
 from hetero_tf.rounds.merge import is_finite, merge_updates
 from hetero_tf.rounds.round_setup import RoundSetup
 
@@ -99,7 +99,8 @@ def run_round(
     if trained is not None:
         # Factors that the round does not train keep their bits.
         coverage = tf.where(trained, coverage, tf.zeros([], coverage.dtype))
-    merged = merge_updates(setup, state._replace(pending=pending), total, coverage, memory_change)
+    clients = client_results(setup, packed, records, scalars.learning_rate)
+    merged = merge_updates(setup, state._replace(pending=pending), total, coverage, memory_change, clients)
     if products is not None:
         key = tf.stack([scalars.seed, scalars.number])
         weights = merge_products(setup.layout, state.weights, merged.weights, *products, key)

@@ -41,6 +41,8 @@ class Algorithm:
         remember: Computes the memory of a client's correction after its steps, or None for no memory.
         read_slots: Positions of the server's slots that the correction reads.
         update: Transforms trained values before the merge, see `methods.updates`, or None for no update.
+        aggregate: `(old, **clients) -> mean` of the results of all clients, see `methods.merges` and
+            `cohort.client_results`; None for the weighted mean, which needs only their sums.
         server: `(old, mean, coverage, slots) -> (new, slots)`, see `methods.servers`.
         sums_memory: Whether the server also reads `memory_change`.
         stale_merge: The merge of stale results of an asynchronous policy. If None, all results arrive in their round.
@@ -55,6 +57,7 @@ class Algorithm:
     read_slots: tuple[int, ...]
     update: Callable | None
     optimizer: LocalOptimizer
+    aggregate: Callable | None
     server: Callable
     sums_memory: bool
     stale_merge: StaleMerge | None

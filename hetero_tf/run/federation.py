@@ -361,11 +361,28 @@ def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition, functions
         read_slots=tuple(server.SLOTS.index(name) for name in reads),
         update=_function("updates", client.update),
         optimizer=local_optimizer(recipe.optimizer),
+        aggregate=_aggregate(recipe),
         server=functools.partial(_function("servers", recipe.round.server), registered=len(partition.train)),
         sums_memory="memory_change" in inspect.signature(server.apply).parameters,
         stale_merge=_stale_merge(recipe, partition.train.sizes),
         records_squares=reads_history(recipe),
     )
+
+
+def _aggregate(recipe: Recipe) -> Callable | None:
+    """Return the function of the recipe's merge with its options, or None for the mean."""
+    plugin, correction = recipe.round.merge, recipe.client.correction
+    if plugin.name == "mean":
+        return None
+    function = _function("merges", plugin)
+    names = inspect.signature(function).parameters.keys() - plugin.options.keys()
+    momentum = recipe.optimizer.method.options.get("momentum", 0.0)
+    settings = {"momentum": momentum, "mu": 0.0 if correction is None else correction.options.get("mu", 0.0)}
+
+    def aggregate(old, **clients):
+        return function(old, **{name: value for name, value in (settings | clients).items() if name in names})
+
+    return aggregate
 
 
 def _stale_merge(recipe: Recipe, sizes: np.ndarray) -> StaleMerge | None:

@@ -113,6 +113,7 @@ FUNCTIONS = {
     "corrections": {"correct": "weights start memory slots", "remember": "memory weights start slots steps rate"},
     "optimizers": {"step": "weights gradients slots rate count"},
     "updates": {"update": "weights start steps key"},
+    "merges": {"aggregate": "old rows covered weight"},
     "adapters": {"merge": ""},
     "servers": {"apply": "old mean coverage slots registered"},
     "schedules": {"multiplier": "round"},
@@ -125,10 +126,15 @@ OPTIONAL = {
     "losses": ("class_shares",),
     "inputs": ("uniform", "statistics", "rate"),
     "partitions": ("train_owners", "test_owners"),
+    "merges": step_checks.MERGE_KEYWORDS,
     "servers": ("memory_change",),
 }
 # Keys that a recipe contains next to the options.
-RESERVED = {"data": {"fallback", "name"}, "optimizers": {"learning_rate", "clip_norm", "name"}}
+RESERVED = {
+    "data": {"fallback", "name"},
+    "optimizers": {"learning_rate", "clip_norm", "name"},
+    "merges": {"name", *step_checks.MERGE_KEYWORDS},
+}
 FLAGS = {"stages": "DRAWN", "losses": "MASKS_LABELS", "couplings": "READS_LOGITS", "corrections": "REMEMBERS"}
 
 

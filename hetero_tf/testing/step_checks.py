@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -164,6 +165,58 @@ def check_coverage_and_graph(subject: Subject) -> None:
     )
 
 
+# Keywords that a merge receives if its signature has them.
+MERGE_KEYWORDS = ("steps", "examples", "submodel", "loss", "rate", "momentum", "mu")
+
+
+def merge_arguments(dtype: str = "float64", order: Sequence[int] = range(4)) -> tuple[tf.Tensor, dict[str, Any]]:
+    """Return old values, and the other arguments of a merge for three clients and padding in some order."""
+    rng = np.random.default_rng(0)
+    old, covered = rng.normal(size=7), rng.random((4, 7)) < 0.7
+    # No client covers the first entry, and padding covers none.
+    covered[:, 0] = covered[3] = False
+    floats = {"rows": np.where(covered, rng.normal(size=(4, 7)), old), "weight": [1, 2, 3, 0], "loss": [0.7, 0.5, 2, 0]}
+    ints = {"steps": [2, 1, 5, 0], "examples": [20, 9, 50, 7], "submodel": [0, 0, 1, 1]}
+    arrays = {"covered": tf.constant(covered)} | {name: tf.constant(each, dtype) for name, each in floats.items()}
+    arrays |= {name: tf.constant(each, tf.int32) for name, each in ints.items()}
+    arrays = {name: tf.gather(each, list(order)) for name, each in arrays.items()}
+    return tf.constant(old, dtype), arrays | {"rate": tf.constant(RATE, dtype), "momentum": 0.5, "mu": 0.1}
+
+
+def aggregate_clients(subject: Subject, old: tf.Tensor, arguments: Mapping[str, Any]) -> tf.Tensor:
+    """Return the result of a merge, which receives the arguments in its signature."""
+    names = inspect.signature(subject.module.aggregate).parameters
+    return subject.call("aggregate", old, **{name: each for name, each in arguments.items() if name in names})
+
+
+def check_merge_of_clients(subject: Subject) -> None:
+    """The result is finite, in the form and type of the old values, for clients and padding in any order."""
+    for dtype in DTYPES:
+        old, arguments = merge_arguments(dtype)
+        new = aggregate_clients(subject, old, arguments)
+        subject.require_form(new, old.shape, dtype, "a merge must keep shape and type")
+        subject.require(np.isfinite(new).all(), "finite weights must have a finite merge", new)
+    for order in ((2, 3, 0, 1), (0, 1, 2), (3, 0, 3, 1, 2)):
+        other = aggregate_clients(subject, *merge_arguments(order=order))
+        text = "neither the order of clients nor rows that cover nothing may change covered entries"
+        subject.require_close(other[1:], new[1:], text, rtol=1e-9, atol=1e-12)
+    subject.require_graph(
+        lambda *values: aggregate_clients(subject, old, arguments | dict(zip(arguments, values))),
+        *[each for each in arguments.values() if tf.is_tensor(each)],
+        rtol=1e-12,
+    )
+
+
+def check_merge_of_equal_clients(subject: Subject) -> None:
+    """Clients that agree move the weights towards theirs, and leave them if they have not moved."""
+    old, arguments = merge_arguments()
+    for change in (np.zeros(7), np.linspace(-3, 3, 7) + 0.1):
+        rows = tf.where(arguments["covered"], old + change, old)
+        moved = (aggregate_clients(subject, old, arguments | {"rows": rows}) - old)[1:].numpy()
+        is_valid = np.allclose(moved, 0, atol=1e-9) if not change.any() else (moved * change[1:] > 0).all()
+        subject.require(is_valid, "a merge must move towards clients that agree", moved)
+
+
 def check_adapter_merge(subject: Subject) -> None:
     """The rule is a plain value, equal for equal options, and has parts that the package knows."""
     rule = subject.call("merge")
@@ -281,6 +334,7 @@ CHECKS = {
     "corrections": (check_correction_constants, check_corrections_of_clients, check_correction_at_the_start),
     "optimizers": (check_optimizer_defaults, check_optimizer_of_clients),
     "updates": (check_updates_of_clients,),
+    "merges": (check_merge_of_clients, check_merge_of_equal_clients),
     "adapters": (check_adapter_merge, check_adapter_products),
     "servers": (check_uncovered_entries, check_coverage_and_graph),
     "schedules": (check_schedule,),

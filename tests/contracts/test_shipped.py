@@ -11,6 +11,7 @@ OPTIONS = {
     "inputs": {},
     "losses": {},
     "masks": {},
+    "merges": {"qfedavg": [{"q": 2.0}, {"q": 0.5}], "trimmed_mean": {"share": 0.4}},
     "metrics": {},
     "optimizers": {},
     "policies": {"deadline": {"seconds": 60.0}},

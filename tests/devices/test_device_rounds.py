@@ -114,6 +114,8 @@ def test_only_devices_of_the_global_level_measure_its_statistics(digits):
         pytest.param((DENSE, "round.server={name: adam}"), marks=pytest.mark.long),
         ("round.submodel=rolling", "round.weighting=samples"),
         pytest.param((DENSE, "client.label_cut=false"), marks=pytest.mark.long),
+        (DENSE, "round.merge=fednova", "round.weighting=samples"),
+        pytest.param((DENSE, "round.merge=geometric_median"), marks=pytest.mark.long),
     ],
 )
 def test_rounds_of_other_methods_are_the_simulators(overrides):

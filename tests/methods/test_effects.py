@@ -19,7 +19,7 @@ from hetero_tf.data.inputs import all_labels
 from hetero_tf.methods.stages import LevelSpec, ModelOutline
 from hetero_tf.models.build_model import layer_class
 from hetero_tf.recipe import layer_table
-from hetero_tf.testing.step_checks import selection_pool
+from hetero_tf.testing.step_checks import aggregate_clients, merge_arguments, selection_pool
 from hetero_tf.testing.subject import Subject
 
 RNG = np.random.default_rng(0)
@@ -69,6 +69,8 @@ TRIED = {
     ("partitions", "natural", "least"): (46,),
     ("partitions", "dirichlet", "least"): (30,),
     ("inputs", "masked_text", "segment"): (4,),
+    ("merges", "trimmed_mean", "share"): (0.0,),
+    ("merges", "geometric_median", "smoothing"): (5.0,),
     ("couplings", "weighted", "from_round"): (3,),
     # Other files test the other options of these loaders.
     ("data", "masks", "test_share"): (0.5,),
@@ -246,6 +248,11 @@ def updates(module, folder, options):
     return module.update(
         9 * rows(2, 4), rows(2, 4), tf.constant([1, 2]), tf.constant([[1, 2, 3], [1, 2, 4]]), **options
     )
+
+
+def merges(module, folder, options):
+    subject = Subject("merges", module.__name__.rpartition(".")[2], options)
+    return aggregate_clients(subject, *merge_arguments())
 
 
 def masks(module, folder, options):

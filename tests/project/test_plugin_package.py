@@ -28,7 +28,7 @@ def test_the_package_of_the_page_is_installed_tested_and_trained_with(tmp_path):
     source = tmp_path / "source"
     assert written(source) == [
         *("hetero_tf_windows/__init__.py", "hetero_tf_windows/windows.py"),
-        *("pyproject.toml", "test_windows.py"),
+        *("nova.py", "pyproject.toml", "test_windows.py"),
     ]
     site = programs.install(tmp_path / "site", source)
     env = programs.environment(PYTHONPATH=f"{ROOT}:{site}")

@@ -29,9 +29,11 @@ SMALL = (
 )
 # Recipes whose results cannot be merged into a later version, and why.
 MEMORY = "the server's slots are means of the clients' memories, which a late or discarded result changes differently"
+MERGE = "late results are added up before the merge"
+MERGES = dict.fromkeys(("methods/fednova", "methods/qfedavg", "methods/median", "methods/trimmed_mean"), MERGE)
 PERSONAL = "clients exchange no values, so no result is late"
 UNTRAINED = "immediate mixes untrained values of an earlier version into the global ones"
-BUFFERED = {"methods/scaffold": MEMORY, "methods/depthfl": MEMORY, "methods/standalone": PERSONAL}
+BUFFERED = {"methods/scaffold": MEMORY, "methods/depthfl": MEMORY, "methods/standalone": PERSONAL, **MERGES}
 REJECTED = {"buffered": BUFFERED, "immediate": BUFFERED | {"methods/inclusivefl": UNTRAINED}}
 
 

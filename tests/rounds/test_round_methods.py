@@ -9,6 +9,8 @@ import pytest
 import tiny
 from test_engine import stateful_operations
 
+from hetero_tf.base import registry
+
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 # Values that training one by one computes in another order, or small numbers under a root.
 TWICE = ("splitmix", "fedepth_teachers", "adam")
@@ -89,6 +91,13 @@ def test_rounds_of_some_clients_equal_the_plain_loop(name, eager):
     )
 
 
+@pytest.mark.parametrize("name", ["fednova_proximal", *sorted({*registry.names("merges")} - {"mean"})])
+def test_merges_of_clients_at_all_levels_equal_the_plain_loop(name, eager):
+    check_against_plain_loop(
+        (name, "stacked", "float64"), lambda process: [process.plan(0, EVERYONE), process.plan(1, [2])]
+    )
+
+
 def check_against_plain_loop(case, plans_of=build_plans):
     """Compare some rounds with the plain loop; return the process and its state."""
     process, ways = methods.built(*case), methods.METHODS[case[0]].ways
@@ -116,7 +125,7 @@ def test_levels_share_a_submodel_exactly_if_their_training_is_equal():
     for name in methods.METHODS:
         process = methods.built(name)
         levels, submodels = process.recipe.levels.names, process.family.submodels
-        assert submodels == (levels[:1] if name == "splitmix" else levels), name
+        assert submodels == (levels[:1] if name in ("splitmix", "geometric_median") else levels), name
         assert len(process.setup.submodels) == len(submodels)
 
 

@@ -182,6 +182,19 @@ METHODS = {
     "nesterov": Method(DENSE, (ENDS, "optimizer.nesterov=true"), joint),
     "local_adam": Method(DENSE, (ENDS, f"optimizer={STEPS}adam, epsilon: 0.001, weight_decay: 0.01}}"), joint),
     "local_adamw": Method(DEEP, (*blockwise(), f"optimizer={STEPS}adamw, epsilon: 0.001}}"), blocks),
+    "fednova": Method(DENSE, ("round.merge=fednova", "round.weighting=samples"), joint),
+    "fednova_proximal": Method(
+        DENSE, (ENDS, PLAIN_SGD, "round.merge=fednova", "client.correction={name: proximal, mu: 0.7}"), joint
+    ),
+    "qfedavg": Method(TRACKED, (PAIR, *DEPTHS, *PLAIN, "round.merge={name: qfedavg, q: 2}"), by_depth),
+    "median": Method(DENSE, (*FIARSE, *PLAIN, "round.mask=fiarse", "round.merge=median"), joint),
+    "trimmed_mean": Method(
+        DENSE, ("round.submodel=rolling", "round.merge={name: trimmed_mean, share: 0.3}", server("momentum")), joint
+    ),
+    "geometric_median": Method(
+        DENSE, (ENDS, *MEMBERS, "round.merge=geometric_median", "round.weighting=samples"), joint
+    ),
+    "bounded": Method(DENSE, (ENDS, "round.merge={name: bounded, multiple: 0.9}", 'round.personal=["0"]'), joint),
     "adam": Method(DENSE, (ENDS, server("adam", adaptivity=0.01)), joint),
 }
 

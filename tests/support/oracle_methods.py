@@ -73,6 +73,8 @@ class MethodRounds(oracle.Oracle):
     def run_round(self, weights, plan, round):
         self.members = iter(plan.members[plan.steps > 0].tolist())
         self.changes = {path: np.zeros_like(value) for path, value in weights.items()}
+        # Of each client: its steps, loss and rate, and by path its row and the entries that it covers.
+        self.results = []
         weights, metrics = super().run_round(weights, plan, round)
         return weights, [each for each in metrics if each is not None]
 
@@ -127,6 +129,7 @@ class MethodRounds(oracle.Oracle):
             moved = trained[path] - received[path]
             self.change[path] = terms.remembered(process, moved, control[path], plan.steps[slot], rate)
             tables["memory"][path][client][at[path]] += self.change[path]
+        self.results.append((len(process.partition.train[client]), plan.steps[slot], metrics[0], rate, {}))
         self.entries = {path: terms.changed_entries(process, received[path], trained[path]) for path in trained}
         sent = terms.updated(process, received, trained)
         return {
@@ -140,6 +143,8 @@ class MethodRounds(oracle.Oracle):
         examples = len(self.process.partition.train[client]) if rule.weighting == "samples" else 1
         weight = examples * self.entries[path][inside]
         total[index] += weight * value[inside]
+        row, covered = self.results[-1][-1][path] = np.zeros_like(total), np.zeros(total.shape, bool)
+        row[index], covered[index] = value[inside], self.entries[path][inside]
         count[np.ix_(*self.counted(merged, count.shape))] += examples if rule.uncovered == "zeros" else weight
         if path in self.change:
             self.changes[path][index] += self.change[path][inside]
@@ -147,6 +152,8 @@ class MethodRounds(oracle.Oracle):
     def merge(self, weights, total, count):
         """The server's step towards the means, for every value that some client covers."""
         mean, new = super().merge(weights, total, count), {}
+        if self.process.recipe.round.merge.name != "mean":
+            mean |= self.aggregate({path: value for path, value in weights.items() if "moving_" not in path})
         is_scaffold = self.process.recipe.round.server.name == "scaffold"
         for path, old in weights.items():
             before, learned = self.server.get(path, (np.zeros_like(old),) * 2), "moving_" not in path
@@ -158,6 +165,21 @@ class MethodRounds(oracle.Oracle):
                 self.control[path] = np.where(count[path] > 0, after[1], before[0])
             new[path], *self.server[path] = (np.where(count[path] > 0, a, b) for a, b in zip(after, (old, *before)))
         return new
+
+    def aggregate(self, weights):
+        """The merge of learned values by path that sees every client."""
+        examples, steps, losses, rates, values = zip(*self.results)
+
+        def row_of(each, part):
+            absent = {path: (value, np.zeros(value.shape, bool)) for path, value in weights.items()}
+            return np.concatenate([(absent | each)[path][part].ravel() for path in weights])
+
+        rows, covered = (np.stack([row_of(each, part) for each in values]) for part in (0, 1))
+        old = np.concatenate([value.ravel() for value in weights.values()])
+        counts = np.array(examples if self.process.recipe.round.weighting == "samples" else np.ones(len(rows)))
+        new = terms.aggregated(self.process, old, rows, covered, counts, steps, np.array(losses), rates[0])
+        parts = np.split(new, np.cumsum([value.size for value in weights.values()])[:-1])
+        return {path: part.reshape(weights[path].shape) for path, part in zip(weights, parts)}
 
     def train(self, level, initial, peers, memory_and_control, plan, slot, number):
         """Local SGD; returns the client's values, those of its peers, and the means of loss and gradient norm."""

@@ -87,6 +87,58 @@ def serve(process, old, mean, count, slots):
     return old + rate * first / (np.sqrt(second) + options["adaptivity"]), first, second
 
 
+def aggregated(process, old, rows, covered, weights, steps, losses, rate):
+    """The merge of rows [clients, values], entry after entry.
+
+    Args:
+        covered: bool [clients, values].
+        weights, steps, losses: Of each client.
+    """
+    name, options, new = process.recipe.round.merge.name, process.recipe.round.merge.options, old.copy()
+    changes = np.where(covered, rows - old, 0)
+
+    def distances(center):
+        return np.array([np.sqrt(np.mean((row - center)[inside] ** 2)) for row, inside in zip(rows, covered)])
+
+    if name == "bounded":
+        limit = options["multiple"] * np.median(distances(old))
+        changes *= np.minimum(1, limit / distances(old))[:, None]
+    squares, a = np.sum((changes / rate) ** 2, axis=1), coefficients(process, steps, rate)
+    for _ in range(options.get("iterations", 1)):
+        shares = weights / np.maximum(distances(new), options["smoothing"]) if "smoothing" in options else weights
+        for entry in np.flatnonzero(covered.any(0)):
+            holders = np.flatnonzero(covered[:, entry])
+            p, change, loss, count = shares[holders], changes[holders, entry], losses[holders], len(holders)
+            step = p @ change / p.sum()
+            if name == "median":
+                step = np.median(change)
+            elif name == "trimmed_mean":
+                cut = min(int(np.ceil(options["share"] * count)), (count - 1) // 2)
+                step = np.mean(np.sort(change)[cut : count - cut])
+            elif name == "fednova":
+                step = (p @ a[holders] / p.sum()) * (p @ (change / a[holders]) / p.sum())
+            elif name == "qfedavg":
+                q = options["q"]
+                curvature = q * loss ** (q - 1) * squares[holders] + loss**q / rate
+                step = (p @ (loss**q * change / rate)) / (p @ curvature)
+            new[entry] = old[entry] + step
+    return new
+
+
+def coefficients(process, steps, rate):
+    """The sum of the coefficients of each client's gradients, with momentum or a proximal term."""
+    rho, mu, counts = process.recipe.optimizer.method.options["momentum"], spring(process), []
+    for count in steps:
+        if mu:
+            total = 0.0
+            for _ in range(count):
+                total = total * (1 - rate * mu) + 1
+        else:
+            total = (count - rho * (1 - rho**count) / (1 - rho)) / (1 - rho)
+        counts.append(total)
+    return np.array(counts)
+
+
 def moved(method, weights, gradient, slots, rate, count):
     """The new value and the new slots.
 
