@@ -197,6 +197,7 @@ def check_supported(process: LearningProcess) -> None:
         "client.loss.label_smoothing": (recipe.loss.options.get("label_smoothing", 0.0), (0.0,)),
         "client.loss.class_weights": (recipe.loss.options.get("class_weights", "none"), ("none",)),
         "optimizer": (recipe.optimizer.method.name, ("sgd",)),
+        "partition.noise": (recipe.partition.options.get("noise"), (None,)),
         "precision": (recipe.precision, ("float32", "float64")),
         "model.exits": (tuple(recipe.model.exits), ((),)),
         "loss of a Python function": (process.functions.loss is not None, (False,)),

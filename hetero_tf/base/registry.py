@@ -71,6 +71,7 @@ EXPORTS = {
     "losses": "loss",
     "couplings": "couple",
     "corrections": "correct",
+    "personalizations": "personalize",
     "optimizers": "step",
     "updates": "update",
     "merges": "aggregate",

@@ -146,6 +146,7 @@ def _unsupported_keys(federation):
     yield f"round.adapters: {recipe.round.adapters.name}", recipe.round.adapters.name != "mean", advice
     stores = algorithm.remember is not None or bool(algorithm.read_slots)
     yield f"client.correction: {correction and correction.name}", stores, stateless
+    yield "client.personalization", recipe.client.personalization is not None, stateless
     yield f"client.stages: {recipe.client.stages.name}", bool(federation.setup.peers), stateless
     is_other = recipe.precision != "float32"
     yield f"precision: {recipe.precision}", is_other, "devices compute in float32; set precision=float32"

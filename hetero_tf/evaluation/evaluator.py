@@ -14,7 +14,7 @@ from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.evaluation.client_metrics import ClientEvaluator
 from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies
 from hetero_tf.evaluation.global_metrics import with_prefix
-from hetero_tf.evaluation.personal_metrics import PersonalEvaluator
+from hetero_tf.evaluation.personal_metrics import PersonalEvaluator, has_client_models
 from hetero_tf.evaluation.predictor import EvaluationSetup, LevelPredictor, sort_networks
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import values
@@ -41,7 +41,7 @@ class Evaluator(EvaluationSetup):
     @functools.cached_property
     def clients(self) -> ClientEvaluator:
         """The evaluation of the clients on their test examples."""
-        return ClientEvaluator(self, "test")
+        return ClientEvaluator(self, "local_test" if "local_test" in self.splits else "test")
 
     @functools.cached_property
     def personal(self) -> dict[str, PersonalEvaluator]:
@@ -55,19 +55,19 @@ class Evaluator(EvaluationSetup):
         return self.tests_by_split["test"]
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict[str, float], dict[str, dict]]:
-        """Measure the global model; with personal units, Local metrics measure every client's personal model.
+        """Measure the global model; with personal values or twins, Local metrics measure every client's own model.
 
         Args:
             levels: "all" also measures the models of all levels, "global" does not; by default as the recipe.
 
         Returns:
-            Metrics by name, with personal units also Local metrics of the validation examples; and `{level: {variable
-            path: value}}`, the statistics of static batch normalisation of each level that was measured (no paths
-            without it).
+            Metrics by name, with models of clients also Local metrics of the validation examples; and `{level:
+            {variable path: value}}`, the statistics of static batch normalisation of each level that was measured (no
+            paths without it).
         """
         statistics = self.statistics(state)
         metrics = self.measure_global(*self.global_values(state, statistics))
-        if state.clients.get("personal"):
+        if has_client_models(state):
             metrics |= self._measure_personal(state)
         if "validation" in self.splits:
             metrics |= with_prefix(self.global_predictor.measure("validation", state, statistics), "validation")
@@ -87,7 +87,12 @@ class Evaluator(EvaluationSetup):
             measure = self.global_predictor.compiled("test")
             return lambda trainable, others: with_prefix(measure(trainable, others), "global")
         # Models and data must be built outside the graph.
-        return self.replicas.compiled(self.clients.build_metrics(self.global_model))
+        measure = self.replicas.compiled(self.clients.build_metrics(self.global_model))
+        if self.clients.split == "test":
+            return measure
+        # The test set has no noise, the test examples of clients have.
+        of_test = self.global_predictor.compiled("test")
+        return lambda *values: measure(*values) | with_prefix(of_test(*values), "global")
 
     def _measure_personal(self, state):
         """Return the Local metrics of the clients' personal models; those of validation examples select a round."""
@@ -174,7 +179,7 @@ class Evaluator(EvaluationSetup):
         """Return the accuracy of each client on its test examples, the terms of the Local metrics that are means.
 
         Args:
-            level: Level of the model that predicts. Default: the global one, or with personal units each client's.
+            level: Level of the model that predicts. Default: the global one, or each client's own model.
 
         Raises:
             InputError: The examples have no labels, or no client has test examples.
@@ -185,11 +190,11 @@ class Evaluator(EvaluationSetup):
                 "results of clients need labelled test examples of the clients. "
                 f"Received: {self.dataset.source}, {tests.clients.size} clients with test examples"
             )
-        if level is None and state.clients.get("personal"):
+        if level is None and has_client_models(state):
             personal = self.personal["test"]
-            results = personal.results(*personal.values(state))
+            results = personal.results(*personal.values(state)[:3])
         else:
-            outputs = tf.gather(self._outputs_of(self.model(state, level)), tests.examples)
+            outputs = tf.gather(self._outputs_of(self.model(state, level), self.clients.split), tests.examples)
             results = self.clients.results(outputs, tests.examples, tests.clients[tests.owners])
         levels = np.empty(len(tests.clients), object)
         for name, positions in tests.levels.items():
@@ -213,10 +218,10 @@ class Evaluator(EvaluationSetup):
         names = self.dataset.class_names or tuple(map(str, range(self.dataset.classes)))
         return ClassResults.of(self.dataset.test.labels, predicted, names)
 
-    def _outputs_of(self, model):
-        """Return the outputs [examples, classes] of a model with its values for the test examples."""
+    def _outputs_of(self, model, split="test"):
+        """Return the outputs [examples, classes] of a model with its values for the examples of a split."""
         values = [
             list(map(tf.convert_to_tensor, variables))
             for variables in (model.trainable_variables, model.non_trainable_variables)
         ]
-        return self.replicas.compiled(self.batches("test").build_outputs(model))(*values)
+        return self.replicas.compiled(self.batches(split).build_outputs(model))(*values)

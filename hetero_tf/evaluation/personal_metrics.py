@@ -10,6 +10,7 @@ import tensorflow as tf
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.inputs import all_labels, stored
 from hetero_tf.evaluation.client_metrics import ClientEvaluator
+from hetero_tf.evaluation.fairness import accuracies
 from hetero_tf.evaluation.global_metrics import result_specs
 from hetero_tf.evaluation.statistics_query import batch_moments, noise_seed, queried_positions
 from hetero_tf.models.state import State
@@ -17,6 +18,41 @@ from hetero_tf.models.variables import values
 
 # A loop over the batches of one client.
 _SEQUENTIAL = Replicas(parallel=1)
+
+
+def has_client_models(state: State) -> bool:
+    """Return whether clients have models of their own: personal values or twins."""
+    return bool(state.clients.get("personal") or state.clients.get("twin"))
+
+
+def model_values(
+    state: State, weights: dict[str, tf.Tensor], is_idle: np.ndarray | None
+) -> tuple[dict[str, tf.Tensor], tf.Tensor | None]:
+    """Return `{path: [clients, ...]}`, the values of the clients' models that are not global ones, and the new clients.
+
+    A twin counts with its share of the model, see `methods.personalizations`. A new client, which never trained, has
+    the global model; its personal values are the mean over the clients, as in the test of the global model.
+
+    Args:
+        weights: The global values.
+        is_idle: bool [clients], those that never train; None: no client is idle for the whole run.
+    """
+    tables = {path: tf.convert_to_tensor(table) for path, table in state.clients["personal"].items()}
+    if not state.clients.get("twin") and is_idle is None:
+        return tables, None
+
+    def per_client(numbers, table):
+        return tf.reshape(numbers, [-1, *[1] * (table.shape.rank - 1)])
+
+    if state.clients.get("twin"):
+        scalars = state.clients["twin_scalars"]
+        is_new, starts = tf.equal(scalars["rounds"], 0), weights
+        for path, twin in state.clients["twin"].items():
+            alpha = per_client(scalars["alpha"], twin)
+            tables[path] = alpha * twin + (1 - alpha) * weights[path]
+    else:
+        is_new, starts = tf.constant(is_idle), {path: tf.reduce_mean(table, 0) for path, table in tables.items()}
+    return {path: tf.where(per_client(is_new, table), starts[path], table) for path, table in tables.items()}, is_new
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,21 +67,34 @@ class PersonalEvaluator:
 
     clients: ClientEvaluator
 
-    def values(self, state: State) -> tuple[dict, dict, tf.Tensor]:
-        """Return the global values of a state, the clients' personal values, and the seed of the statistics query."""
-        personal = {path: tf.convert_to_tensor(table) for path, table in state.clients["personal"].items()}
+    def values(self, state: State) -> tuple[dict, dict, tf.Tensor, tf.Tensor | None]:
+        """Return the global values, those of the clients' models, the seed of the statistics query, and `is_new`."""
+        setup = self.clients.setup
+        levels, mix = setup.levels, setup.recipe.levels
+        is_idle = np.isin(np.asarray(mix.names)[levels], mix.idle) if levels is not None and mix.idle else None
         weights = {path: tf.convert_to_tensor(value) for path, value in state.weights.items()}
-        return weights, personal, tf.constant(noise_seed(self.clients.setup.recipe.seed, state.round))
+        personal, is_new = model_values(state, weights, is_idle)
+        return weights, personal, tf.constant(noise_seed(setup.recipe.seed, state.round)), is_new
 
     @functools.cached_property
     def measure(self) -> Callable:
         """Compiled function from the result of `values` to the metrics."""
-        results_of = self.build_results(self.clients.result_names, self.clients.results)
-        return self.clients.setup.replicas.compiled(lambda *values: self.clients.summarize(results_of(*values)))
+        clients, results_of = self.clients, self.build_results(self.clients.result_names, self.clients.results)
+
+        def measure(weights, personal, seed, is_new):
+            results = results_of(weights, personal, seed)
+            metrics = clients.summarize(results)
+            if is_new is not None and "local_hits" in results:
+                is_tested = tf.gather(is_new, stored(clients.tests.clients))
+                new = tf.boolean_mask(accuracies(results["local_hits"], clients.tests), is_tested)
+                metrics["local_new_mean"] = tf.reduce_mean(new)
+            return metrics
+
+        return clients.setup.replicas.compiled(measure)
 
     @functools.cached_property
     def results(self) -> Callable:
-        """Compiled function from the result of `values` to the results on each example."""
+        """Compiled function from the first three results of `values` to the results on each example."""
         results_of = self.build_results(self.clients.result_names, self.clients.results)
         return self.clients.setup.replicas.compiled(results_of)
 

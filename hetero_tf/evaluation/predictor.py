@@ -36,6 +36,7 @@ class EvaluationSetup:
 
     Attributes:
         replicas: The replicas that share the work, and the number of batches or clients that each has in flight.
+        local: The examples as clients see them; `dataset` without noise of clients.
     """
 
     dataset: Dataset
@@ -44,6 +45,7 @@ class EvaluationSetup:
     examples: Examples
     measures: Measures
     replicas: Replicas
+    local: Dataset
 
     @property
     def recipe(self) -> Recipe:
@@ -65,13 +67,14 @@ class EvaluationSetup:
 
     @functools.cached_property
     def splits(self) -> dict[str, tuple[tf.Tensor | DiskArray, np.ndarray | None]]:
-        """`{name: (x, y)}` of the test split, and of the clients' validation examples, if there are any."""
-        ids = self.partition.held_out.ids
-        splits = {"test": self.dataset.test} | ({"validation": self.dataset.train.select(ids)} if ids.size else {})
+        """`{name: (x, y)}` of the test split, and of the clients' test and validation examples if they differ."""
+        ids, splits = self.partition.held_out.ids, {"test": self.dataset.test}
+        splits |= {} if self.local is self.dataset else {"local_test": self.local.test}
+        splits |= {"validation": self.local.train.select(ids)} if ids.size else {}
         return {name: (stored(split.x), split.y) for name, split in splits.items()}
 
     def batches(self, split: str) -> SplitBatches:
-        """Return the batches of "test" or "validation"."""
+        """Return the batches of one of the `splits`."""
         size = self.recipe.evaluate.batch_size
         return SplitBatches(self.examples.input, self.splits[split][0], size, self.replicas)
 
@@ -85,13 +88,13 @@ class EvaluationSetup:
 
     @functools.cached_property
     def tests_by_split(self) -> dict[str, ClientTests]:
-        """The examples "test" and "validation" of each client, with the clients' levels if these are fixed.
+        """The examples of each client in each of the splits, with the clients' levels if these are fixed.
 
         The validation split has the held-out examples in the order of their clients.
         """
         held_out = self.partition.held_out
         validation = dataclasses.replace(held_out, ids=np.arange(len(held_out.ids), dtype=np.int32))
-        shares = {"test": self.partition.test, "validation": validation}
+        shares = {"test": self.partition.test, "local_test": self.partition.test, "validation": validation}
         mask, names = self.partition.label_mask, self.recipe.levels.names
         return {split: client_tests(share, mask, self.levels, names) for split, share in shares.items()}
 

@@ -253,14 +253,15 @@ def may_cut_labels(recipe: Recipe) -> bool:
     masks = registry.find("losses", recipe.loss.name).MASKS_LABELS
     reads_logits = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
     weighs_classes = recipe.loss.options.get("class_weights", "none") != "none"
-    keeps_state = recipe.round.personal or recipe.client.correction or recipe.client.update or recipe.round.mask
+    client = recipe.client
+    keeps_state = recipe.round.personal or client.correction or client.personalization or client.update
     return bool(
         registry.constant("tasks", recipe.task.name, "CUTS_LABELS")
         and recipe.client.label_cut
         and recipe.round.label_rows == "own"
         and masks
         and not reads_logits
-        and not keeps_state
+        and not (keeps_state or recipe.round.mask)
         and not weighs_classes
     )
 

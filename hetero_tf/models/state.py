@@ -9,8 +9,10 @@ import tensorflow as tf
 
 from hetero_tf.runs.facts import CLIENTS, HISTORY, PENDING, SERVER, WEIGHTS
 
-# Personal values, memories of corrections, and the peer networks of a client.
-TABLES = ("personal", "memory", "peers")
+# Personal values, memories of corrections, peer networks, and twins of the clients.
+TABLES = ("personal", "memory", "peers", "twin")
+# Numbers of a client with a twin: the rounds that it trained, and the share of its twin in its model.
+TWIN_SCALARS = ("rounds", "alpha")
 # Sums of results that arrive in later rounds.
 PENDING_SUMS = ("total", "coverage")
 
@@ -23,7 +25,8 @@ class State:
         round: Finished rounds.
         weights: Global values by variable path; those of an ensemble lead with an axis for its networks.
         server: State of the server's step for each value, `{slot: {path: value}}`.
-        clients: Client state between rounds, `{one of TABLES: {path: [clients, ...]}}`.
+        clients: Client state between rounds, `{one of TABLES: {path: [clients, ...]}}`; with twins also "twin_scalars",
+            `{one of TWIN_SCALARS: [clients]}`.
         pending: Sums of the results that arrive in each of the next rounds, `{one of PENDING_SUMS: {path: [delays,
             ...]}}`; empty unless the policy is asynchronous.
         history: Results that selections read, see `planning.selection`; empty if the selection reads none.
@@ -43,8 +46,8 @@ class StateRows(NamedTuple):
     Attributes:
         weights: [values], the global row: every global value, flattened, in order.
         slots: Row [values] of each slot of the server.
-        tables: `{one of TABLES: [registered, columns]}`, one row for each client; with an axis before the columns for
-            its peers, or for the networks of an ensemble.
+        tables: `{table of clients: [registered, columns]}`, one row for each client; with an axis before the columns
+            for its peers, or for the networks of an ensemble.
         pending: `{one of PENDING_SUMS: [delays, values]}`; row i is added to the sums of the round after the next i.
     """
 
@@ -63,6 +66,7 @@ class StateLayout:
         ensemble: Number of networks of the global model, the first axis of every shape, or None for no such axis.
         personal: Paths of the values that stay with the clients.
         has_memory: Whether clients store the memory of a correction.
+        twin: Paths of the values of the clients' twins.
         delays: Largest number of rounds by which a result may arrive late; 0: all arrive in the round of their start.
     """
 
@@ -74,6 +78,7 @@ class StateLayout:
     personal: tuple[str, ...]
     has_memory: bool
     peers: int
+    twin: tuple[str, ...] = ()
     delays: int = 0
 
     def _tables(self) -> dict[tuple[str, str], tuple[list[int], dict[str, tuple[int, ...]]]]:
@@ -87,10 +92,12 @@ class StateLayout:
             ("clients", "personal"): (networks, clients, self.personal),
             ("clients", "memory"): (networks, clients, every if self.has_memory else ()),
             ("clients", "peers"): (peers, peers, every if self.peers else ()),
+            ("clients", "twin"): (clients, clients, self.twin),
+            ("clients", "twin_scalars"): (clients, clients, TWIN_SCALARS if self.twin else ()),
             **{("pending", name): ([self.delays], [self.delays], every) for name in PENDING_SUMS if self.delays},
         }
         return {
-            key: (axes, {path: (*leading, *self.shapes[path]) for path in paths})
+            key: (axes, {path: (*leading, *self.shapes.get(path, ())) for path in paths})
             for key, (axes, leading, paths) in tables.items()
         }
 

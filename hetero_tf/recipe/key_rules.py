@@ -25,6 +25,8 @@ CONFLICTS: Rules = {
         "round.personal": True,
         "evaluate.members": "best",
     },
+    "a twin has all values of the client's model": {"client.personalization.TWIN": True, "round.personal": True},
+    "a twin has one copy of the values": {"client.personalization.TWIN": True, "round.by_level": True},
     "a level's copy has the first channels": {"round.submodel": True, "round.by_level": True},
     "a mask selects entries that all levels share": {"round.mask": True, "round.by_level": True},
     "a client trains the copies of its level alone": {"client.stages": ["nested", "slimmable"], "round.by_level": True},
@@ -299,7 +301,7 @@ def _clients(recipe):
 
 
 def _options(recipe):
-    """Lists increase strictly; the input does not ignore scales of columns."""
+    """Lists increase strictly; the input does not ignore scales of columns; epochs remain for shared values."""
     scale = recipe.data.loader.options.get("scale")
     if scale and recipe.input.options.get("normalise") == "none":
         text = "has no effect because input.normalise is none; set it to standard or remove this key"
@@ -309,6 +311,12 @@ def _options(recipe):
         for index, (first, second) in enumerate(itertools.pairwise(numbers), 1):
             if second <= first:
                 yield ("schedule", name, index), "must be strictly increasing", numbers
+    personalization = recipe.client.personalization
+    personal_epochs = personalization.options.get("personal_epochs", 0) if personalization else 0
+    least = min(map(recipe.client.epochs_of, recipe.levels.names))
+    if personal_epochs >= least:
+        text = f"must be less than client.epochs ({least}), whose other epochs train the shared values"
+        yield ("client", "personalization", "personal_epochs"), text, personal_epochs
 
 
 def _text(recipe):
@@ -331,11 +339,13 @@ def _metric(recipe):
             yield ("evaluate", "metrics", index), text, name
     measured = metrics.selection_metrics(targets, recipe.metrics)
     more = "" if targets == "positions" else "; evaluate.metrics adds others"
-    if not recipe.round.personal:
+    has_client_models = recipe.round.personal or recipe.has_twin
+    if not has_client_models:
         measured = tuple(name for name in measured if not name.startswith("validation_local_"))
     for path, metric in recipe.selected_metrics.items():
-        if metric.startswith("validation_local_") and not recipe.round.personal:
-            yield path, "is measured only with personal units (round.personal); choose another metric", metric
+        if metric.startswith("validation_local_") and not has_client_models:
+            text = "is measured only with models of clients (round.personal or client.personalization)"
+            yield path, f"{text}; choose another metric", metric
         elif metric not in measured:
             text = f"is not measured with the input {recipe.input.name}; must be one of {', '.join(measured)}{more}"
             yield path, text, metric

@@ -301,10 +301,11 @@ class ClientSettings:
         loss: loss of the local steps; null: that of the task
         coupling: how the losses of several outputs (exits, widths, peers) are combined
         correction: term added to the local gradients (FedProx, FedDyn, SCAFFOLD); null: none
+        personalization: local steps of clients with a model of their own (Ditto, APFL, pFedMe, FedRep); null: none
         update: transformation of a client's update before the merge; null: none
         label_cut: compute only the logits of a client's labels if the loss allows it; changes the cost, not the
-            result; no effect if round.label_rows is all, if units are personal, with a mask, a correction or an
-            update, or if the coupling reads logits
+            result; no effect if round.label_rows is all, if units are personal, with a mask, a correction, a
+            personalization or an update, or if the coupling reads logits
     """
 
     epochs: SmallCount | dict[str, SmallCount] = 1
@@ -314,6 +315,7 @@ class ClientSettings:
     loss: Annotated[Plugin, Kind("losses")] | None = None
     coupling: Annotated[Plugin, Kind("couplings")] = Plugin("sum")
     correction: Annotated[Plugin, Kind("corrections")] | None = None
+    personalization: Annotated[Plugin, Kind("personalizations")] | None = None
     update: Annotated[Plugin, Kind("updates")] | None = None
     label_cut: bool = True
 
@@ -371,7 +373,7 @@ class Evaluate:
             those with the highest accuracy on the held-out examples
         best: metric that selects the best round; null: the first metric of the task, such as accuracy, or perplexity
             for text, on the validation examples if clients hold out some (partition.held_out), else on the test set;
-            with personal units, validation_local_accuracy is that of the clients' models
+            with models of clients, validation_local_accuracy is that of the clients' models
         fine_tune: local training before each client's local test (FedBABU)
     """
 
@@ -490,6 +492,12 @@ class Recipe:
             return self.client.loss
         name = registry.constant("tasks", self.task.name, "LOSS")
         return Plugin(name, {key: option.default for key, option in registry.options("losses", name).items()})
+
+    @property
+    def has_twin(self) -> bool:
+        """True if each client stores a second model, see `methods.personalizations`."""
+        plugin = self.client.personalization
+        return plugin is not None and bool(registry.constant("personalizations", plugin.name, "TWIN"))
 
     @property
     def targets(self) -> str:

@@ -148,11 +148,13 @@ class BlockStart(NamedTuple):
         rows: [K, values].
         memory: [K, parameters], the memories of their corrections; None without memory.
         slots: The slots of the server that the correction reads, each [K, parameters].
+        twin: With a personalization, the twins and their alpha, see `methods.personalizations`.
     """
 
     rows: tf.Tensor
     memory: tf.Tensor | None
     slots: tuple[tf.Tensor, ...]
+    twin: tuple[tf.Tensor, tf.Tensor] | None
 
 
 def _start(setup, submodel, state, stored, coordinates):
@@ -170,7 +172,39 @@ def _start(setup, submodel, state, stored, coordinates):
         block.join_networks([rows, *peers]),
         None if memory is None else memory[:, : block.parameters],
         tuple(slot[:, : block.parameters] for slot in slots),
+        None if setup.algorithm.personalize is None else _twin(submodel, stored, coordinates, rows),
     )
+
+
+def _twin(submodel, stored, coordinates, rows):
+    """Return the twins of a block's clients and their alpha; without twins, the trainable values and 1."""
+    if "twin" not in stored:
+        return rows[:, : submodel.block.parameters], tf.ones_like(rows[:, :1])
+    return submodel.tables["twin"].cut.gather(stored["twin"], coordinates), stored["twin_scalars"][:, 1:]
+
+
+def _personalization(setup, submodel, start, scalars, plan):
+    """Return the recipe's personalization, whose fields that a round fixes are set; None without one."""
+    if setup.algorithm.personalize is None:
+        return None
+    examples, parameters = setup.examples, submodel.block.parameters
+    sizes = tf.ensure_shape(tf.gather(examples.sizes, table_rows(plan)), [submodel.block.clients])
+    steps_of_epoch = -(-sizes // tf.shape(plan.rows)[2]) * len(examples.input.starts(examples.x))
+    personal = np.zeros(start.rows.shape[1], bool)
+    for first, end in submodel.tables["personal"].columns:
+        personal[first:end] = True
+
+    def personalize(number, **fields):
+        return setup.algorithm.personalize(
+            start=start.rows[:, :parameters],
+            personal=tf.constant(personal[:parameters]),
+            number=number,
+            epoch=number // steps_of_epoch,
+            rate=scalars.learning_rate,
+            **fields,
+        )
+
+    return personalize
 
 
 def _train_rows(setup, submodel, label_axis, start, present, key, scalars, plan):
@@ -193,10 +227,11 @@ def _train_rows(setup, submodel, label_axis, start, present, key, scalars, plan)
         correct,
         mask and functools.partial(mask.mask, state=mask_state),
         trained_values(setup.layout, scalars.number, submodel),
+        _personalization(setup, submodel, start, scalars, plan),
         # Functions that XLA compiles cannot call the host.
         None if setup.engine.compiled else build_progress(setup.on_progress, plan.ticks, plan.rows),
     )
-    local = training.run(start.rows)
+    local = training.run(start.rows, start.twin)
     return local, _after_training(setup, submodel, local, start, mask_state, scalars.learning_rate, key)
 
 

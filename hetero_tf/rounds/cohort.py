@@ -259,6 +259,10 @@ def _new_table_rows(submodel, result):
         new_rows["personal"] = write("personal", stored["personal"], block.network_rows(result.local.rows))
     if "memory" in stored:
         new_rows["memory"] = write("memory", stored["memory"], result.memory)
+    if "twin" in stored:
+        twin, rounds = result.local.twin, stored["twin_scalars"][:, :1]
+        new_rows["twin"] = write("twin", stored["twin"], twin.values)
+        new_rows["twin_scalars"] = tf.concat([rounds + 1, twin.alpha], 1)
     if "peers" in stored:
         old = stored["peers"]
         new = [
@@ -271,7 +275,7 @@ def _new_table_rows(submodel, result):
 
 
 def _finite_clients(result, records, steps):
-    """Return whether the result, the loss, the gradient norm and the new memory of each client are finite: bool [K]."""
+    """Return whether result, loss, gradient norm, new memory and twin of each client are finite: bool [K]."""
     finite = tf.reduce_all(tf.math.is_finite(result.values), axis=1)
     # Clipping divides by an infinite norm, so weights can stay finite.
     finite &= tf.math.is_finite(records["loss"]) & tf.math.is_finite(records["gradient_norm"])
@@ -280,6 +284,8 @@ def _finite_clients(result, records, steps):
     if result.memory is not None:
         # A client without a step has no new memory.
         finite &= tf.reduce_all(tf.math.is_finite(result.memory), axis=1) | (steps == 0)
+    if result.local.twin:
+        finite &= tf.reduce_all(tf.math.is_finite(result.local.twin.values), axis=1)
     return finite
 
 

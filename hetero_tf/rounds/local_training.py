@@ -1,5 +1,6 @@
 """Local training of one block of clients: the optimizer's steps inside the graph."""
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable
@@ -19,6 +20,20 @@ from hetero_tf.rounds.training_step import Objective
 NO_CALLS = (1.0, 0.0, -np.inf)
 
 
+class Twin(NamedTuple):
+    """A second model of each client, see `methods.personalizations`.
+
+    Attributes:
+        values: [K, parameters].
+        slots: State of its optimizer, each in the shape of the values.
+        alpha: [K, 1], its share in the client's model.
+    """
+
+    values: tf.Tensor
+    slots: tuple[tf.Tensor, ...]
+    alpha: tf.Tensor
+
+
 class LocalResult(NamedTuple):
     """Result of local training.
 
@@ -27,12 +42,14 @@ class LocalResult(NamedTuple):
         losses: [max_ticks, K], before each update; 0 if a client is idle.
         gradient_norms: [max_ticks, K], L2 norm of all of a client's gradients before clipping; 0 if it is idle.
         steps: int32 [K], number of steps of each client.
+        twin: The clients' twins; empty without a personalization.
     """
 
     rows: tf.Tensor
     losses: tf.Tensor
     gradient_norms: tf.Tensor
     steps: tf.Tensor
+    twin: Twin | tuple
 
 
 @dataclass(frozen=True)
@@ -45,6 +62,7 @@ class LocalTraining:
         mask: `weights [K, parameters] -> [K, parameters]`, their factors in the forward pass; entries at 0 are frozen.
             None: no mask.
         trained: bool [parameters], the values that this round trains, or None for all values.
+        personalize: A step of a personalization from the other fields of its `LocalStep`, or None.
         progress: `(tick, calls) -> calls`, called after each tick, see `block_training.build_progress`, or None for no
             callback.
     """
@@ -58,26 +76,33 @@ class LocalTraining:
     correct: Callable | None = None
     mask: Callable | None = None
     trained: tf.Tensor | None = None
+    personalize: Callable | None = None
     progress: Callable | None = None
 
-    def run(self, rows: tf.Tensor) -> LocalResult:
-        """Run the steps of the clients in a loop of the graph; `rows`: [K, values], the starting values."""
+    def run(self, rows: tf.Tensor, twin: tuple[tf.Tensor, tf.Tensor] | None = None) -> LocalResult:
+        """Run the steps of the clients in a loop of the graph.
+
+        Args:
+            rows: [K, values], the starting values.
+            twin: The starting `values` and `alpha` of `Twin`, with a personalization.
+        """
         clients, parameters = self.block.clients, self.block.parameters
         # Two arrays: in eager mode TensorArray.write mutates its argument.
         size = self.batches.max_ticks
         records = (tf.TensorArray(rows.dtype, size=size, element_shape=[clients]) for _ in range(2))
         # Optimizer state [K, parameters], zero at every call: clients start each round without momentum.
         slots = tuple(tf.zeros_like(rows[:, :parameters]) for _ in range(self.optimizer.slots))
+        twins = () if twin is None else Twin(twin[0], slots, twin[1])
         calls = () if self.progress is None else tf.constant(NO_CALLS, tf.float64)
-        state = (0, tf.zeros([clients], tf.int32), rows, slots, *records, calls)
+        state = (0, tf.zeros([clients], tf.int32), rows, slots, twins, *records, calls)
         stage_masks = _stage_masks(self.block)
         # One loop for all stages, or a loop for each stage if it reads from a buffer.
         for stages in self.block.loops:
             batches = self._batches_of(stages, rows=state[2])
             body = functools.partial(self._tick, batches, stages, stage_masks)
             state = tf.while_loop(lambda tick, *_, end=batches.ticks: tick < end, body, state, parallel_iterations=1)
-        _, steps, rows, _, losses, norms, _ = state
-        return LocalResult(rows, losses.stack(), norms.stack(), steps)
+        _, steps, rows, _, twins, losses, norms, _ = state
+        return LocalResult(rows, losses.stack(), norms.stack(), steps, twins)
 
     def _batches_of(self, stages, rows):
         """Return the batches up to the end of some stages; from a buffer if these start after frozen units."""
@@ -94,13 +119,19 @@ class LocalTraining:
             stages[0], lambda inputs: before.call(rows, key, inputs)[0][0], output.shape[1:], rows.dtype
         )
 
-    def _tick(self, batches, stages, stage_masks, tick, steps, rows, slots, losses, norms, calls):
+    def _tick(self, batches, stages, stage_masks, tick, steps, rows, slots, twin, losses, norms, calls):
         """Take the steps of a tick: the body of the loop."""
         step_key = tf.concat([self.key, steps[:, None]], 1)
-        # Losses [K], gradients [K, parameters] and, if there are any, the running statistics after the step.
-        loss, gradients, *carried = self._gradients(batches, stages, tick, step_key, rows)
-        trainable = rows[:, : self.block.parameters] if carried else rows
+        trainable = rows[:, : self.block.parameters] if rows.shape[1] > self.block.parameters else rows
         is_moving = self._moving_values(stage_masks, batches, tick, trainable)
+        gradient = functools.partial(self._gradients, batches, stages, tick, step_key)
+        # Losses [K], gradients [K, parameters] and, if there are any, the running statistics after the step.
+        if self.personalize is None:
+            (loss, gradients, *carried), next_twin = gradient(rows), twin
+        else:
+            (loss, gradients, carried), is_moving, next_twin = self._personalized(
+                gradient, rows, twin, steps, is_moving
+            )
         stepped, next_slots, norm = self._update(trainable, gradients, slots, steps, is_moving)
         next_rows = tf.concat([stepped, *carried], 1) if carried else stepped
         active = batches.is_active(tick)
@@ -110,13 +141,39 @@ class LocalTraining:
             # Idle clients keep their values and record zeros.
             next_rows, *next_slots = _where(active[:, None], (next_rows, *next_slots), (rows, *slots))
             loss, norm = _where(active, (loss, norm), (tf.zeros_like(loss), tf.zeros_like(norm)))
+            next_twin = tf.nest.map_structure(lambda new, old: tf.where(active[:, None], new, old), next_twin, twin)
             next_steps = steps + tf.cast(active, tf.int32)
         records = losses.write(tick, loss), norms.write(tick, norm)
         next_calls = () if self.progress is None else self.progress(tick, calls)
         # TensorFlow removes calls on which no result depends.
         with tf.control_dependencies(tf.nest.flatten(next_calls)):
             next_tick = tick + 1
-        return next_tick, next_steps, next_rows, tuple(next_slots), *records, next_calls
+        return next_tick, next_steps, next_rows, tuple(next_slots), next_twin, *records, next_calls
+
+    def _personalized(self, gradient, rows, twin, steps, is_moving):
+        """Take the personalization's step; return its gradient, which values move, and the twins after the step."""
+        assert self.personalize is not None
+        trainable, carried = rows[:, : self.block.parameters], rows[:, self.block.parameters :]
+
+        def step(values, gradients):
+            # A correction is that of the returned values.
+            uncorrected = dataclasses.replace(self, correct=None)
+            return uncorrected._update(values, gradients, twin.slots, steps, is_moving)[:2]
+
+        update = self.personalize(
+            weights=trainable,
+            twin=twin.values,
+            alpha=twin.alpha,
+            number=steps,
+            evaluate=lambda values: gradient(tf.concat([values, carried], 1)),
+            step=step,
+        )
+        values, slots = update.twin or (twin.values, twin.slots)
+        alpha = twin.alpha if update.alpha is None else update.alpha
+        moving = [each for each in (is_moving, update.moving) if each is not None]
+        is_moving = functools.reduce(operator.and_, moving) if moving else None
+        result = update.gradient._replace(statistics=update.gradient.statistics or (carried,))
+        return result, is_moving, Twin(values, tuple(slots) or twin.slots, alpha)
 
     def _gradients(self, batches, stages, tick, key, rows):
         """Return losses [K], their gradients [K, parameters] and, if there are any, the new running statistics."""

@@ -40,6 +40,8 @@ class Algorithm:
         correct: The term added to local gradients, see `methods.corrections`, or None for no correction.
         remember: Computes the memory of a client's correction after its steps, or None for no memory.
         read_slots: Positions of the server's slots that the correction reads.
+        personalize: A local step of clients with a model of their own, from the fields of a `LocalStep` of
+            `methods.personalizations`; or None.
         update: Transforms trained values before the merge, see `methods.updates`, or None for no update.
         aggregate: `(old, **clients) -> mean` of the results of all clients, see `methods.merges` and
             `cohort.client_results`; None for the weighted mean, which needs only their sums.
@@ -55,6 +57,7 @@ class Algorithm:
     correct: Callable | None
     remember: Callable | None
     read_slots: tuple[int, ...]
+    personalize: Callable | None
     update: Callable | None
     optimizer: LocalOptimizer
     aggregate: Callable | None
@@ -91,7 +94,8 @@ def build_submodels(
     layout: GlobalLayout, blocks: Sequence[ClientBlock], masks: Sequence[EntryMask | None]
 ) -> tuple[Submodel, ...]:
     """Build the sub-models of the mix from the block and the entry mask of each."""
-    stored = dict.fromkeys(TABLES, range(len(layout.cut.shapes))) | {"personal": layout.personal}
+    stored: dict[str, Sequence[int]] = dict.fromkeys(TABLES, range(len(layout.cut.shapes)))
+    stored |= {"personal": layout.personal, "twin": range(layout.trainable)}
 
     def build(number, block, mask):
         stages = [first_stage[number] for first_stage in layout.first_merged_stage]

@@ -4,6 +4,8 @@ import dataclasses
 import inspect
 from pathlib import Path
 
+import numpy as np
+
 from hetero_tf import data
 from hetero_tf.base import files, registry, seeds, typed_json
 from hetero_tf.base.errors import InputError
@@ -84,6 +86,32 @@ def fit_data(dataset: Dataset, partition: Partition) -> tuple[Dataset, Partition
         mask = label_mask(fitted.train.labels, partition.train, fitted.classes)
         partition = dataclasses.replace(partition, label_mask=mask)
     return fitted, partition
+
+
+def with_client_noise(recipe: Recipe, dataset: Dataset, partition: Partition) -> Dataset:
+    """Return the images that clients see: with the noise of `partition.noise`, drawn once for each example.
+
+    Raises:
+        InputError: The data are no images.
+
+    Reference: NIID-Bench (Li et al. 2022, arXiv 2102.02079), noise-based feature imbalance.
+    """
+    noise, clients = recipe.partition.options.get("noise"), len(partition.train)
+    if not noise:
+        return dataset
+    if dataset.codec.KIND != "images":
+        raise InputError(f"partition.noise needs images; remove it. Received: {dataset.codec.KIND}")
+
+    def add(split, name, *shares):
+        rng, pixels = seeds.rng(recipe.seed, f"client noise {name}"), split.x[np.arange(len(split.x))]
+        pixels = pixels.astype(np.float32) / (255 if pixels.dtype == np.uint8 else 1)
+        for each in shares:
+            scale = noise * each.owners.reshape(-1, *[1] * (pixels.ndim - 1)) / max(clients - 1, 1)
+            pixels[each.ids] += (scale * rng.normal(size=pixels[each.ids].shape)).astype(np.float32)
+        return dataclasses.replace(split, x=pixels)
+
+    train = add(dataset.train, "train", partition.train, partition.held_out)
+    return dataclasses.replace(dataset, train=train, test=add(dataset.test, "test", partition.test))
 
 
 def by_strata(partition: Partition, dataset: Dataset) -> Partition:

@@ -21,6 +21,7 @@ from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.evaluator import Evaluator
 from hetero_tf.evaluation.global_metrics import Measures
 from hetero_tf.methods import function_of
+from hetero_tf.methods.personalizations import LocalStep
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.models import nesting
 from hetero_tf.models.compiled import UserFunctions
@@ -46,6 +47,7 @@ from hetero_tf.models.global_layout import (
 )
 from hetero_tf.models.preprocessed import packed_builder
 from hetero_tf.models.state import State, StateLayout
+from hetero_tf.models.variables import tracked
 from hetero_tf.planning.packing import pack_rounds, share_blocks
 from hetero_tf.planning.plan import Batching, Division, Plan
 from hetero_tf.planning.selection import begin_history, reads_history
@@ -57,10 +59,11 @@ from hetero_tf.rounds.engine import Engine, choose_engine, report
 from hetero_tf.rounds.layout import entry_masks
 from hetero_tf.rounds.round_setup import Algorithm, LocalOptimizer, RoundSetup, build_submodels
 from hetero_tf.run.checks import build_task, example_shape
+from hetero_tf.run.data import with_client_noise
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-from hetero_tf.base.errors import NotFinite, UserError
+from hetero_tf.base.errors import InputError, NotFinite, UserError
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,10 @@ class Federation:
     ) -> "Self":
         """Build the objects of a model family; arguments as for `build_setup`."""
         recipe = family.recipe
-        setup = build_setup(recipe, dataset, partition, family, source, replicas, functions)
+        local = with_client_noise(recipe, dataset, partition)
+        setup = build_setup(recipe, local, partition, family, source, replicas, functions)
         measures = Measures.of(recipe, build_task(recipe, dataset), functions.metrics)
-        evaluator = Evaluator(dataset, partition, family, setup.examples, measures, replicas)
+        evaluator = Evaluator(dataset, partition, family, setup.examples, measures, replicas, local)
         return cls(recipe, dataset, partition, source, family, setup, evaluator, functions)
 
     @functools.cached_property
@@ -173,6 +177,7 @@ class Federation:
             personal=tuple(self.paths[position] for position in setup.layout.personal),
             has_memory=setup.algorithm.remember is not None,
             peers=setup.peers,
+            twin=self.paths[: setup.layout.trainable] if self.recipe.has_twin else (),
             delays=0 if setup.algorithm.stale_merge is None else setup.algorithm.stale_merge.delays,
         )
 
@@ -182,6 +187,10 @@ class Federation:
         tables = values["clients"]
         # Personal units of every client start from the global values.
         tables["personal"] = {path: zeros + weights[path] for path, zeros in tables["personal"].items()}
+        plugin = self.recipe.client.personalization
+        if plugin is not None and tables["twin"]:
+            tables["twin"] = {path: zeros + weights[path] for path, zeros in tables["twin"].items()}
+            tables["twin_scalars"]["alpha"] += plugin.options.get("alpha", 1.0)
         if tables["peers"]:
             drawn = initial_peers(self.family, list(weights.values()), self.setup.peers)
             tables["peers"] = {path: zeros + peers for (path, zeros), peers in zip(tables["peers"].items(), drawn)}
@@ -305,6 +314,12 @@ def build_setup(
     engine, blocks = choose_engine(family, label_axis, batch, replicas)
     for block in blocks:
         check_buffers(source, dataset.train.x, block)
+    plugin = recipe.client.personalization
+    if plugin and recipe.has_twin and tracked(family.training_model(recipe.levels.global_level, label_axis)):
+        raise InputError(
+            "client.personalization: a twin stores no running statistics; use norms without them, such as sbn, gn or "
+            f"ln. Received: {plugin.name}"
+        )
     layout = build_global_layout(family, label_axis)
     return RoundSetup(
         _examples(recipe, dataset, partition, source, labels, engine),
@@ -359,6 +374,7 @@ def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition, functions
         correct=correct,
         remember=remember,
         read_slots=tuple(server.SLOTS.index(name) for name in reads),
+        personalize=_personalization(client.personalization),
         update=_function("updates", client.update),
         optimizer=local_optimizer(recipe.optimizer),
         aggregate=_aggregate(recipe),
@@ -417,6 +433,11 @@ def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None
     module = registry.find("corrections", plugin.name)
     remember = function_of("corrections", plugin, "remember") if module.REMEMBERS else None
     return _function("corrections", plugin), remember, module.READS
+
+
+def _personalization(plugin: Plugin | None) -> Callable | None:
+    personalize = _function("personalizations", plugin)
+    return personalize and (lambda **fields: personalize(LocalStep(**fields)))
 
 
 def _function(kind: str, plugin: Plugin | None) -> Any:

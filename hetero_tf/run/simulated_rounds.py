@@ -337,7 +337,9 @@ def fine_tuning(recipe: Recipe, clients: int) -> Recipe:
             personal=("all",),
             server=Plugin("replace"),
         ),
-        client=dataclasses.replace(recipe.client, epochs=tune.epochs, correction=None, update=None),
+        client=dataclasses.replace(
+            recipe.client, epochs=tune.epochs, correction=None, personalization=None, update=None
+        ),
         optimizer=optimizer,
         schedule=Plugin("constant"),
         evaluate=dataclasses.replace(recipe.evaluate, fine_tune=FineTune()),

@@ -123,7 +123,7 @@ MIX = "levels.mix"
 # Keys of the plug-ins that define a method, and plug-ins that change nothing.
 METHOD_KEYS = (
     *("round.submodel", "round.mask", "round.server", "client.stages", "client.loss"),
-    *("client.coupling", "client.correction", "client.update"),
+    *("client.coupling", "client.correction", "client.personalization", "client.update"),
 )
 NEUTRAL_PLUGINS = ("joint", "replace", "sum")
 

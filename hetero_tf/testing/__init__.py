@@ -111,6 +111,7 @@ FUNCTIONS = {
     "losses": {"loss": "outputs targets present outside"},
     "couplings": {"couple": "losses logits targets round"},
     "corrections": {"correct": "weights start memory slots", "remember": "memory weights start slots steps rate"},
+    "personalizations": {"personalize": "local"},
     "optimizers": {"step": "weights gradients slots rate count"},
     "updates": {"update": "weights start steps key"},
     "merges": {"aggregate": "old rows covered weight"},
@@ -135,7 +136,13 @@ RESERVED = {
     "optimizers": {"learning_rate", "clip_norm", "name"},
     "merges": {"name", *step_checks.MERGE_KEYWORDS},
 }
-FLAGS = {"stages": "DRAWN", "losses": "MASKS_LABELS", "couplings": "READS_LOGITS", "corrections": "REMEMBERS"}
+FLAGS = {
+    "stages": "DRAWN",
+    "losses": "MASKS_LABELS",
+    "couplings": "READS_LOGITS",
+    "corrections": "REMEMBERS",
+    "personalizations": "TWIN",
+}
 
 
 def check_parameters(subject: Subject) -> None:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from hetero_tf.base import registry
 from hetero_tf.methods.adapters import AdapterMerge
+from hetero_tf.methods.personalizations import LocalStep
 from hetero_tf.methods.policies import AsynchronousPolicy, SynchronousPolicy
 from hetero_tf.methods.selections import Choice, ClientPool
 from hetero_tf.testing.subject import Subject
@@ -68,6 +69,50 @@ def check_correction_at_the_start(subject: Subject) -> None:
     for term in _terms(subject)(start, start, *zeros):
         subject.require(not term.numpy().any(), "terms must be zero at the start with an empty memory")
     subject.require_graph(lambda weights, start: _terms(subject)(weights, start, *others), weights, start)
+
+
+def local_step(*values: tf.Tensor) -> LocalStep:
+    """Return a step on the loss `sum(targets * values + values^4)`; the twins' optimizer is plain SGD.
+
+    Args:
+        values: Weights, start, twin, alpha, targets and number of earlier steps of each client.
+    """
+    weights, start, twin, alpha, targets, number = values
+    rate = tf.constant(RATE, weights.dtype)
+
+    def evaluate(values):
+        return tf.reduce_sum(targets * values + values**4, 1), targets + 4 * values**3
+
+    def step(values, gradients):
+        return values - rate * gradients, ()
+
+    personal = tf.constant(np.arange(SHAPE[1]) < 3)
+    return LocalStep(weights, start, twin, alpha, personal, number, number // 2, rate, evaluate, step)
+
+
+def check_personalization_of_clients(subject: Subject) -> None:
+    """Batched clients step like single ones, in a stateless graph; only modules with `TWIN` return twins."""
+    passes, options = subject.constant("PASSES"), registry.options(subject.kind, subject.name)
+    subject.require(passes in options or type(passes) is int, "PASSES must be a number or an option", passes)
+    for dtype in DTYPES:
+        values = (
+            *draw(3, dtype),
+            tf.constant([[0.3], [0.9], [0.0]], dtype),
+            *draw(1, dtype, seed=1),
+            tf.constant(STEPS),
+        )
+
+        def personalize(*values):
+            update = subject.call("personalize", local_step(*values))
+            return tuple(each for each in update if each is not None)
+
+        # Powers of single rows may round differently.
+        subject.require_rows(personalize, *values, rtol=1e-5)
+        update = subject.call("personalize", local_step(*values))
+        subject.require((update.twin is not None) == subject.module.TWIN, "TWIN must say whether a step returns twins")
+        subject.require_form(update.gradient.values, SHAPE, dtype, "gradients must have the weights' form and type")
+        subject.require_form(update.gradient.loss, SHAPE[:1], dtype, "each client must have a loss")
+    subject.require_graph(personalize, *values, rtol=1e-12)
 
 
 def optimizer_values(subject: Subject, dtype: str = "float64") -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
@@ -332,6 +377,7 @@ def _check_memory(subject: Subject, pool: ClientPool, memory: Mapping) -> None:
 
 CHECKS = {
     "corrections": (check_correction_constants, check_corrections_of_clients, check_correction_at_the_start),
+    "personalizations": (check_personalization_of_clients,),
     "optimizers": (check_optimizer_defaults, check_optimizer_of_clients),
     "updates": (check_updates_of_clients,),
     "merges": (check_merge_of_clients, check_merge_of_equal_clients),

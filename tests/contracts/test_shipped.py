@@ -14,6 +14,7 @@ OPTIONS = {
     "merges": {"qfedavg": [{"q": 2.0}, {"q": 0.5}], "trimmed_mean": {"share": 0.4}},
     "metrics": {},
     "optimizers": {},
+    "personalizations": {},
     "policies": {"deadline": {"seconds": 60.0}},
     "schedules": {"steps": {"at": (3, 7)}, "cosine": {"rounds": 20}, "exponential": {"factor": 0.99}},
     "selections": {"power_of_choice": {"candidates": 9}},

@@ -19,7 +19,7 @@ from hetero_tf.data.inputs import all_labels
 from hetero_tf.methods.stages import LevelSpec, ModelOutline
 from hetero_tf.models.build_model import layer_class
 from hetero_tf.recipe import layer_table
-from hetero_tf.testing.step_checks import aggregate_clients, merge_arguments, selection_pool
+from hetero_tf.testing.step_checks import aggregate_clients, local_step, merge_arguments, selection_pool
 from hetero_tf.testing.subject import Subject
 
 RNG = np.random.default_rng(0)
@@ -86,6 +86,8 @@ ELSEWHERE = {
     ("models", "preset"): "models/test_preset.py: needs keras-hub",
     ("selections", "available"): "planning/test_selection.py: how long the server waits",
     ("selections", "oort", "filled_utility"): "parity/recorded_selections.py: the utility of a recorded run",
+    ("partitions", "iid", "noise"): "methods/test_personalizations.py: the images of clients",
+    ("personalizations", "apfl", "alpha"): "methods/test_personalizations.py: the alpha of the first round",
     ("data", "masks"): "data/test_picture_masks.py: needs folders of pictures and masks",
     ("data", "text", "column"): "data/test_text_data.py: needs Parquet files",
     ("data", "text", "vocabulary_file"): "data/test_text_data.py: needs a vocabulary file",
@@ -237,6 +239,12 @@ def corrections(module, folder, options):
         module.remember(memory, rows(2, 4), rows(2, 4) / 2, slots, steps, 0.1, **options) if module.REMEMBERS else ()
     )
     return term, remembered
+
+
+def personalizations(module, folder, options):
+    alpha, number = tf.constant([[0.3], [0.9], [0.5]], tf.float64), tf.constant([0, 1, 2])
+    local = local_step(rows(3, 7), rows(3, 7) / 2, rows(3, 7) / 3, alpha, -rows(3, 7), number)
+    return module.personalize(local, **options)
 
 
 def optimizers(module, folder, options):

@@ -1001,7 +1001,7 @@ class LGFedAvg(Replay):
         """Return the logits of each client's test examples by its personal model."""
         evaluator = self.process.evaluator.personal["test"]
         results_of = evaluator.build_results(["outputs"], lambda outputs, rows, client: {"outputs": outputs})
-        weights, personal, _ = evaluator.values(state)
+        weights, personal, *_ = evaluator.values(state)
         return tf.function(results_of)(weights, personal, tf.constant(0))["outputs"]
 
     def outputs(self, state):

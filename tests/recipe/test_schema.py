@@ -145,6 +145,7 @@ KEYS = {
     "client.loss": (built, PAIR, (), "client.loss=cross_entropy"),
     "client.coupling": (trained, TWICE, (methods.EVEN,), "client.coupling=last"),
     "client.correction": (trained, PAIR, ("client.correction={name: proximal, mu: 0}",), "client.correction.mu=0.5"),
+    "client.personalization": (trained, PAIR, (), "client.personalization=ditto"),
     "client.update": (trained, PAIR, ("client.update={name: clip, norm: 1}",), "client.update.norm=0.01"),
     "client.label_cut": (built, DENSE, (), "client.label_cut=false"),
     "optimizer": (trained, PAIR, (), "optimizer.name=adam"),

@@ -51,7 +51,9 @@ def test_round_changes_the_trained_values(name, eager):
     # Without blockwise stages, budgets say nothing about fewer blocks.
     divided = loaded.client.stages.name == "blockwise"
     ends = {level: loaded.levels.budgets[level] for level in "ad"} if divided else {}
-    fewer = [f"levels.budgets={ends}", "levels.fit=null", *methods.fewer_levels_and_blocks(loaded)]
+    # FedRep needs an epoch for each of its two phases.
+    epochs = ["client.epochs=2", "client.personalization.personal_epochs=1"] if name.endswith("fedrep") else []
+    fewer = [f"levels.budgets={ends}", "levels.fit=null", *epochs, *methods.fewer_levels_and_blocks(loaded)]
     process = learning_process(recipe.load(name, [*SMALL, f"round.policy={policy}", *fewer]))
     before = process.initialize()
     state, row = process.next(before)

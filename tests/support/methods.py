@@ -126,6 +126,10 @@ def server(name, **options):
     return "round.server={" + ", ".join([f"name: {name}", *(f"{k}: {v}" for k, v in options.items())]) + "}"
 
 
+def personalization(name, **options):
+    return "client.personalization={" + ", ".join([f"name: {name}", *(f"{k}: {v}" for k, v in options.items())]) + "}"
+
+
 STEPS = "{learning_rate: 0.05, clip_norm: 1.0, name: "
 PLAIN_SGD = "optimizer={learning_rate: 0.1, momentum: 0, weight_decay: 0.01, clip_norm: null}"
 FIARSE = ("levels.mix=a1-c1", EVEN, "levels.entries={c: 1/4}")
@@ -195,6 +199,10 @@ METHODS = {
         DENSE, (ENDS, *MEMBERS, "round.merge=geometric_median", "round.weighting=samples"), joint
     ),
     "bounded": Method(DENSE, (ENDS, "round.merge={name: bounded, multiple: 0.9}", 'round.personal=["0"]'), joint),
+    "ditto": Method(DENSE, (ENDS, personalization("ditto", strength=0.4)), joint),
+    "apfl": Method(DENSE, (ENDS, personalization("apfl", alpha=0.3)), joint),
+    "pfedme": Method(DENSE, (ENDS, personalization("pfedme", strength=2.0, steps=3, rate=0.05), PLAIN_SGD), joint),
+    "fedrep": Method(DENSE, (ENDS, personalization("fedrep"), 'round.personal=["1"]'), joint),
     "adam": Method(DENSE, (ENDS, server("adam", adaptivity=0.01)), joint),
 }
 

@@ -35,7 +35,7 @@ def play(process, ways, planned):
 
     `ways`: `(level, stage) -> (list of Way, units that are trained or None for all)`.
     """
-    rounds = MethodRounds(process, ways)
+    rounds = (PersonalRounds if process.recipe.client.personalization else MethodRounds)(process, ways)
     weights, metrics = rounds.run({path: np.asarray(v) for path, v in process.initialize().weights.items()}, planned)
     return {"weights": weights, "server": rounds.server, "control": rounds.control, **rounds.tables}, metrics
 
@@ -259,6 +259,86 @@ class MethodRounds(oracle.Oracle):
                 gradient
             ).numpy()
         return float(loss), gradients
+
+
+class PersonalRounds(MethodRounds):
+    """The rounds of a personalization of networks without running averages; a client's values are dicts by path."""
+
+    def __init__(self, process, ways):
+        super().__init__(process, ways)
+        clients, plugin = len(process.partition.train), process.recipe.client.personalization
+        self.name, self.options, self.has_twin = plugin.name, plugin.options, plugin.name != "fedrep"
+        weights = process.initialize().weights
+        twin = {path: np.stack([np.asarray(value)] * clients) for path, value in weights.items()}
+        scalars = {"rounds": np.zeros(clients), "alpha": np.full(clients, self.options.get("alpha", 1.0))}
+        self.tables |= {"twin": twin, "twin_scalars": scalars} if self.has_twin else {}
+
+    def train(self, level, initial, peers, memory_and_control, plan, slot, number):
+        process, client, metrics = self.process, int(plan.clients[slot]), []
+        at = {path: np.ix_(*axes) for path, axes in self.parts.items()}
+        twins, scalars = self.tables.get("twin", {}), self.tables.get("twin_scalars")
+        weights, twin = dict(initial), {path: table[client][at[path]] for path, table in twins.items()}
+        alpha, slots, twin_slots = scalars["alpha"][client] if scalars else 1.0, {}, {}
+        epoch_steps = -(-len(process.partition.train[client]) // process.recipe.client.batch_size)
+        rate = process.learning_rate(number)
+        for step in range(plan.steps[slot]):
+            slope = self.slope_of_step(level, plan, slot, step, number)
+            if self.name == "fedrep":
+                loss, gradient = slope(weights)
+                in_first_phase = step // epoch_steps < self.options["personal_epochs"]
+                gradient = {path: g for path, g in gradient.items() if self.stays(path) == in_first_phase}
+            if self.name == "ditto":
+                loss, gradient = slope(weights)
+                _, push = slope(twin)
+                push = {path: g + self.options["strength"] * (twin[path] - initial[path]) for path, g in push.items()}
+                twin = self.moved(twin, push, twin_slots, rate, step)[0]
+            if self.name == "apfl":
+                loss, gradient = slope(weights)
+                _, push = slope({path: alpha * twin[path] + (1 - alpha) * weights[path] for path in weights})
+                change = sum(np.sum((twin[path] - weights[path]) * push[path]) for path in push)
+                twin = self.moved(twin, {path: alpha * g for path, g in push.items()}, twin_slots, rate, step)[0]
+                alpha = np.clip(alpha - rate * change, 0, 1) if self.options["adaptive"] else alpha
+            if self.name == "pfedme":
+                twin, pull, losses = dict(initial) if step == 0 else twin, self.options["strength"], []
+                for _ in range(self.options["steps"]):
+                    each, push = slope(twin)
+                    losses.append(each)
+                    push = {path: push[path] + pull * (twin[path] - weights[path]) for path in push}
+                    twin = {path: twin[path] - self.options["rate"] * push[path] for path in push}
+                loss, gradient = losses[0], {path: pull * (weights[path] - twin[path]) for path in weights}
+            weights, norm = self.moved(weights, gradient, slots, rate, step)
+            metrics.append((loss, norm))
+        for path, table in twins.items():
+            table[client][at[path]] = twin[path]
+        if scalars:
+            scalars["rounds"][client] += 1
+            scalars["alpha"][client] = alpha
+        return weights, {}, np.mean(metrics, axis=0)
+
+    def slope_of_step(self, level, plan, slot, step, number):
+        """A function from values to the loss and its gradients on the batch of a step."""
+        client, rows = int(plan.clients[slot]), plan.rows[slot, step]
+        key = [int(self.process.seed), number, client, step]
+        batch = oracle.batch(self.process, rows[rows >= 0], plan.starts[slot, step], key)
+
+        def slope(values):
+            local_values = {(0, path): value for path, value in values.items()}
+            inside = {entry: np.ones_like(value) for entry, value in local_values.items()}
+            used, _ = self.ways(level, 0)
+            loss, gradients = self.slope(used, local_values, inside, *batch, client, key, number)
+            return loss, {path: gradient for (_, path), gradient in gradients.items()}
+
+        return slope
+
+    def moved(self, values, gradients, slots, rate, step):
+        """The values after the optimizer's step along some gradients, and the norm of these."""
+        settings = self.process.recipe.optimizer
+        norm, new = np.sqrt(sum(np.sum(gradient**2) for gradient in gradients.values())), dict(values)
+        factor = 1 if settings.clip_norm is None else min(1, settings.clip_norm / (norm + 1e-6))
+        for path, gradient in gradients.items():
+            before = slots.get(path, (np.zeros_like(gradient),) * 2)
+            new[path], slots[path] = terms.moved(settings.method, values[path], gradient * factor, before, rate, step)
+        return new, norm
 
 
 def laid(value, whole):

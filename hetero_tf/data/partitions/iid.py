@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hetero_tf.base.constraints import Count, Share
+from hetero_tf.base.constraints import Count, Positive, Share
 from hetero_tf.data.partitions import splitting
 from hetero_tf.data.partitions.partition import ClientExamples, Partition, check_clients
 
@@ -15,6 +15,7 @@ def split(
     *,
     clients: Count,
     held_out: Share = 0.0,
+    noise: Positive | None = None,
 ) -> Partition:
     """Give every client floor(n / clients) examples, drawn without replacement; the rest is unused.
 
@@ -23,6 +24,9 @@ def split(
     Args:
         clients: number of clients
         held_out: share of each client's training examples reserved for validation metrics, never trained on
+        noise: standard deviation of Gaussian noise on the images of the last client, whose values are 0 to 1; client i
+            of N, from 0, has i / (N - 1) of it, on its training and on its test examples (feature skew of NIID-Bench);
+            null: none
     """
     check_clients(clients, len(train_labels))
     assigned = _assign(len(train_labels), clients, rng)

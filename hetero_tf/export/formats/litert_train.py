@@ -75,6 +75,7 @@ def check_trainable(process: LearningProcess, level: str) -> None:
         or not _trains_all_units(family, level, stage),
         f"client.coupling: {recipe.client.coupling.name}": reads_logits,
         "client.correction": algorithm.correct is not None,
+        "client.personalization": algorithm.personalize is not None,
         "client.update": algorithm.update is not None,
         "round.mask": recipe.round.mask is not None,
         "round.personal": bool(recipe.round.personal),

@@ -35,6 +35,7 @@ class TrainingMemory:
     """Estimated memory of training a complete sub-model (one network of an ensemble), in bytes by kind.
 
     Attributes:
+        weights: Values of the model, and of the client's twin.
         optimizer: Optimizer slots, such as momentum.
         activations: Layer outputs of a batch that the backward pass reads, at all widths that a step trains. Gradients
             of activations are not counted: each is freed when the next is computed.
@@ -197,11 +198,20 @@ class LevelCosts:
     def _value_bytes(self):
         return np.dtype(self.family.recipe.float_type).itemsize
 
+    @property
+    def _passes(self):
+        """Number of gradients that a local step evaluates."""
+        plugin = self.family.recipe.client.personalization
+        if plugin is None:
+            return 1
+        passes = registry.constant("personalizations", plugin.name, "PASSES")
+        return plugin.options[passes] if isinstance(passes, str) else passes
+
     def train_flops(self, level: str) -> tuple[float, ...]:
         """Return the operations of training one network on one example, by stage; see `stage_flops`."""
         exits, epochs = self.family.recipe.model.exits, self.family.recipe.client.epochs_of(level)
         units = functools.partial(self.units, level)
-        return tuple(stage_flops(stage, units, exits, epochs) for stage in self.stages(level))
+        return tuple(self._passes * stage_flops(stage, units, exits, epochs) for stage in self.stages(level))
 
     @property
     def full_cost(self) -> float:
@@ -238,6 +248,7 @@ class LevelCosts:
         activations = sum(total(self.layers(level, each)).activations for each in widths)
         down, up = (round(members * count * size) for count in self.transferred(level, labels))
         weights, slots = parameters * size, len(registry.find("optimizers", recipe.optimizer.method.name).SLOTS)
+        models = 2 if recipe.has_twin else 1
         return LevelCost(
             width=width,
             parameters=members * parameters,
@@ -246,7 +257,7 @@ class LevelCosts:
             mebibytes=members * weights / MIB,
             bytes_down=down,
             bytes_up=up,
-            memory=TrainingMemory(weights, weights, slots * weights, batch * activations * size),
+            memory=TrainingMemory(models * weights, weights, models * slots * weights, batch * activations * size),
             inference=InferenceMemory(
                 size * network.prediction_values, size * max(unit.prediction_values for unit in units)
             ),
