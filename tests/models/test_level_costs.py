@@ -82,6 +82,15 @@ def test_personal_values_are_not_transferred():
     assert nothing.bytes_down == nothing.bytes_up == 0
 
 
+def test_scaffold_receives_the_control_and_sends_its_change():
+    plain = describe_levels(EQUAL).levels["a"]
+    sgd = "optimizer={name: sgd, momentum: 0, learning_rate: 0.1}"
+    scaffold = describe_levels(EQUAL, "client.correction=scaffold", "round.server=scaffold", sgd).levels["a"]
+    assert scaffold.bytes_down == scaffold.bytes_up == 2 * plain.bytes_up
+    dynamic = describe_levels(EQUAL, "client.correction=dynamic", "round.server=dynamic", sgd).levels["a"]
+    assert dynamic.bytes_down == dynamic.bytes_up == plain.bytes_up
+
+
 def test_client_receives_run_units_and_sends_trained_ones():
     # No stage reads the exit; the first block is skipped if it does not fit by itself.
     level = describe_levels(*BUDGETS).levels["b"]

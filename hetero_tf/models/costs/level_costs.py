@@ -165,7 +165,8 @@ class LevelCosts:
 
         A client receives the values that its stages run and sends those that the merge counts. Personal values are not
         transferred, and neither are constants: they never change, so a client gets them once, with the program. Parts
-        of adapters count by the share of rounds that transfer them, which `round.adapters` decides.
+        of adapters count by the share of rounds that transfer them, which `round.adapters` decides. A correction that
+        reads slots of the server, such as SCAFFOLD's control, receives them too and sends their change.
 
         Args:
             labels: int [clients], number of labels of each client.
@@ -182,12 +183,18 @@ class LevelCosts:
         model = self.family.training_model(level, self.classes)
         shares = {variable.path: (0.0, 0.0) for variable in constants(model)}
         shares |= transferred_shares(model, self.family.adapter_merge)
+        correction = recipe.client.correction
+        reads = len(registry.find("corrections", correction.name).READS) if correction else 0
+        corrected = {variable.path for variable in model.trainable_variables} if reads else ()
         for path, shape in self.shapes(level).items():
             unit, extra_rows = recipe.model.unit_of(path), self._label_axes.get(shared_path(path), {})
             down_share, up_share = shares.get(path, (1.0, 1.0))
+            slots = reads if path in corrected else 0
             if path not in personal:
-                down += down_share * float(np.mean(_variable_size(shape, extra_rows, received, 1))) * (unit in run)
-                up += up_share * float(np.mean(_variable_size(shape, extra_rows, returned, 0))) * (unit in sent)
+                size = float(np.mean(_variable_size(shape, extra_rows, received, 1)))
+                down += (down_share + slots) * size * (unit in run)
+                size = float(np.mean(_variable_size(shape, extra_rows, returned, 0)))
+                up += (up_share + slots) * size * (unit in sent)
         return down, up
 
     @functools.cached_property
