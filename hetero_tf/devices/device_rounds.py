@@ -265,10 +265,10 @@ class DeviceRounds:
                 total += weights[client] * self._global_row(result.values, transfers[client])
         covered = self._device_index.coverage([(transfers[client], weights[client]) for client in counted])
         layout = federation.state_layout
-        before, clients = layout.pack(layout.values_of(state)), None
+        before, results = layout.pack(layout.values_of(state)), None
         if federation.setup.algorithm.aggregate is not None:
-            clients = self._client_results(cohort, transfers, counted, plan, rate, weights)
-        merged = merge_updates(federation.setup, before, tf.constant(total), covered, clients=clients)
+            results = self._client_results(cohort, transfers, counted, plan, rate, weights)
+        merged = merge_updates(federation.setup, before, tf.constant(total), covered, clients=results)
         if is_finite(merged):
             return layout.state_of(state.round + 1, layout.unpack(merged)), None
         largest = {

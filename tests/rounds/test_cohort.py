@@ -109,12 +109,21 @@ def steep_loss(logits, targets, present, outside):
         ((), {"stale_merge": StaleMerge((1.0, 0.5, 0.25), "changes", "clients")}),
         ((PERSONAL, "round.selection=oort"), {"loss": infinite_loss}),
         ((), {"loss": steep_loss}),
+        (("round.merge=qfedavg",), {"loss": infinite_loss}),
+        (("round.merge=geometric_median", "round.weighting=samples"), {}),
         (("engine=stacked", "levels.mix=a"), {"loss": infinite_loss}),
         ((), {"loss": infinite_loss, "stale_merge": StaleMerge((1.0, 0.5, 0.25), "changes", "clients")}),
     ],
     ids=[
         *("weights and history", "memory changes", "entries", "peers", "personal values", "memory", "pending sums"),
-        *("infinite loss", "infinite gradient norm", "infinite loss in a block", "infinite loss in pending sums"),
+        *(
+            "infinite loss",
+            "infinite gradient norm",
+            "loss in a merge",
+            "rows",
+            "infinite loss in a block",
+            "infinite loss in pending sums",
+        ),
     ],
 )
 def test_lost_client_changes_no_sum(settings, functions, eager):

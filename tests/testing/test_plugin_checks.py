@@ -34,6 +34,7 @@ CASES = [
     ("submodels", f"import tensorflow as tf\n{KEEP}    return tf.range(count, dtype=tf.int64)\n", "must be int32"),
     ("schedules", "def multiplier(round):\n    return 1.0 + round\n", "never increase"),
     ("servers", 'SLOTS = ()\ndef apply(old, mean, coverage, slots, *, registered):\n    """Mean."""\n    return old * 0.5, slots\n', "without coverage must stay bit-equal"),
+    ("merges", 'def aggregate(old, rows, covered, weight, *, steps):\n    """First."""\n    return rows[0]\n', "neither the order of clients"),
     ("optimizers", f"{STEP}weights + rate * gradients, slots\n", "follow the negative gradient"),
     ("updates", 'import tensorflow as tf\ndef update(weights, start, steps, key):\n    """Mean."""\n    return weights - tf.reduce_mean(weights)\n', "the values of single ones; rows are some of a round's clients, and padding"),
     ("losses", f"{LOSS}tf.reduce_mean(outputs ** 2)\n", "leading axes"),
