@@ -15,8 +15,7 @@ from hetero_tf.models.costs.counting import total
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.repeated_blocks import call_by_functions
 from hetero_tf.models.variables import all_layers, values
-from hetero_tf.rounds.client_block import ClientBlock
-from hetero_tf.rounds.layout import build_client_block
+from hetero_tf.rounds.client_block import ClientBlock, build_client_block
 from hetero_tf.rounds.row_model import RowModel
 
 # On a CPU larger blocks gain nothing: the operations are long enough. On a GPU the largest measured block is fastest.

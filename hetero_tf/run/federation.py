@@ -55,8 +55,8 @@ from hetero_tf.planning.timing import RoundClock, round_policy
 from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
 from hetero_tf.rounds.arrivals import StaleMerge
 from hetero_tf.rounds.batches import check_buffers
+from hetero_tf.rounds.client_block import entry_masks
 from hetero_tf.rounds.engine import Engine, choose_engine, report
-from hetero_tf.rounds.layout import entry_masks
 from hetero_tf.rounds.round_setup import Algorithm, LocalOptimizer, RoundSetup, build_submodels
 from hetero_tf.run.checks import build_task, example_shape
 from hetero_tf.run.data import with_client_noise

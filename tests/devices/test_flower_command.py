@@ -11,6 +11,7 @@ import sys
 import pytest
 from refusals import refusal
 
+from hetero_tf import testing
 from hetero_tf.base.console import Console, ProgressDisplay
 from hetero_tf.cli.commands import devices
 from hetero_tf.cli.flags import parse
@@ -18,7 +19,6 @@ from hetero_tf.devices import certificates, fleet_api, machine
 from hetero_tf.devices.fleet_api import MAX_BODY_BYTES, Guard
 from hetero_tf.recipe import load
 from hetero_tf.run import experiment
-from hetero_tf.testing import recipe_checks
 
 x509 = pytest.importorskip("cryptography.x509")
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
@@ -77,7 +77,7 @@ def test_missing_flower_is_reported(monkeypatch, keys):
 def test_plugins_of_a_server_are_checked(keys, monkeypatch, tmp_path):
     """The contracts of --plugin files are tested as in `train`, also if the model cannot be built."""
     checked = []
-    monkeypatch.setattr(recipe_checks, "violated_contracts", lambda recipe: checked.append(recipe) or [])
+    monkeypatch.setattr(testing, "violated_contracts", lambda recipe: checked.append(recipe) or [])
     monkeypatch.setattr(devices, "require_modules", lambda *_: None)
     monkeypatch.setattr(fleet_api, "serve", lambda *_: contextlib.nullcontext((None, ())))
 

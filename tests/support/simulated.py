@@ -10,7 +10,7 @@ from hetero_tf.layers.dropout import STEPS, Dropout
 from hetero_tf.models import global_layout
 from hetero_tf.models.variables import all_layers
 from hetero_tf.planning.packing import BlockPlan
-from hetero_tf.rounds import layout
+from hetero_tf.rounds import client_block
 from hetero_tf.rounds.block_training import RoundScalars, train_block
 
 
@@ -56,7 +56,7 @@ class Simulated:
 
     def batches(self):
         """Its batches as `devices.on_device.LiteRTTrainer.train` takes them, numbers of Dropouts included."""
-        block = layout.build_client_block(self.process.family, self.level, 1, self.process.family.classes)
+        block = client_block.build_client_block(self.process.family, self.level, 1, self.process.family.classes)
         routed = block.stages[0].joint.models[0]
         for step in range(self.steps):
             rows = self.plan.rows[self.slot, step]

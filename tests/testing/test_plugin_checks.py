@@ -9,7 +9,6 @@ from refusals import refusal
 from hetero_tf import testing
 from hetero_tf.base import registry
 from hetero_tf.recipe import load
-from hetero_tf.testing import recipe_checks
 
 KEEP = 'def keep(size, count, round, client, seed, *, step: int = 1):\n    """Coordinates.\n\n    Args:\n        step: step\n    """\n'
 LAYER = '''import keras
@@ -80,16 +79,14 @@ def update(weights, start, steps, key, *, factor: float):
 
 
 def test_plugins_of_a_recipe_are_checked_once_for_each_version(module, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipe_checks, "FOLDER", tmp_path / "contracts")
-    checked = []
-    monkeypatch.setattr(
-        recipe_checks, "plugin_checks", lambda *call: checked.append(call) or testing.plugin_checks(*call)
-    )
+    monkeypatch.setattr(testing, "FOLDER", tmp_path / "contracts")
+    checked, plugin_checks = [], testing.plugin_checks
+    monkeypatch.setattr(testing, "plugin_checks", lambda *call: checked.append(call) or plugin_checks(*call))
     for change, problems in (("(weights - start)", 0), ("tf.reduce_mean(weights - start, 0, keepdims=True)", 1)):
         name = module(MEAN + change).__name__
         registry.register_plugin(name)
         recipe = load("tiny/digits", [f"client.update={{name: {name}, factor: 0.5}}"])
-        sentences = [recipe_checks.violated_contracts(recipe) for _ in range(2)]
+        sentences = [testing.violated_contracts(recipe) for _ in range(2)]
         assert checked == (1 + problems) * [("updates", name, {"factor": 0.5})]
         assert (
             sentences[0]
@@ -105,10 +102,10 @@ def test_plugins_of_a_recipe_are_checked_once_for_each_version(module, tmp_path,
 
 
 def test_a_failing_plugin_is_a_sentence(module, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipe_checks, "FOLDER", tmp_path / "contracts")
+    monkeypatch.setattr(testing, "FOLDER", tmp_path / "contracts")
     name = module("def multiplier(round):\n    return 1 / (round - 3)\n").__name__
     registry.register_plugin(name)
-    (sentence,) = recipe_checks.violated_contracts(load("tiny/digits", [f"schedule={name}"]))
+    (sentence,) = testing.violated_contracts(load("tiny/digits", [f"schedule={name}"]))
     assert sentence.endswith(f"{name} (schedules): {name}-schedule ends with ZeroDivisionError: division by zero")
 
 
@@ -157,8 +154,8 @@ def build(dtype, *, mean: tuple[float, ...] = (0.0,), std: tuple[float, ...] = (
     ids=["partition", "input"],
 )
 def test_a_partition_and_an_input_are_checked(source, override, rule, module, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipe_checks, "FOLDER", tmp_path / "contracts")
+    monkeypatch.setattr(testing, "FOLDER", tmp_path / "contracts")
     name = module(source).__name__
     registry.register_plugin(name)
-    (sentence,) = recipe_checks.violated_contracts(load("tiny/digits", [override.format(name)]))
+    (sentence,) = testing.violated_contracts(load("tiny/digits", [override.format(name)]))
     assert sentence.endswith(f": {rule}"), sentence

@@ -26,7 +26,10 @@ from hetero_tf.workers.cluster import Cluster, read_cluster
 ADDRESSES = ("my_run_1:2000", "[::1]:2001", "10.0.0.3:65535")
 # One of each kind of merge and memory; `python tests/support/shared_rounds.py NAME ...` compares any other method.
 QUICK = ("dense",)
-LONG = tuple("images adapters scaffold on_disk text depthfl fedepth_peers fjord lg splitmix qfedavg".split())
+LONG = (
+    *("images", "adapters", "on_disk", "text"),
+    *("scaffold", "depthfl", "fedepth_peers", "fjord", "lg", "splitmix", "qfedavg"),
+)
 # Double precision, so that only the order of summation differs; as many threads in all as one process has.
 EXACT = ("--set=precision=float64", "--threads=2")
 

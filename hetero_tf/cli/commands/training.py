@@ -62,7 +62,7 @@ def with_contracts(execution: "Execution", recipe: Recipe, flags: FlagValues) ->
     """Return an execution that checks the contracts of --plugin files, also if the process cannot be built."""
     if not flags.plugin:
         return execution
-    from hetero_tf.testing.recipe_checks import violated_contracts
+    from hetero_tf.testing import violated_contracts
 
     def checked_execution(build, console, display):
         def checked_build(strategy, devices):
