@@ -93,11 +93,7 @@ def find_metric(name: str) -> Metric | None:
 
 
 def selection_metrics(targets: str, measured: Iterable[str]) -> tuple[str, ...]:
-    """Return the sorted metrics that may select the best round.
-
-    Args:
-        targets: Form of the targets, see `data.targets`.
-    """
+    """Return the sorted metrics that may select the best round."""
     plugins = _of_plugins(registry.names("metrics"))
     names = {template.format(name) for template in _MODELS for name in measured}
     return tuple(
@@ -110,12 +106,7 @@ def selection_metrics(targets: str, measured: Iterable[str]) -> tuple[str, ...]:
 
 
 def default_selection_metric(metric: str, validated: bool) -> str:
-    """Return the metric that selects the best round by default: on validation examples if there are any.
-
-    Args:
-        metric: The first of the `metrics` of the recipe, such as "accuracy".
-        validated: Clients hold out validation examples.
-    """
+    """Return the metric that selects the best round by default: on validation examples if there are any."""
     return f"{'validation' if validated else 'global'}_{metric}"
 
 

@@ -17,7 +17,6 @@ class Replicas:
 
     Attributes:
         parallel: Client blocks, or batches, that a replica computes at the same time.
-        strategy: `tf.distribute.Strategy`, or None.
     """
 
     parallel: int
@@ -116,18 +115,14 @@ class Replicas:
         if self.strategy is None:
             return values
         flat = tf.nest.flatten(values)
-        by_type = {dtype: [at for at, value in enumerate(flat) if value.dtype == dtype] for dtype in _types(flat)}
-        for dtype, positions in by_type.items():
+        for dtype in dict.fromkeys(value.dtype for value in flat):
+            positions = [at for at, value in enumerate(flat) if value.dtype == dtype]
             # One collective for each tensor could deadlock: loops on workers would wait for each other.
             total = _all_reduce(tf.concat([tf.reshape(flat[at], [-1]) for at in positions], 0), dtype)
             pieces = tf.split(total, [tf.size(flat[at]) for at in positions], num=len(positions))
             for at, piece in zip(positions, pieces):
                 flat[at] = tf.ensure_shape(tf.reshape(piece, tf.shape(flat[at])), flat[at].shape)
         return tf.nest.pack_sequence_as(values, flat)
-
-
-def _types(tensors):
-    return dict.fromkeys(value.dtype for value in tensors)
 
 
 def _all_reduce(vector, dtype):

@@ -1,6 +1,5 @@
 """Indices of a device's values in the global values: the simulator's cut, as the values to transfer."""
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,6 @@ class Transfer:
     """Values that one device receives and returns in a round, as indices of the global values by path.
 
     Attributes:
-        submodel: Index of its sub-model.
         down: Received values: all values that its steps use, except constants, which the device has.
         up: Returned values: all values that are merged.
         merged: Coordinates of `up` on each cut axis.
@@ -42,7 +40,6 @@ class DeviceIndex:
 
         Args:
             labels: int [n], the outputs of its labels, see `Federation.present_outputs`.
-            round: Round number, counted from 0.
         """
         setup, position = self.federation.setup, self.federation.recipe.levels.names.index(level)
         cut, submodel = setup.layout.cut, self.federation.family.submodel_of[position]
@@ -86,7 +83,7 @@ class DeviceIndex:
     def _received(self, level):
         """Paths of the values that a device of a level receives."""
         federation = self.federation
-        run = self._costs.run_units(level)
+        run = LevelCosts(federation.family, federation.setup.examples.present.shape[1]).run_units(level)
         model = federation.family.training_model(level, federation.family.classes)
         fixed = {variable.path for variable in constants(model)}
         submodel = federation.family.submodel_of[federation.recipe.levels.names.index(level)]
@@ -95,10 +92,6 @@ class DeviceIndex:
             for path, contained in zip(federation.paths, federation.setup.layout.cut.contained)
             if contained[submodel] and path not in fixed and federation.recipe.model.unit_of(path) in run
         }
-
-    @functools.cached_property
-    def _costs(self):
-        return LevelCosts(self.federation.family, self.federation.setup.examples.present.shape[1])
 
 
 def _index(shape, axes, coordinates):

@@ -77,11 +77,7 @@ DEFAULT_SELECTION = Selection()
 
 @dataclass(frozen=True)
 class DeviceRounds:
-    """The `RoundRunner` whose clients are devices. Create it with `deployed`.
-
-    Attributes:
-        fleet_file: Path of the fleet file with the times of the devices, see `measured_fleet`; None: not written.
-    """
+    """The `RoundRunner` whose clients are devices. Create it with `deployed`."""
 
     federation: Federation
     fleet: WaitingFleet
@@ -183,7 +179,13 @@ class DeviceRounds:
         values = {path: np.asarray(value) for path, value in state.weights.items()}
         requests = {
             client: Message(
-                gather(values, each.down) | self._statistics_for(cohort[client]),
+                # The file of such a device needs the newest statistics of its level; there are none at first.
+                gather(values, each.down)
+                | (
+                    self._newest_statistics.get(cohort[client].level, {})
+                    if cohort[client].measures == ITS_LEVEL
+                    else {}
+                ),
                 {"round": state.round, "learning_rate": rate},
             )
             for client, each in transfers.items()
@@ -230,10 +232,6 @@ class DeviceRounds:
                 refused[client] = problem
                 self.fleet.say(f"note: {note.format(client)}: {problem}")
         return results, refused
-
-    def _statistics_for(self, member):
-        """The newest statistics of a device's level, if its file needs them; empty before the first query."""
-        return self._newest_statistics.get(member.level, {}) if member.measures == ITS_LEVEL else {}
 
     def _parse_result(self, response, indices):
         """Return the `Result` of a response; raise `Refused` if a value is invalid."""
@@ -305,12 +303,7 @@ class DeviceRounds:
         return np.concatenate([value.ravel() for value in row.values()])
 
     def _row(self, plan, requested, rate, counted, refused):
-        """The row of metrics; steps of devices without a response are not counted.
-
-        Args:
-            plan: Plan of the devices that were connected when the round started.
-            counted, refused: Merged results and refusals by client.
-        """
+        """The row of metrics; steps of devices without a response are not counted."""
         clients = plan.clients.tolist()
         infinite = [client in refused and not refused[client].finite for client in clients]
         reached = np.asarray([client in counted or bad for client, bad in zip(clients, infinite)], bool)
@@ -325,14 +318,11 @@ class DeviceRounds:
         return self.federation.metrics_row(plan, rate, records, outcome)
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
-        """Evaluate the global model on the server's test set; empty if no device returned its statistics.
-
-        Args:
-            state: `State`.
-            levels: "global" or None.
-        """
+        """Evaluate the global model on the server's test set; empty if no device returned its statistics."""
         evaluator, global_level = self.federation.evaluator, self.federation.recipe.levels.global_level
-        queried = dict.fromkeys((global_level, *self._levels_of_files()))
+        # Devices that train files need statistics of the server for inference.
+        of_files = {member.level for member in self._members(0).values() if member.measures == ITS_LEVEL}
+        queried = dict.fromkeys((global_level, *sorted(of_files)))
         by_level = {level: self.statistics(state, level) for level in queried}
         statistics = by_level[global_level]
         if not statistics and self._has_statistics:
@@ -380,10 +370,6 @@ class DeviceRounds:
         means = weighted_mean(list(moments.values()), batches)
         self._newest_statistics[level] = means
         return {path: tf.constant(value) for path, value in means.items()}
-
-    def _levels_of_files(self):
-        """The levels whose devices need statistics of the server for inference."""
-        return sorted({member.level for member in self._members(0).values() if member.measures == ITS_LEVEL})
 
     @property
     def _has_statistics(self):

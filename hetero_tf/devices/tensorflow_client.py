@@ -34,7 +34,6 @@ class TensorFlowClient:
     """A device that trains with TensorFlow. Create it with `machine.build_device`.
 
     Attributes:
-        process: Learning process of the recipe on the device's data; it trains one client at a time.
         share: Index of its examples in the partition of `process`.
     """
 
@@ -49,7 +48,9 @@ class TensorFlowClient:
         Raises:
             messages.Refused: The server sent values that do not fit this device's level.
         """
-        return {"introduction": self._introduce, "training": self._train, "statistics": self._measure}[action](request)
+        if action == "introduction":
+            return build_introduction(self.member, self.process.recipe)
+        return self._train(request) if action == "training" else self._measure(request)
 
     @property
     def member(self) -> Member:
@@ -60,9 +61,6 @@ class TensorFlowClient:
     @property
     def _examples(self):
         return self.process.partition.train[self.share]
-
-    def _introduce(self, request):
-        return build_introduction(self.member, self.process.recipe)
 
     def _train(self, request: Message) -> Message:
         """Take the local steps of a round; return the trained values and means over the steps."""

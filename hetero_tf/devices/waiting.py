@@ -36,8 +36,6 @@ class DeviceStatus:
     """A connected device.
 
     Attributes:
-        member: Its introduction; None before.
-        request: Id of the pending request; None if there is none.
         missed: True if the deadline of that request has passed.
         failures: Number of consecutive requests without a valid response.
         pause_until: Earliest time of the next request.
@@ -97,9 +95,6 @@ class WaitingFleet:
 
         Training ends with as many responses as a round has clients; devices still busy then are late.
 
-        Args:
-            action: One of `fleet_api.MESSAGE_TYPES`.
-
         Returns:
             Responses by client, with arrays as bytes; without devices that did not respond in time or disconnected.
         """
@@ -111,7 +106,8 @@ class WaitingFleet:
         while True:
             received = self._update()
             responses |= {client: received[id] for client, id in sent.items() if id in received}
-            pending = [client for client, id in sent.items() if self._is_pending(client, id)]
+            requested = {client: device.request for client, device in self._devices.items()}
+            pending = [client for client, id in sent.items() if requested.get(client) == id]
             if not pending or sum(isinstance(response, Message) for response in responses.values()) >= enough:
                 break
             if self.clock() >= until:
@@ -123,9 +119,6 @@ class WaitingFleet:
 
     def _is_free(self, device):
         return device.request is None and self.clock() >= device.pause_until
-
-    def _is_pending(self, client, id):
-        return client in self._devices and self._devices[client].request == id
 
     def _miss(self, client):
         """Report a device that did not respond in time, and pause requests to it."""

@@ -146,11 +146,7 @@ class Evaluator(EvaluationSetup):
         return self.predictor(level).statistics(self._predicting(state, level), rows, rng)
 
     def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
-        """Return the trained Keras model of any level, with all classes and the first channels of the global weights.
-
-        Args:
-            statistics: The result of `statistics` for this level; None queries them.
-        """
+        """Return the trained Keras model of a level, with all classes and the first channels of the global weights."""
         level = level or self.recipe.levels.global_level
         predictor, state = self.predictor(level), self._predicting(state, level)
         statistics = predictor.statistics(state) if statistics is None else statistics

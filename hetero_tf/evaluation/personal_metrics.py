@@ -135,7 +135,6 @@ class PersonalEvaluator:
         """Return logits [rows, ..., classes] of the model of a level on rows of the split.
 
         Args:
-            weights: `{path: value}` of the client's model in their global shapes.
             train_rows: Rows of the training split for the query of static batch normalisation.
             key: int32 [2], seed of the query.
         """

@@ -109,7 +109,6 @@ def batch_moments(model: keras.Model, values: tuple, examples: Examples, rows: t
     """Return the moments that a training step of a model on rows of the training split leaves.
 
     Args:
-        rows: int32 [batch].
         key: int32 [words], seed of the noise of the inputs.
     """
     inputs, _ = examples.input.batch(examples.x, examples.y, rows, 0, key, all_labels(0), training=True)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import require_modules
-from hetero_tf.base.metrics import first_metrics
-from hetero_tf.reports.summaries import active_clients, known_metrics
+from hetero_tf.reports.summaries import active_clients
 from hetero_tf.runs.history import Run, hyperparameters, is_number
 from hetero_tf.runs.run_folder import RunFolder
 
@@ -28,19 +27,20 @@ GROUPS = {
 
 
 def write_events(runs: Sequence[Run], folder: Path) -> list[Path]:
-    """Write one event file for each run, FOLDER/RUN/..., atomically; earlier files are replaced.
+    """Write one event file for each run, atomically; earlier files are replaced. Return the folders of the runs.
 
-    Returns:
-        The folders of the runs.
+    Runs in folders of the same name are numbered.
     """
     require_modules("tensorboard", ["tensorboard"], "tensorboard")
-    run_folders = [folder / name for name in _names(runs)]
+    names = [Path(run.folder).resolve().name for run in runs]
+    run_folders = [
+        folder / (name if names.count(name) == 1 else f"{name}-{names[: index + 1].count(name)}")
+        for index, name in enumerate(names)
+    ]
     for run_folder in (folder, *run_folders):
         files.check_write_target(run_folder, folder=True)
         with files.disk_errors(run_folder, "create the folder"):
             run_folder.mkdir(exist_ok=True)
-    with _event_file(folder):
-        _write_columns(runs)
     for run, run_folder in zip(runs, run_folders):
         with _event_file(run_folder):
             _write_run(run)
@@ -57,15 +57,6 @@ def _event_file(folder: Path) -> Iterator[None]:
             yield
         (path,) = Path(temporary).iterdir()
         files.write_atomic(folder / FILE, path.read_bytes())
-
-
-def _names(runs):
-    """Return the names of the run folders; equal names are numbered."""
-    names = [Path(run.folder).resolve().name for run in runs]
-    return [
-        name if names.count(name) == 1 else f"{name}-{names[: index + 1].count(name)}"
-        for index, name in enumerate(names)
-    ]
 
 
 def tag_of(metric: str) -> str:
@@ -98,30 +89,3 @@ def _write_run(run: Run) -> None:
     api.hparams(hyperparameters(run.keys), Path(run.folder).resolve().name)
     for round, tag, value in scalars(run):
         tf.summary.scalar(tag, value, round)
-
-
-def _write_columns(runs) -> None:
-    """Write the columns of the HParams plug-in: differing keys first, and the selecting metric."""
-    from tensorboard.plugins.hparams import api
-
-    keys = [hyperparameters(run.keys) for run in runs]
-    names = dict.fromkeys(name for values in keys for name in values)
-    ordered = sorted(names, key=lambda name: all(values.get(name) == keys[0].get(name) for values in keys))
-    columns = [api.HParam(name, _domain([values[name] for values in keys if name in values])) for name in ordered]
-    api.hparams_config(columns, [api.Metric(tag_of(name), display_name=name) for name in _results(runs)])
-
-
-def _domain(values):
-    """Return the domain of a hyperparameter, which has its type and its values; None for values of several types."""
-    from tensorboard.plugins.hparams import api
-
-    values = [float(value) if type(value) is int else value for value in values]
-    return api.Discrete(dict.fromkeys(values)) if len(set(map(type, values))) == 1 else None
-
-
-def _results(runs) -> list[str]:
-    """Return the metrics of the results, the selecting one first."""
-    known = [name for name in known_metrics(runs) if tag_of(name).startswith(("1_", "2_", "3_"))]
-    defaults = [f"{model}_{name}" for model in ("validation", "global") for name in first_metrics()]
-    selecting = [*(str(run.keys.get("evaluate.best")) for run in runs), *defaults]
-    return sorted(known, key=lambda name: selecting.index(name) if name in selecting else len(selecting))

@@ -114,18 +114,14 @@ def _work_and_sizes(recipe: Recipe, run: Run) -> tuple[RoundWork, np.ndarray]:
         raise Damaged(f"{folder.costs}: does not have the levels of the recipe; delete it")
     if folder.partition.exists():
         return work, np.asarray(Partition.load(folder.partition).train.sizes)
-    return work, _mean_sizes(recipe, work, run)
-
-
-def _mean_sizes(recipe, work, run):
-    """Return equal numbers of examples of all clients, from the operations that a run without a split has counted."""
+    # Without a split: equal numbers of examples of all clients, from the operations that the run has counted.
     names, clients = recipe.levels.names, recipe.partition.options.get("clients")
     counts = np.asarray([[active_clients(row).get(name, 0) for name in names] for row in run.rows])
     flops = [sum(level.train_flops) for level in work.levels.values()]
     total = (counts * flops * [recipe.client.epochs_of(name) for name in names]).sum()
     if clients is None or not total or not all("train_flops" in row for row in run.rows):
         raise NotComputable("it has no partition.npz")
-    return np.full(clients, round(sum(row["train_flops"] for row in run.rows) / total))
+    return work, np.full(clients, round(sum(row["train_flops"] for row in run.rows) / total))
 
 
 def _plan(recipe: Recipe, work: RoundWork, sizes: np.ndarray, row: dict) -> DevicePlan:

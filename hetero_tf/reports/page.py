@@ -106,6 +106,8 @@ def all_sections(
     )
     about_cost = "MB are 10⁶ bytes of weights, in both directions unless stated otherwise."
     class_tables, class_pictures = _classes(groups)
+    texts = differences([runs[0] for runs in groups.values()], without=("name", "seed", MIX))
+    differing = Table(["run", "differs in"], [[name, text] for name, text in zip(groups, texts) if text], [])
     sections = (
         Section("reached", "Results", about_results, tables=[_results_first(results)]),
         Section("curves", "Learning curves", pictures=_curves(groups)),
@@ -114,7 +116,7 @@ def all_sections(
         Section("cost", "Costs", about_cost, tables=_non_empty(to_table(rows, [], is_cost), _cost_table(groups))),
         Section("rounds", "Rounds", pictures=round_breakdowns(groups) + timeline_pictures(groups)),
         Section("split", "Data of the clients", pictures=_splits(groups)),
-        Section("setting", "Setting", facts=_settings(groups), tables=_non_empty(_differences(groups))),
+        Section("setting", "Setting", facts=_settings(groups), tables=_non_empty(differing)),
     )
     return [section for section in sections if section.facts or section.tables or section.pictures]
 
@@ -236,24 +238,15 @@ def _settings(groups):
         values = dict.fromkeys(shown(runs[0].keys[key]) for runs in groups.values() if key in runs[0].keys)
         if values:
             facts[name] = ", ".join(values)
-    machines = dict.fromkeys(filter(None, (_machine(run) for runs in groups.values() for run in runs)))
-    return facts | ({"ran on": "; ".join(machines)} if machines else {})
-
-
-def _machine(run):
-    """Return processor and versions of a run that stored them, else ""."""
-    stored = environment.load(RunFolder(Path(run.folder)).environment)
-    if stored is None:
-        return ""
+    stored = [environment.load(RunFolder(Path(run.folder)).environment) for runs in groups.values() for run in runs]
     packages = {"TensorFlow": "tensorflow", "Keras": "keras", "hetero_tf": "hetero_tf"}
-    versions = ", ".join(f"{title} {stored.versions.get(name)}" for title, name in packages.items())
-    return f"{stored.cpu.model}, {stored.cores} cores, {versions}"
-
-
-def _differences(groups):
-    """Return a table with the differences of each recipe except its mix; no rows without differences."""
-    texts = differences([runs[0] for runs in groups.values()], without=("name", "seed", MIX))
-    return Table(["run", "differs in"], [[name, text] for name, text in zip(groups, texts) if text], [])
+    machines = {
+        ", ".join(
+            [each.cpu.model, f"{each.cores} cores", *(f"{k} {each.versions.get(v)}" for k, v in packages.items())]
+        )
+        for each in filter(None, stored)
+    }
+    return facts | ({"ran on": "; ".join(sorted(machines))} if machines else {})
 
 
 TEMPLATE = Path(__file__).with_name("report.html")

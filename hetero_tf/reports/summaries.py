@@ -66,8 +66,7 @@ def default_metrics(runs: Sequence[Run]) -> list[str]:
 
 def direction(metric: str) -> int:
     """Return -1 if lower is better, else 1."""
-    known = find_metric(metric)
-    return -1 if known and known.better == "lower" else 1
+    return -1 if (known := find_metric(metric)) and known.better == "lower" else 1
 
 
 def summarize(
@@ -226,7 +225,12 @@ def compare(
             raise InputError(f"no run has this metric; known: {', '.join(known)}. Received: metric={metric}")
     timed = any(client_seconds(run) is not None for run in runs)
     totals = [name for name in CLOCK_TOTALS if any(value for run in runs for _, value in metric_values(run, name))]
-    _check_times(at, totals)
+    time = next((moment for moment in at if moment.seconds is not None), None)
+    if time and "device_seconds" not in totals:
+        raise InputError(
+            f"no run has device times; train with --fleet, or add --fleet NAME to time finished runs. "
+            f"Received: --at={time.text}"
+        )
     rows = []
     for name, group in groups.items():
         aligned = truncate_to_common_round(group)
@@ -238,15 +242,13 @@ def compare(
             keys = results[0] if metrics or not index else ("last",)
             row |= {f"{metric} {key}": mean_and_spread(values[key] for values in results) for key in keys}
         row |= _cost_columns(aligned, timed, totals)
-        matches = matching_values(published, group[0].keys, shown_metrics)
-        rows.append(row | {"published": [value.to_json() | _difference(row, value) for value in matches]})
+        row["published"] = []
+        for value in matching_values(published, group[0].keys, shown_metrics):
+            ours = row.get(f"{value.metric} best", row[f"{value.metric} last"])["mean"]
+            difference = ours - value.value if row["finished"] and ours is not None else None
+            row["published"].append(value.to_json() | {"difference": difference})
+        rows.append(row)
     return rows
-
-
-def _difference(row, value):
-    """Return {"difference": best (else last) value of finished runs minus the published one, or None}."""
-    ours = row.get(f"{value.metric} best", row[f"{value.metric} last"])["mean"]
-    return {"difference": ours - value.value if row["finished"] and ours is not None else None}
 
 
 def _run_columns(name, group):
@@ -258,15 +260,6 @@ def _run_columns(name, group):
         "done": min(run.done for run in group),
         "finished": all(run.is_finished for run in group),
     }
-
-
-def _check_times(at, totals):
-    time = next((moment for moment in at if moment.seconds is not None), None)
-    if time and "device_seconds" not in totals:
-        raise InputError(
-            f"no run has device times; train with --fleet, or add --fleet NAME to time finished runs. "
-            f"Received: --at={time.text}"
-        )
 
 
 def _cost_columns(group, timed, totals):

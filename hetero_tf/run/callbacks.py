@@ -31,8 +31,7 @@ class RoundEnd:
 
     Attributes:
         metrics: The metrics of the round, with "round", and those of its evaluation if it was evaluated.
-        statistics: `{level: statistics}` of static batch normalisation that its evaluation has measured; None if it was
-            not evaluated.
+        statistics: `{level: statistics}` of static batch normalisation of its evaluation; None without one.
     """
 
     process: LearningProcess
@@ -50,12 +49,7 @@ class Callback(Protocol):
 
 @dataclass(frozen=True)
 class Trained:
-    """Result of `train`.
-
-    Attributes:
-        state: The state after the last round.
-        rows: Metrics of each round.
-    """
+    """Result of `train`."""
 
     state: State
     rows: list[dict]

@@ -50,15 +50,11 @@ def arrays_of(state: State, statistics: dict, global_level: str) -> dict[str, np
                 f"round {state.round} is not saved: {name!r} holds NaN or infinite values; the last checkpoint is kept"
             )
     for level, values in statistics.items():
-        prefix = _prefix(level, global_level)
+        prefix = STATISTICS if level == global_level else f"{LEVEL_STATISTICS}{level}/"
         measured = {prefix + path: np.asarray(value) for path, value in values.items()}
         if all(np.isfinite(array).all() for array in measured.values()):
             arrays |= measured
     return arrays
-
-
-def _prefix(level, global_level):
-    return STATISTICS if level == global_level else f"{LEVEL_STATISTICS}{level}/"
 
 
 def _level_and_path(name, global_level):
@@ -106,21 +102,16 @@ def _open(load, folder, process):
     checkpoint = load(specs, statistic)
     if checkpoint is None:
         return None
-    _check_finite(folder, checkpoint)
-
+    for name, value in checkpoint.arrays.items():
+        # Statistics may be infinite: they are measured, not trained.
+        if not name.startswith((STATISTICS, LEVEL_STATISTICS)) and not np.isfinite(value).all():
+            raise InputError(
+                f"{folder}: round {checkpoint.round} holds NaN or infinite values in {name!r}; restore the folder "
+                "from a copy, or train again in another folder"
+            )
     state = unflatten_state(checkpoint.round, checkpoint.arrays, blank)
     statistics: dict[str, dict] = {}
     for name in checkpoint.arrays.keys() - specs.keys():
         level, path = _level_and_path(name, levels.global_level)
         statistics.setdefault(level, {})[path] = checkpoint.arrays[name]
     return LoadedState(state, statistics, checkpoint, checkpoint.skipped)
-
-
-def _check_finite(folder, checkpoint):
-    """Refuse weights that are not finite. Statistics may be infinite: they are measured, not trained."""
-    for name, value in checkpoint.arrays.items():
-        if not name.startswith((STATISTICS, LEVEL_STATISTICS)) and not np.isfinite(value).all():
-            raise InputError(
-                f"{folder}: round {checkpoint.round} holds NaN or infinite values in {name!r}; restore the folder "
-                "from a copy, or train again in another folder"
-            )

@@ -75,9 +75,6 @@ def train(
 ) -> tuple[LearningProcess, State, dict]:
     """Train a recipe to its last round, or until early stopping; continue the run if the folder has one.
 
-    Args:
-        execution: Opens the process that runs the rounds.
-
     Returns:
         The process, the last state, and the summary, ready for JSON.
 
@@ -92,7 +89,7 @@ def train(
         newest_facts = facts.newest(run)
         resume.check_recipe(run, recipe, newest_facts)
         resume.check_checkpoints(run, recipe, newest_facts, console.say)
-        build = _read_data(recipe, settings, run, newest_facts)
+        build = read_data(recipe, settings, run, newest_facts)
         console.mark_phase("data")
         with execution(build, console, display) as process:
             resume.check_best(run, process, newest_facts)
@@ -113,7 +110,8 @@ def train(
                 costs = typed_json.finite(process.mix_costs())
                 files.write_atomic(run.costs, typed_json.dump(costs, "the costs"))
             resume.write_copies(run, recipe, run_environment, console.say)
-            console.open_log(run.log, _log_mark(settings, progress))
+            start = f"resumes after round {progress.state.round}" if progress.state.round else "starts"
+            console.open_log(run.log, f"{settings.command or 'hetero_tf.train'}  ({start})")
             log = (
                 trackers.log_live(settings.trackers, run, console.say)
                 if settings.trackers
@@ -178,18 +176,9 @@ def model_function(model: Any) -> str | None:
     return name if ("models", name) in added else None
 
 
-def read_data(recipe: Recipe, settings: Settings, run: RunFolder | None = None) -> Build:
-    """Read the data of a recipe, with the partition of `run` if it has started; the result builds the process.
-
-    Raises:
-        InputError: The data are not those of the run.
-    """
-    return _read_data(recipe, settings, run, None if run is None else facts.newest(run))
-
-
 def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = None) -> LearningProcess:
-    """Build the learning process of a recipe in this process alone; see `read_data`."""
-    return read_data(recipe, settings, run)(None, 1)
+    """Build the learning process of a recipe in this process alone, with the data of `run` if it has started."""
+    return read_data(recipe, settings, run, None if run is None else facts.newest(run))(None, 1)
 
 
 def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) -> LearningProcess:
@@ -211,11 +200,18 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
     return learning_process(recipe, dataset, partition, parallel=settings.threads, model=settings.model)
 
 
-def _read_data(recipe, settings, run, newest_facts):
+def read_data(
+    recipe: Recipe, settings: Settings, run: RunFolder | None = None, newest_facts: dict | None = None
+) -> Build:
+    """Read the data of a recipe, with the partition of `run` if it has started; the result builds the process."""
     recipe = recipe if run is None else resume.with_stored_trace(run, recipe, newest_facts)
     dataset = settings.dataset
     if dataset is None:
-        learned = None if newest_facts is None else _learned_vocabulary(recipe, run)
+        learned = None
+        if newest_facts and run and recipe.data.loader.options.get("tokenizer") == "subwords" and run.data.exists():
+            # Damaged subwords are learned again, with the same result; too many have no description.
+            with contextlib.suppress(InputError):
+                learned = data.load_description(run.data).codec.vocabulary
         dataset = load_data(recipe, settings.data_dir, learned)
     dataset, partition = resume.fit_stored(run, dataset, newest_facts, lambda: split(recipe, dataset))
 
@@ -224,15 +220,6 @@ def _read_data(recipe, settings, run, newest_facts):
         return learning_process(recipe, dataset, partition, parallel=parallel, model=settings.model, strategy=strategy)
 
     return build
-
-
-def _learned_vocabulary(recipe, run):
-    """The subwords that a started run learned; None if it has none, or too many for a description of its data."""
-    if recipe.data.loader.options.get("tokenizer") == "subwords" and run.data.exists():
-        # Damaged subwords are learned again, with the same result.
-        with contextlib.suppress(InputError):
-            return data.load_description(run.data).codec.vocabulary
-    return None
 
 
 def _announce(process, console):
@@ -272,12 +259,6 @@ def _about_metrics(process):
     if registry.find("losses", loss).MASKS_LABELS and not process.partition.label_mask.all():
         return ["local_* scores each client on its own classes only; global_* uses all classes"]
     return []
-
-
-def _log_mark(settings, progress):
-    """The first line of a run in the log, also when it is resumed."""
-    done = progress.state.round
-    return f"{settings.command or 'hetero_tf.train'}  ({f'resumes after round {done}' if done else 'starts'})"
 
 
 def _run_environment(process, settings):
@@ -336,8 +317,11 @@ def _finish(run, process, progress, run_environment, console):
         "last": progress.last,
         "best": progress.best,
         "engine": process.engine_report(),
-        "first_round_s": _first_call_seconds(console.phase_seconds),
+        "first_round_s": None,
     }
+    if "round" in console.phase_seconds:
+        phases = {**console.phase_seconds, "total": sum(console.phase_seconds.values())}
+        summary["first_round_s"] = {name: round(seconds, 2) for name, seconds in phases.items()}
     if dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: trained on {dataset.source} ***")
     for name in ("last", "best"):
@@ -346,12 +330,6 @@ def _finish(run, process, progress, run_environment, console):
                 f"{name}: round {summary[name]['round']}  {format_metrics(metrics.displayed_metrics(summary[name]))}"
             )
     return summary
-
-
-def _first_call_seconds(laps):
-    """Seconds of each phase up to the end of the first call, and their "total"; None if no round was run."""
-    seconds_by_phase = {**laps, "total": sum(laps.values())}
-    return {name: round(seconds, 2) for name, seconds in seconds_by_phase.items()} if "round" in laps else None
 
 
 def write_readme(run: RunFolder, recipe: Recipe, command: str, metric: str) -> None:
@@ -393,9 +371,6 @@ def open_state(
     """Return the process of a run folder and one of its states, without writing to it.
 
     Args:
-        recipe: The recipe of the folder, with overrides that a run may change.
-        which: "best" or "last".
-        say: Receives a message for each damaged newer state.
         described: Use the folder's description of the data instead of the data, see
             `experiment.build_described_process`.
 

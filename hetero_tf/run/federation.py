@@ -52,7 +52,7 @@ from hetero_tf.planning.packing import pack_rounds, share_blocks
 from hetero_tf.planning.plan import Batching, Division, Plan
 from hetero_tf.planning.selection import begin_history, reads_history
 from hetero_tf.planning.timing import RoundClock, round_policy
-from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
+from hetero_tf.recipe.schema import Plugin, Recipe
 from hetero_tf.rounds.arrivals import StaleMerge
 from hetero_tf.rounds.batches import check_buffers
 from hetero_tf.rounds.client_block import entry_masks
@@ -108,14 +108,14 @@ class Federation:
         return tf.constant(seeds.seed32(self.recipe.seed, "round"))
 
     @property
-    def selection_metric(self) -> str:
-        """Metric that selects the best round."""
-        return self.recipe.evaluate.best or self.default_selection_metric
-
-    @property
     def default_selection_metric(self) -> str:
         """Metric that selects the best round if the recipe has none."""
         return default_selection_metric(self.recipe.metrics[0], bool(self.partition.held_out.ids.size))
+
+    @property
+    def selection_metric(self) -> str:
+        """Metric that selects the best round."""
+        return self.recipe.evaluate.best or self.default_selection_metric
 
     @property
     def present_outputs(self) -> np.ndarray:
@@ -269,14 +269,11 @@ class Federation:
 
 def work_of(family: ModelFamily, source: Input, dataset: Dataset, partition: Partition) -> dict[str, LevelWork]:
     """Return the work of a client in a round, by name of the level of the mix."""
-    recipe, x = family.recipe, dataset.train.x
-    labels, present = (
-        cut_labels(recipe, dataset, partition),
-        build_task(recipe, dataset).present_outputs(partition.label_mask),
-    )
+    recipe, labels = family.recipe, cut_labels(family.recipe, dataset, partition)
+    present = build_task(recipe, dataset).present_outputs(partition.label_mask)
     costs = LevelCosts(family, (present if labels is None else labels).shape[1])
     batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
-    return level_work(costs, present.sum(axis=1), batch, len(source.starts(x)))
+    return level_work(costs, present.sum(axis=1), batch, len(source.starts(dataset.train.x)))
 
 
 def family_of(
@@ -365,7 +362,8 @@ def _examples(
 
 
 def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition, functions: UserFunctions) -> Algorithm:
-    client, server = recipe.client, registry.find("servers", recipe.round.server.name)
+    client, server, method = recipe.client, registry.find("servers", recipe.round.server.name), recipe.optimizer.method
+    slots = registry.find("optimizers", method.name).SLOTS
     correct, remember, reads = _correction(client.correction)
     return Algorithm(
         submodel=_function("submodels", recipe.round.submodel),
@@ -376,7 +374,7 @@ def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition, functions
         read_slots=tuple(server.SLOTS.index(name) for name in reads),
         personalize=_personalization(client.personalization),
         update=_function("updates", client.update),
-        optimizer=local_optimizer(recipe.optimizer),
+        optimizer=LocalOptimizer(_function("optimizers", method), len(slots), recipe.optimizer.clip_norm),
         aggregate=_aggregate(recipe),
         server=functools.partial(_function("servers", recipe.round.server), registered=len(partition.train)),
         sums_memory="memory_change" in inspect.signature(server.apply).parameters,
@@ -418,12 +416,6 @@ def _loss(recipe: Recipe, dataset: Dataset) -> Callable:
         return loss
     counts = np.bincount(dataset.fitted.labels.reshape(-1), minlength=dataset.classes)
     return functools.partial(loss, class_shares=counts / counts.sum())
-
-
-def local_optimizer(optimizer: Optimizer) -> LocalOptimizer:
-    """Return the `LocalOptimizer` of a recipe."""
-    slots = registry.find("optimizers", optimizer.method.name).SLOTS
-    return LocalOptimizer(_function("optimizers", optimizer.method), len(slots), optimizer.clip_norm)
 
 
 def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None, tuple[str, ...]]:

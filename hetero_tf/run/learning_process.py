@@ -94,11 +94,7 @@ class RoundRunner(Protocol):
 
 @dataclass(frozen=True)
 class LearningProcess(Federation):
-    """Steps of the run of a recipe, `State -> State`. Create it with `learning_process`.
-
-    Attributes:
-        build_runner: Builds the `RoundRunner` of this process.
-    """
+    """Steps of the run of a recipe, `State -> State`. Create it with `learning_process`."""
 
     build_runner: Callable[[Federation], RoundRunner] = SimulatedRounds
 
@@ -156,7 +152,6 @@ class LearningProcess(Federation):
 
         Args:
             level: Name of a level of the recipe; None for the global model.
-            statistics: Result of `statistics` for this level; None computes them.
         """
         model = add_preprocessing(self.network(state, level, statistics), self.input, self.dataset.train.x, True)
         return named_model(model, self.dataset.fields)
@@ -193,13 +188,6 @@ def _fit_levels(recipe, source, dataset, partition, device, builder):
     if recipe.levels.fit is not None:
         check_keys(fitted)
     return fitted
-
-
-def _find_model(recipe, model):
-    """Return the model or the function that is passed, or that of the recipe; None for layers of a recipe."""
-    if model is None and recipe.model.function is not None:
-        model = function_of("models", recipe.model.function)
-    return None if model is None else width_function(model, recipe.levels.widths)
 
 
 def _read_functions(recipe, dataset, model, loss, metrics):
@@ -283,7 +271,9 @@ def learning_process(
         is_finished = isinstance(dataset, DescribedDataset)
         if not is_finished:
             check_split(recipe, partition)
-        model = _find_model(recipe, model)
+        if model is None and recipe.model.function is not None:
+            model = function_of("models", recipe.model.function)
+        model = None if model is None else width_function(model, recipe.levels.widths)
         compiled, functions = _read_functions(recipe, dataset, model, loss, metrics)
         builder = None if model is None else as_builder(model, recipe.num_outputs(dataset.classes))
         fitted = _fit_levels(compiled, source, dataset, partition, device, builder)
@@ -308,16 +298,11 @@ def plan_call(process: LearningProcess, first: int, state: State | None = None) 
         first: Number of finished rounds.
         state: The state after them; None if the selection does not read it. A call has one round if it does.
     """
-    stop = _next_stop(process.recipe, first)
-    if reads_state(process.recipe):
-        stop = min(first + 1, stop)
+    recipe = process.recipe
+    # The next round after which the state is evaluated or saved, or on which the selection depends.
+    stops = [first - first % every + every for every in (recipe.evaluate.every, recipe.checkpoint.every)]
+    stop = min(*stops, recipe.rounds, first + 1 if reads_state(recipe) else recipe.rounds)
     return [process.plan(round, state=state) for round in range(first, stop)]
-
-
-def _next_stop(recipe, done):
-    """The next round after which the state is evaluated or saved."""
-    stops = [done - done % every + every for every in (recipe.evaluate.every, recipe.checkpoint.every)]
-    return min(*stops, recipe.rounds)
 
 
 def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tuple[State, list[dict], list[Plan]]:

@@ -27,7 +27,6 @@ class Progress:
     """Progress of a run.
 
     Attributes:
-        state: The state after the last finished round.
         last, best: The metrics of the last and the best evaluation, with "round".
         totals: Totals of all rounds by name, see `traffic.TOTALS`.
         rows: Content of `metrics.jsonl`.
@@ -48,8 +47,6 @@ class TrainingLoop:
     Each call ends at a round that is evaluated or saved.
 
     Args:
-        run: The folder of the run, which this process has locked.
-        run_environment: The environment, as checkpoints store it.
         console: Its phases end with those of the first call.
         display: Shows the current work between two lines of the console.
     """
@@ -193,7 +190,12 @@ class TrainingLoop:
         checkpoints.make(run.checkpoints)
         repair_metrics(run, progress.rows, self._console.say)
         written = b"".join([metrics_file.append(run.metrics, row) for row in rows])
-        metrics_file.append_spans(run.timeline, self._spans(trained, rows))
+        fleet, levels = self._recipe.fleet, self._recipe.levels.names
+        for plan, row in zip(trained, rows):
+            if fleet and plan.timing and row["round"] <= metrics_file.MOST_ROUNDS:
+                began = row["device_seconds"] - row["round_seconds"]
+                span = metrics_file.RoundSpan.of(fleet.devices, levels, row["round"], began, plan.timing)
+                metrics_file.append(run.timeline, dataclasses.asdict(span))
         progress = dataclasses.replace(
             progress,
             state=state,
@@ -204,14 +206,6 @@ class TrainingLoop:
         )
         self.progress = self._save_checkpoints(progress, statistics, self._is_due(progress))
         return rows[-1]
-
-    def _spans(self, trained, rows):
-        """Yield the times of the clients of the rounds that `timeline.jsonl` stores."""
-        fleet, levels = self._recipe.fleet, self._recipe.levels.names
-        for plan, row in zip(trained, rows):
-            if fleet and plan.timing and row["round"] <= metrics_file.MOST_ROUNDS:
-                began = row["device_seconds"] - row["round_seconds"]
-                yield metrics_file.RoundSpan.of(fleet.devices, levels, row["round"], began, plan.timing)
 
     def _is_finished(self, progress):
         """True if all rounds are done, or early stopping ends the run."""
@@ -246,7 +240,9 @@ class TrainingLoop:
             "last": last,
             "best": best,
             "totals": progress.totals,
-            **facts.checkpoint_info(recipe, self._environment, progress.rows),
+            "recipe": recipe.source,
+            "environment": self._environment,
+            "metrics": facts.digest(progress.rows),
         }
         values = arrays_of(state, statistics, recipe.levels.global_level)
         checkpoints.save(run.checkpoints, state.round, values, info, recipe.checkpoint.keep, best.get("round"))

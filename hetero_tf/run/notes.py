@@ -22,16 +22,13 @@ def warnings(process: Federation) -> list[str]:
             f"levels {', '.join(equal)} are the same model, since no size of the model depends on the width; write `!w "
             "n` for sizes that shrink with it"
         )
-    if process.recipe.round.uncovered == "zeros" and _has_adapters(process.family):
+    levels, build = process.recipe.levels, process.family.training_model
+    if process.recipe.round.uncovered == "zeros" and find_adapters(build(levels.global_level, process.family.classes)):
         sentences.append(
             "round.uncovered: zeros counts clients of lower rank as zeros, so every round shrinks the ranks that they "
             "lack; use left_out, or round.adapters: products"
         )
-    return [*sentences, *_mix_warnings(process.recipe.levels), *_device_warnings(process.recipe.levels)]
-
-
-def _has_adapters(family):
-    return bool(find_adapters(family.training_model(family.recipe.levels.global_level, family.classes)))
+    return [*sentences, *_mix_warnings(levels), *_device_warnings(levels)]
 
 
 def _mix_warnings(levels):

@@ -64,11 +64,7 @@ def check_recipe(run: RunFolder, recipe: Recipe, newest_facts: dict | None) -> N
 
 
 def check_best(run: RunFolder, process: LearningProcess, newest_facts: dict | None) -> None:
-    """Refuse to continue a run with another selection metric for its best state.
-
-    Args:
-        process: The process of the recipe to continue with, on the data and partition of the run.
-    """
+    """Refuse to continue a run with another selection metric for its best state."""
     if newest_facts is None:
         return
     selection_metric = loads(newest_facts["recipe"]).evaluate.best or process.default_selection_metric
@@ -160,9 +156,11 @@ def check_environment(
         )
     if newest_facts is not None and (replicas := _replicas(newest_facts["environment"])) != _replicas(run_environment):
         changed = [line for line in changed if not line.startswith(REPLICA_PREFIXES)]
+        count = _replicas(run_environment)
+        subject = "1 process or device trains" if count == 1 else f"{count} processes or devices share"
         say(
-            f"note: {_describe_replicas(run_environment)} each round instead of {replicas}: results equal those of "
-            "an uninterrupted run except for the order of summation, not bit for bit"
+            f"note: {subject} each round instead of {replicas}: results equal those of an uninterrupted run except for "
+            "the order of summation, not bit for bit"
         )
     if changed and not allow:
         raise InputError(
@@ -171,11 +169,6 @@ def check_environment(
         )
     for line in changed:
         say(f"note: {line}")
-
-
-def _describe_replicas(run_environment):
-    count = _replicas(run_environment)
-    return "1 process or device trains" if count == 1 else f"{count} processes or devices share"
 
 
 def _replicas(run_environment):
@@ -190,7 +183,8 @@ def check_checkpoints(run: RunFolder, recipe: Recipe, newest_facts: dict | None,
     Raises:
         InputError: There are metrics, but no checkpoint of their rounds.
     """
-    done = 0 if newest_facts is not None else _last_round(run)
+    rows = () if newest_facts is not None else metrics_file.rows(run.metrics)
+    done = max((row["round"] for row in rows), default=0)
     if not done:
         return
     # The folder is created before the first metrics row, and a checkpoint is saved before the next round starts.
@@ -200,10 +194,6 @@ def check_checkpoints(run: RunFolder, recipe: Recipe, newest_facts: dict | None,
             "start again: in another folder by --run_dir, or here after removing this one"
         )
     say(f"note: {run.path} was stopped before its first checkpoint; it starts again")
-
-
-def _last_round(run):
-    return max((row["round"] for row in metrics_file.rows(run.metrics)), default=0)
 
 
 def read_rows(run: RunFolder) -> bytes:

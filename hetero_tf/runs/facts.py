@@ -83,11 +83,6 @@ def load_recipe(run: RunFolder, overrides: Sequence[str] = ()) -> Recipe:
         ) from error
 
 
-def checkpoint_info(recipe: Recipe, run_environment: dict, rows: bytes) -> dict:
-    """Return the recipe, environment and metrics digest for the info of a checkpoint."""
-    return {"recipe": recipe.source, "environment": run_environment, "metrics": digest(rows)}
-
-
 def digest(rows: bytes) -> dict:
     """Return the size and sha256 of rows of metrics."""
     return {"bytes": len(rows), "sha256": hashlib.sha256(rows).hexdigest()}
@@ -166,9 +161,6 @@ def global_weights(run: RunFolder) -> tuple[dict[str, np.ndarray], str]:
     """Read the weights of a run's global model from its best state, or else from its newest checkpoint.
 
     Personal units have no global values; their weights are the mean over the clients.
-
-    Args:
-        run: The folder of the run, which may still be training.
 
     Returns:
         `{variable path: array}`, and the name of the state, such as "runs/digits/checkpoints, round 12".

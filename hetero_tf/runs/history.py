@@ -77,7 +77,6 @@ class RoundWork:
     """Work of a client in a round.
 
     Attributes:
-        levels: The levels of the mix.
         reads: Number of times that an epoch reads each batch: the segments of a row of text, else 1.
         draws_stages: Each step draws its stage at random.
     """
@@ -101,11 +100,6 @@ class _RecipeKeys:
     def __post_init__(self):
         if not self.mix:
             raise ValueError("levels.mix is missing")
-
-
-@dataclass(frozen=True)
-class _DataSource:
-    stand_in_for: str | None
 
 
 @dataclass(frozen=True)
@@ -169,11 +163,7 @@ class Run:
 
 
 def gather(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
-    """Read the runs in some folders; a folder that contains run folders represents all of them.
-
-    Returns:
-        The runs that have finished a round, and a message for each run that is omitted or unfinished.
-    """
+    """Return the runs in some folders that have finished a round, and a message for each omitted or unfinished one."""
     runs, messages = [], []
     for folder in dict.fromkeys(path for parent in folders for path in _within(Path(parent))):
         run = read(folder)
@@ -215,7 +205,7 @@ def read(folder: str | Path) -> Run | None:
     keys, mix = checked_keys(text, run.recipe)
     keys[MIX] = mix_text(mix)
     if keys.get("data.fallback") and run.data.exists():
-        stand_in_for = typed_json.read(_DataSource, run.data).stand_in_for
+        stand_in_for = typed_json.read(dict[str, Any], run.data).get("stand_in_for")
         keys |= {"data.stand_in_for": stand_in_for} if stand_in_for else {}
     timings = _rows(run.timings)
     name, seed, rounds = (keys[key] for key in ("name", "seed", "rounds"))
@@ -291,12 +281,7 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def distinct_names(runs: Sequence[Run], without: Collection[str] = ("name", "seed")) -> list[str]:
-    """Return a distinct name for each run: the recipe's name, with the differing keys if several runs have that name.
-
-    Args:
-        runs: One run of each recipe.
-        without: Keys to ignore.
-    """
+    """Return a distinct name for each run: that of the recipe, with the differing keys if several runs have it."""
     names = []
     for run in runs:
         alike = [other for other in runs if other.name == run.name]
@@ -315,10 +300,6 @@ def distinct_names(runs: Sequence[Run], without: Collection[str] = ("name", "see
 
 def differences(runs: Sequence[Run], without: Collection[str]) -> list[str]:
     """Describe the differences of each run from the others: "client.epochs=2, partition=iid, mix=a-e".
-
-    Args:
-        runs: One run of each recipe.
-        without: Keys to ignore.
 
     Returns:
         A text for each run; "" for all if no key or more than `MOST_DIFFERENCES` keys differ.

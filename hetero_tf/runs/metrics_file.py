@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,7 +26,6 @@ def append(path: Path, row: dict) -> bytes:
     """Append one row, sync it to disk, and return its line.
 
     Args:
-        path: The file; it is created if missing.
         row: Dict with an integer "round". NumPy numbers are allowed; NaN and infinity are written as null.
 
     Raises:
@@ -55,7 +54,8 @@ def rows(path: Path) -> list[dict]:
     Raises:
         Damaged: A line is not a row; the message names file and line.
     """
-    lines = _content(path).split(b"\n")[:-1]
+    content = files.read_bytes(path, LIMIT) if os.path.lexists(path) else b""
+    lines = content.split(b"\n")[:-1]
     parsed = []
     for number, line in enumerate(lines, 1):
         try:
@@ -97,10 +97,6 @@ def _row(line, source):
 
 def _has_round(row):
     return isinstance(row, dict) and isinstance(row.get("round"), int) and not isinstance(row["round"], bool)
-
-
-def _content(path):
-    return files.read_bytes(path, LIMIT) if os.path.lexists(path) else b""
 
 
 # Rounds of a run, and clients of a round, that the timeline stores.
@@ -149,7 +145,6 @@ class RoundSpan:
 
         Args:
             devices: Names of the device classes of the fleet; empty for a trace, in which each client has a row.
-            levels: Names of the levels of the mix.
             timing: The `planning.timing.RoundTiming` of the round.
         """
         starts, times, device_names, level_names = began + timing.start_seconds, timing.times, [*devices], [*levels]
@@ -168,16 +163,6 @@ class RoundSpan:
             for client, kind, level, start, download, compute, upload, status in zip(*columns, timing.statuses)
         ]
         return cls(round, began, began + timing.seconds, clients[:MOST_CLIENTS])
-
-
-def append_spans(path: Path, spans: Iterable[RoundSpan]) -> None:
-    """Append rounds, of which the caller gives at most the first `MOST_ROUNDS`.
-
-    Raises:
-        DiskProblem: The system refused.
-    """
-    for span in spans:
-        append(path, asdict(span))
 
 
 def read_spans(path: Path) -> list[RoundSpan]:
@@ -243,7 +228,6 @@ def seconds_left(calls: Sequence[tuple[int, float]], training: float | None, rou
         calls: Number of rounds of each call, and its seconds with evaluation and checkpoint.
         training: Seconds of all local steps of the first call at the rate after its first steps, as
             `Live.seconds_of_steps` returns them; None if unknown.
-        rounds: Number of remaining rounds.
     """
     if len(calls) == 1:
         (first, seconds), *_ = calls

@@ -22,7 +22,7 @@ from hetero_tf.base.errors import InputError, did_you_mean, require_modules
 from hetero_tf.base.typed_json import Natural
 from hetero_tf.base.version import __version__
 from hetero_tf.runs import metrics_file
-from hetero_tf.runs.history import MIX, hyperparameters, is_number, method_of, mix_text, recipe_keys
+from hetero_tf.runs.history import MIX, hyperparameters, is_number, keys_of_recipe, method_of
 from hetero_tf.runs.run_folder import SWEEP, RunFolder
 
 # MLflow experiment and W&B project, unless MLFLOW_EXPERIMENT_NAME or WANDB_PROJECT names another one.
@@ -41,31 +41,16 @@ LOGGERS = ("mlflow", "urllib3", "wandb")
 Rows = Sequence[tuple[int, dict[str, float]]]
 
 
-@dataclass(frozen=True)
 class RunDescription:
-    """A run, as trackers list it."""
+    """A run, as trackers list it: its name, sweep (or None), parameters and tags."""
 
-    name: str
-    sweep: str | None
-    parameters: dict[str, bool | float | str]
-    tags: dict[str, str]
-
-
-def describe_run(run: RunFolder) -> RunDescription:
-    """Return the description of a run for trackers."""
-    keys, mix = recipe_keys(run.read_recipe(), str(run.recipe))
-    keys[MIX] = mix_text(mix)
-    tags = {
-        "recipe": str(keys["name"]),
-        "method": method_of(keys),
-        "seed": str(keys["seed"]),
-        "levels": mix_text(mix),
-        "data": str(keys.get("data.dataset", keys["data.name"])),
-        "hetero_tf": __version__,
-    }
-    parent = run.path.parent
-    sweep = parent.name if (parent / SWEEP).is_file() else None
-    return RunDescription(run.path.name, sweep, hyperparameters(keys), tags)
+    def __init__(self, run: RunFolder):
+        keys, parent = keys_of_recipe(run.read_recipe()), run.path.parent
+        self.name, self.sweep = run.path.name, parent.name if (parent / SWEEP).is_file() else None
+        self.parameters = hyperparameters(keys)
+        data = str(keys.get("data.dataset", keys["data.name"]))
+        self.tags = {"recipe": str(keys["name"]), "method": method_of(keys), "seed": str(keys["seed"])}
+        self.tags |= {"levels": keys[MIX], "data": data, "hetero_tf": __version__}
 
 
 class MlflowTracker:
@@ -167,8 +152,7 @@ def log_live(names: Sequence[str], run: RunFolder, say: Callable[[str], None]) -
         logging.getLogger(name).setLevel(logging.CRITICAL)
     ended, succeeded = threading.Event(), threading.Event()
     threads = {
-        name: threading.Thread(target=_follow_safely, args=(name, run, say, ended, succeeded), daemon=True)
-        for name in names
+        name: threading.Thread(target=_follow, args=(name, run, say, ended, succeeded), daemon=True) for name in names
     }
 
     def end(seconds):
@@ -189,29 +173,25 @@ def log_live(names: Sequence[str], run: RunFolder, say: Callable[[str], None]) -
             end(MAX_FLUSH_SECONDS)
 
 
-def _follow_safely(name, run, say, ended, succeeded):
+def _follow(name, run, say, ended, succeeded):
+    path, is_running = Path(getattr(run, name)), True
     try:
-        _follow(name, run, say, ended, succeeded)
+        progress = read_progress(path)
+        tracker, logged = TRACKERS[name](RunDescription(run), progress.id), progress.round
+        say(f"logging to {name}: {tracker.address}")
+        write_progress(path, tracker.id, logged)
+        while is_running:
+            # Read the last rows after the end.
+            is_running = not ended.wait(PAUSE)
+            if rows := read_new(run.metrics, logged):
+                tracker.log(rows)
+                logged = rows[-1][0]
+                write_progress(path, tracker.id, logged)
+        tracker.finish(succeeded.is_set())
     # Libraries of trackers raise errors of many types.
     except Exception as error:
         cause = textwrap.shorten(str(error), MAX_CAUSE, placeholder=" ...") or type(error).__name__
         _warn(name, f"failed: {cause}; check {SETTINGS[name]}", say)
-
-
-def _follow(name, run, say, ended, succeeded):
-    path, is_running = Path(getattr(run, name)), True
-    progress = read_progress(path)
-    tracker, logged = TRACKERS[name](describe_run(run), progress.id), progress.round
-    say(f"logging to {name}: {tracker.address}")
-    write_progress(path, tracker.id, logged)
-    while is_running:
-        # Read the last rows after the end.
-        is_running = not ended.wait(PAUSE)
-        if rows := read_new(run.metrics, logged):
-            tracker.log(rows)
-            logged = rows[-1][0]
-            write_progress(path, tracker.id, logged)
-    tracker.finish(succeeded.is_set())
 
 
 def _warn(name, problem, say):

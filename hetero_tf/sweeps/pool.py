@@ -167,7 +167,6 @@ class _Progress:
 
     Attributes:
         first: `{name: finished rounds}` at the start of each run that trains now.
-        ended: Outcomes of the runs that have ended.
     """
 
     def __init__(self, runs: Sequence[SweepRun], folder: SweepFolder):

@@ -13,7 +13,6 @@ from hetero_tf.base.console import format_duration, format_table
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.units import format_bytes, format_count
 from hetero_tf.data import Dataset, NotAvailable
-from hetero_tf.recipe import Recipe
 from hetero_tf.run.data import load_data, split
 from hetero_tf.runs.published import PublishedValue
 from hetero_tf.sweeps.definition import SweepRun
@@ -54,27 +53,26 @@ class CostTable:
             except InputError as error:
                 if dataset.stand_in_for is None:
                     raise
-                self._note(f"note: no costs of some runs without {dataset.stand_in_for}: {error}")
+                note = f"note: no costs of some runs without {dataset.stand_in_for}: {error}"
+                if note not in self._notes:
+                    self._notes.add(note)
+                    self._notify(note)
                 return None
-
         costs = {
             name: sum(share * getattr(self._levels[key, level], name) for level, share in shares.items())
             for name in COSTS
         }
         return costs | {"bytes": recipe.rounds * recipe.round.clients * (costs["bytes_down"] + costs["bytes_up"])}
 
-    def _note(self, text):
-        """Print a note that was not printed before."""
-        if text not in self._notes:
-            self._notes.add(text)
-            self._notify(text)
-
     def _dataset(self, recipe):
         """Return the data of a recipe without downloading them; None if they are missing."""
-        key = repr((recipe.data, recipe.targets))
+        key, loader = repr((recipe.data, recipe.targets)), recipe.data.loader
         if key not in self._datasets:
+            if "download" in inspect.signature(registry.find("data", loader.name).load).parameters:
+                loader = dataclasses.replace(loader, options={**loader.options, "download": False})
+            recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, loader=loader))
             try:
-                dataset = load_data(_without_download(recipe), self._data_dir)
+                dataset = load_data(recipe, self._data_dir)
                 if dataset.stand_in_for is not None:
                     self._notify(f"note: {dataset.stand_in_for} is not on this machine; costs are for {dataset.source}")
             except NotAvailable as error:
@@ -82,14 +80,6 @@ class CostTable:
                 dataset = None
             self._datasets[key] = dataset
         return self._datasets[key]
-
-
-def _without_download(recipe: Recipe) -> Recipe:
-    loader = recipe.data.loader
-    if "download" not in inspect.signature(registry.find("data", loader.name).load).parameters:
-        return recipe
-    loader = dataclasses.replace(loader, options={**loader.options, "download": False})
-    return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, loader=loader))
 
 
 def _level_costs(recipe, dataset):

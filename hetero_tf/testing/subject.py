@@ -17,7 +17,6 @@ class Subject:
     """A plug-in under test.
 
     Attributes:
-        kind: Its kind, such as "submodels".
         options: Options of its function, or arguments of a layer; those without a default are needed.
         inputs: Layers: example inputs of the layer.
         data_dir: Data: folder of the data.

@@ -80,11 +80,7 @@ def _check_cluster(source, addresses, index):
 
 
 def parse_address(source: str, address: str) -> tuple[str, int]:
-    """Return the host and the port of `host:port`.
-
-    Args:
-        source: The flag or variable, for error messages.
-    """
+    """Return the host and the port of `host:port`."""
     with contextlib.suppress(ValueError):
         parts = urlsplit(f"//{address}")
         if parts.hostname and parts.port:

@@ -1,6 +1,7 @@
 """The page of a report: complete in itself, whatever runs left or are named; and that it is written whole."""
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
@@ -75,7 +76,7 @@ def whole_runs(write_run):
         Partition(shares([0, 1], [2]), shares([], []), np.ones((2, 3), bool)).save(Path(folder) / "partition.npz")
     times = {"start": 0.0, "download": 1.0, "compute": 9.0, "upload": 2.0}
     client = ClientSpan(client=3, device=HOSTILE, level="a", **times, status="returned")
-    metrics_file.append_spans(Path(folders[0], "timeline.jsonl"), [RoundSpan(1, 0.0, 12.0, [client])])
+    metrics_file.append(Path(folders[0], "timeline.jsonl"), dataclasses.asdict(RoundSpan(1, 0.0, 12.0, [client])))
     Path(folders[0], "classes.json").write_text(json.dumps(CLASSES))
 
 

@@ -34,7 +34,8 @@ def train(recipe, run, threads, seconds):
     for number in range(1 + (newest.round if newest else 0), recipe.rounds + 1):
         time.sleep(seconds)
         last = {"round": number, "global_accuracy": 10.0 * number, "global_loss": 1.0}
-        about = {"last": last, "best": last, "totals": {"bytes": 0}, **facts.checkpoint_info(recipe, conditions, b"")}
+        about = {"last": last, "best": last, "totals": {"bytes": 0}, "metrics": facts.digest(b"")}
+        about |= {"recipe": recipe.source, "environment": conditions}
         checkpoints.save(run.checkpoints, number, {"weights/x": np.zeros(2, np.float32)}, about, keep=2)
         metrics_file.append(run.metrics, last)
 

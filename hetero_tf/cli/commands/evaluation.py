@@ -8,7 +8,7 @@ from pathlib import Path
 from absl.flags import FlagValues
 
 from hetero_tf.base import files
-from hetero_tf.base.console import Console
+from hetero_tf.base.console import Console, format_table
 from hetero_tf.base.errors import InputError
 from hetero_tf.cli.open_run import open_run, png_figure
 from hetero_tf.recipe.schema import Recipe
@@ -73,10 +73,8 @@ def compare_clients(recipe: Recipe, flags: FlagValues, console: Console) -> dict
     process, loaded = open_run(recipe, flags, console)
     units, representations = zip(*(_represent(process, loaded.state, client) for client in clients))
     matrices = similarity.similarities(*representations)
-    console.say(f"{'unit':8}" + "".join(f"{name:>12}" for name in matrices))
-    for index, unit in enumerate(units[0]):
-        cells = [matrix[index, index] for matrix in matrices.values()]
-        console.say(f"{unit:8}" + "".join(f"{'-':>12}" if math.isnan(cell) else f"{cell:12.3f}" for cell in cells))
+    cells = [[f"{cell:.3f}".replace("nan", "-") for cell in matrix.diagonal()] for matrix in matrices.values()]
+    console.say_lines(format_table([("unit", *matrices), *zip(units[0], *cells)]))
     for note in _notes(matrices, representations):
         console.say_folded(f"note: {note}")
     if flags.draw:

@@ -30,18 +30,14 @@ def list_runs(flags: FlagValues, console: Console) -> dict:
     register_plugins(flags)
     folders = flags.run or ([DEFAULT] if os.path.isdir(DEFAULT) else [])
     shipped_headers = {} if flags.run else {"recipes": _headers(shipped()), "sweeps": _headers(sweeps())}
-    for title, headers in shipped_headers.items():
-        width = max(map(len, headers))
-        console.say(f"{title}:")
-        for name, about in headers.items():
-            console.say(f"  {name:{width}}  {about}")
     overviews = [overview(path) for path in run_folders(folders)]
-    if overviews:
-        width = max(len(str(entry.path)) for entry in overviews)
-        console.say("runs:")
-        for entry in overviews:
-            console.say(f"  {str(entry.path):{width}}  {_format_overview(entry)}")
-    else:
+    for title, rows in {**shipped_headers, "runs": {str(run.path): _format_overview(run) for run in overviews}}.items():
+        if rows:
+            console.say(f"{title}:")
+        width = max(map(len, rows), default=0)
+        for name, about in rows.items():
+            console.say(f"  {name:{width}}  {about}")
+    if not overviews:
         console.say(f"no runs in {', '.join(folders) or DEFAULT}")
     runs = [{**vars(run), "path": str(run.path), "changes": run.changes and list(run.changes)} for run in overviews]
     return {**shipped_headers, "runs": runs}
@@ -78,16 +74,14 @@ def _format_overview(entry: "Overview") -> str:
         shown = ["-" if value is None else f"{value:.4g}" for value in (entry.best, entry.last)]
         parts.append(f"{entry.metric} best {shown[0]} last {shown[1]}")
     needs = "".join(f", needs --plugin {name}" for name in entry.plugins)
-    origin = f" of the sweep {entry.sweep}" if entry.sweep else "" if needs else _format_changes(entry.changes)
+    origin = f" of the sweep {entry.sweep}" if entry.sweep else ""
+    if not (entry.sweep or needs):
+        changes = entry.changes or ()
+        more = f"; {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
+        origin = f" with {'; '.join(changes[:MOST_CHANGES])}{more}" if changes else ""
+        origin = ", not a shipped one" if entry.changes is None else origin
     parts.append(f"recipe {entry.recipe}{origin}{needs}")
     return "  ".join(parts)
-
-
-def _format_changes(changes):
-    if changes is None:
-        return ", not a shipped one"
-    more = f"; {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
-    return f" with {'; '.join(changes[:MOST_CHANGES])}{more}" if changes else ""
 
 
 def explain_words(flags: FlagValues, console: Console) -> dict:

@@ -28,7 +28,14 @@ def write_recipe(flags: FlagValues, console: Console) -> dict:
     (path,) = flags.input
     out = flags.out or f"{recipe_name(path)}.yaml"
     can_ask = not (flags.yes or flags.json) and sys.stdin.isatty() and sys.stdout.isatty()
-    replaces = _check_replaced(out, flags.yes, can_ask)
+    files.check_write_target(out)
+    replaces = os.path.lexists(out)
+    if (
+        replaces
+        and not flags.yes
+        and not (can_ask and _ask(f"{out} exists. Replace it? [y/N] ").lower() in ("y", "yes"))
+    ):
+        raise InputError(f"{out}: exists; choose another file with --out, or replace it with --yes")
     choose = _ask_label if can_ask else (lambda likely, default: default)
     request = starter.Request(path, data.data_folder(flags.data_dir), flags.task, tuple(flags.label or ()), choose)
     draft = starter.draft_recipe(request)
@@ -45,16 +52,6 @@ def write_recipe(flags: FlagValues, console: Console) -> dict:
         "recipe": out,
         "choices": {name: [each.value, each.reason, each.is_doubtful] for name, each in choices.items()},
     }
-
-
-def _check_replaced(out, yes, can_ask):
-    """Return True if a file of this name exists and the user wants to replace it."""
-    files.check_write_target(out)
-    if not os.path.lexists(out):
-        return False
-    if not yes and not (can_ask and _ask(f"{out} exists. Replace it? [y/N] ").lower() in ("y", "yes")):
-        raise InputError(f"{out}: exists; choose another file with --out, or replace it with --yes")
-    return True
 
 
 def _ask_label(likely: Sequence[str], default: str) -> str:

@@ -32,7 +32,11 @@ def run_sweep(flags: FlagValues, console: Console) -> dict:
     from hetero_tf.sweeps.definition import expand
     from hetero_tf.sweeps.sweep_folder import SweepFolder
 
-    _check_modes(flags)
+    modes = [f"--{name}" for name in MODES if flags[name].value]
+    if len(modes) > 1:
+        raise InputError(f"{' and '.join(modes)} exclude each other; use one of them")
+    if flags.slurm and not flags.on:
+        raise InputError("--slurm has no effect without --on slurm")
     check_trackers(flags.log)
     register_plugins(flags)
     parts, label = _read_definition(flags)
@@ -67,8 +71,11 @@ def _train(runs, folder, program, jobs, console):
     outcomes = pool.train(runs, folder, program, jobs, console)
     result = pool.summarize(outcomes, folder.path, console.clock() - start)
     console.say(f"{pool.to_text(result)}; {format_duration(result['seconds'])}; results: {folder.path}")
-    if result["failed"]:
-        raise Unfinished(f"{folder.path}: {_describe_failures(outcomes)}; the same command retries them", result)
+    if failed := [outcome for outcome in outcomes if outcome.problem]:
+        reasons = "; ".join(f"{outcome.run.name}: {outcome.problem}" for outcome in failed[:3])
+        more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
+        text = f"{len(failed)} of {len(outcomes)} runs did not finish ({reasons}{more}); the same command retries them"
+        raise Unfinished(f"{folder.path}: {text}", result)
     path, program = quote_shell(folder.path), program_name()
     commands = (f"compare {path}", f"plot {path} --out curves.png", f"report {path} --out report.html")
     console.say_lines("next: " + "\n      ".join(f"{program} {words}" for words in commands))
@@ -79,6 +86,8 @@ def _print_costs(runs, folder, flags, console):
     with ProgressDisplay(console) as display:
         display.begin("loading TensorFlow")
         hardware.import_quietly()
+        from hetero_tf.runs.history import keys_of_recipe
+        from hetero_tf.runs.published import in_order_of_table, read_published
         from hetero_tf.sweeps import run_costs
 
         table = run_costs.CostTable(Path(flags.data_dir) if flags.data_dir else None, console.say)
@@ -86,7 +95,10 @@ def _print_costs(runs, folder, flags, console):
         for number, run in enumerate(runs, 1):
             display.begin(f"costs of run {number}/{len(runs)}")
             costs[run.name] = table.costs_of(run)
-    runs, published = _in_order_of_paper(runs)
+    by_name = {run.name: run for run in runs}
+    keys = {name: keys_of_recipe(run.recipe) for name, run in by_name.items()}
+    published = in_order_of_table(read_published(), keys)
+    runs = [by_name[name] for name in published]
     seconds = run_costs.expected_seconds(runs, folder)
     rows = [run_costs.to_json(run, costs[run.name], seconds.get(run.name), published[run.name]) for run in runs]
     console.say_lines(run_costs.to_text(rows))
@@ -96,16 +108,6 @@ def _print_costs(runs, folder, flags, console):
     time = f", about {format_duration(total['seconds'])} of training by the finished rounds" if seconds else ""
     console.say(f"{len(runs)} runs, {format_bytes(total['bytes'])} of traffic{time}; all recipes are valid")
     return {"runs": rows, **total}
-
-
-def _in_order_of_paper(runs):
-    from hetero_tf.runs.history import keys_of_recipe
-    from hetero_tf.runs.published import in_order_of_table, read_published
-
-    by_name = {run.name: run for run in runs}
-    keys = {name: keys_of_recipe(run.recipe) for name, run in by_name.items()}
-    published = in_order_of_table(read_published(), keys)
-    return [by_name[name] for name in published], published
 
 
 def _print_commands(runs, folder, program, console):
@@ -142,14 +144,6 @@ def _submit(runs, folder, submission, console):
     console.say(f"next: {program_name()} list {quote_shell(folder.path)}")
     console.say(f"output of the jobs: {folder.path / 'slurm'}")
     return {"run_dir": str(folder.path), "jobs": jobs}
-
-
-def _check_modes(flags: FlagValues) -> None:
-    modes = [f"--{name}" for name in MODES if flags[name].value]
-    if len(modes) > 1:
-        raise InputError(f"{' and '.join(modes)} exclude each other; use one of them")
-    if flags.slurm and not flags.on:
-        raise InputError("--slurm has no effect without --on slurm")
 
 
 def _select_part(runs, part):
@@ -190,10 +184,3 @@ def _build_program(flags: FlagValues, jobs: int) -> "Program":
     return Program(
         (sys.executable, sweep_child.__file__), (*plugins, *data, *log), max(flags.threads // jobs, 1), forks
     )
-
-
-def _describe_failures(outcomes) -> str:
-    failed = [outcome for outcome in outcomes if outcome.problem]
-    reasons = "; ".join(f"{outcome.run.name}: {outcome.problem}" for outcome in failed[:3])
-    more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-    return f"{len(failed)} of {len(outcomes)} runs did not finish ({reasons}{more})"

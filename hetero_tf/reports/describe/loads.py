@@ -97,23 +97,14 @@ def _training_summary(costs, level):
 
 def _parts(costs, level, examples):
     """Return the loads of the stages of a level; `examples` is the number of examples of a client."""
-    uses = stage_memory(costs, level)
-    stages = costs.stages(level) if len(uses) > 1 else (None,)
-    return [
-        {
-            "units": use.units,
-            "amount": use.amount,
-            "buffer": 0 if stage is None else examples * _buffer_bytes(costs.family, stage),
-        }
-        for use, stage in zip(uses, stages, strict=True)
-    ]
-
-
-def _buffer_bytes(family, stage):
-    if stage.before is None:
-        return 0
-    shape = family.single_client_model(stage.before, family.classes).outputs[0].shape[1:]
-    return math.prod(shape) * np.dtype(family.recipe.float_type).itemsize
+    uses, family, parts = stage_memory(costs, level), costs.family, []
+    for use, stage in zip(uses, costs.stages(level) if len(uses) > 1 else (None,), strict=True):
+        buffer = 0
+        if stage is not None and stage.before is not None:
+            shape = family.single_client_model(stage.before, family.classes).outputs[0].shape[1:]
+            buffer = examples * math.prod(shape) * np.dtype(family.recipe.float_type).itemsize
+        parts.append({"units": use.units, "amount": use.amount, "buffer": buffer})
+    return parts
 
 
 def to_text(loads: dict[str, Any]) -> str:
