@@ -101,7 +101,9 @@ class Console:
             return None
         import rich.console
 
-        terminal = rich.console.Console(file=self.stream, force_terminal=True, soft_wrap=True, color_system="standard")
+        terminal: Any = rich.console.Console(
+            file=self.stream, force_terminal=True, soft_wrap=True, color_system="standard"
+        )
         # A killed program could not show a hidden cursor again.
         terminal.show_cursor = lambda show=True: False
         return terminal
@@ -328,7 +330,12 @@ def _live_line(terminal):
     from rich.live import Live
     from rich.text import Text
 
-    options = {"auto_refresh": False, "transient": True, "redirect_stdout": False, "redirect_stderr": False}
+    options: dict[str, Any] = {
+        "auto_refresh": False,
+        "transient": True,
+        "redirect_stdout": False,
+        "redirect_stderr": False,
+    }
     with Live("", console=terminal, **options) as live:
         yield lambda text: live.update(Text(text, "dim", no_wrap=True, overflow="ellipsis"), refresh=True)
 

@@ -12,6 +12,7 @@ import json
 import math
 import re
 from dataclasses import MISSING, fields, is_dataclass
+from operator import ge, gt, le, lt
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -26,6 +27,7 @@ T = TypeVar("T")
 LARGEST_INT = 2**63
 LONGEST_RECEIVED = 60
 _NOUNS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", NoneType: "null"}
+_BOUNDS = {"low": ("from", ge), "above": ("above", gt), "high": ("to", le), "below": ("below", lt)}
 Natural = Annotated[int, Range(low=0)]
 NonNegative = Annotated[float, Range(low=0)]
 
@@ -121,12 +123,9 @@ def _check_limits(converted, limits, value, path):
         if isinstance(limit, Text) and limit.pattern and not re.fullmatch(limit.pattern, converted):
             raise _wrong(f"must be text like {limit.pattern}", value, path)
         if isinstance(limit, Range) and converted is not None:
-            bounds = (("from", limit.low), ("above", limit.above), ("to", limit.high), ("below", limit.below))
-            text = " ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
-            low, high = limit.low, limit.high
-            is_inside = (low is None or low <= converted) and (high is None or converted <= high)
-            is_inside = is_inside and (limit.above is None or limit.above < converted)
-            if not (is_inside and (limit.below is None or converted < limit.below)):
+            bounds = [(*each, bound) for name, each in _BOUNDS.items() if (bound := getattr(limit, name)) is not None]
+            if not all(compare(converted, bound) for _, compare, bound in bounds):
+                text = " ".join(f"{word} {bound:g}" for word, _, bound in bounds)
                 raise _wrong(f"must be a number {text}", value, path)
     return converted
 

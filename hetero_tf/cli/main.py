@@ -137,7 +137,7 @@ def _print(result, flags):
 def _recipe(source, command, flags):
     """Load the recipe of --recipe, or of the run folder if `source` is "run_dir"; exports need none."""
     from hetero_tf.recipe import load
-    from hetero_tf.runs import facts
+    from hetero_tf.runs import environment, facts
     from hetero_tf.runs.run_folder import RunFolder
 
     register_plugins(flags)
@@ -153,16 +153,6 @@ def _recipe(source, command, flags):
         return None
     if not flags.run_dir:
         raise InputError("--run_dir is missing; name the folder of a run, such as runs/digits")
-    _check_plugins(command, flags)
-    run = RunFolder(flags.run_dir)
-    return facts.load_recipe(run, overrides)
-
-
-def _check_plugins(command, flags):
-    """Refuse a run that needs plug-in modules which this command does not name by --plugin."""
-    from hetero_tf.runs import environment
-    from hetero_tf.runs.run_folder import RunFolder
-
     run = RunFolder(flags.run_dir)
     missing = [name for name in environment.plugins(run.environment) if name not in registry.plugin_modules()]
     if missing:
@@ -171,3 +161,4 @@ def _check_plugins(command, flags):
             f"{run.path}: needs {plugin_flags} to be read: "
             f"{program_name()} {command} --run_dir {quote_shell(flags.run_dir)}{shared_flags(flags)} {plugin_flags}"
         )
+    return facts.load_recipe(run, overrides)

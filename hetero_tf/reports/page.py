@@ -99,6 +99,9 @@ def all_sections(
 ) -> list[Section]:
     """Return the non-empty sections of a report, in order."""
     results = to_table(rows, requested, lambda key: not is_cost(key) and not is_of_level(key))
+    # The columns that describe the runs, except their names, follow the results.
+    order = sorted(range(len(results.heads)), key=lambda index: results.heads[index] in FIRST[1:])
+    heads, *cells = ([row[index] for index in order] for row in (results.heads, *results.rows))
     levels = [to_table(rows, [], is_of_level)] if any(map(is_of_level, rows[0])) else []
     about_results = (
         "Means and standard deviations over seeds. “last” is the last measured round; “best” is picked on "
@@ -109,7 +112,7 @@ def all_sections(
     texts = differences([runs[0] for runs in groups.values()], without=("name", "seed", MIX))
     differing = Table(["run", "differs in"], [[name, text] for name, text in zip(groups, texts) if text], [])
     sections = (
-        Section("reached", "Results", about_results, tables=[_results_first(results)]),
+        Section("reached", "Results", about_results, tables=[Table(heads, cells, results.notes)]),
         Section("curves", "Learning curves", pictures=_curves(groups)),
         Section("classes", "Classes", tables=class_tables, pictures=class_pictures),
         Section("levels", "Levels and clients", tables=levels, pictures=breakdowns(groups)),
@@ -119,13 +122,6 @@ def all_sections(
         Section("setting", "Setting", facts=_settings(groups), tables=_non_empty(differing)),
     )
     return [section for section in sections if section.facts or section.tables or section.pictures]
-
-
-def _results_first(table):
-    """Move the columns that describe the runs, except their names, behind the results."""
-    order = sorted(range(len(table.heads)), key=lambda index: table.heads[index] in FIRST[1:])
-    heads, *rows = ([row[index] for index in order] for row in (table.heads, *table.rows))
-    return Table(heads, rows, table.notes)
 
 
 def _non_empty(*candidates):

@@ -205,7 +205,7 @@ def read_data(
 ) -> Build:
     """Read the data of a recipe, with the partition of `run` if it has started; the result builds the process."""
     recipe = recipe if run is None else resume.with_stored_trace(run, recipe, newest_facts)
-    dataset = settings.dataset
+    dataset: Any = settings.dataset
     if dataset is None:
         learned = None
         if newest_facts and run and recipe.data.loader.options.get("tokenizer") == "subwords" and run.data.exists():

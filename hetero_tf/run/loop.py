@@ -88,18 +88,14 @@ class TrainingLoop:
                 next_plans = self._run_call(planner, next_plans)
         if self._parts:
             console.say(f"time: {metrics_file.shares(self._parts)}")
-        if self.progress.state.round < self._recipe.rounds:
-            console.say(self._describe_stop())
+        state, rule, patience = self.progress.state, self._stopping, self.progress.patience
+        if state.round < self._recipe.rounds:
+            best = "it was never finite" if patience.best is None else f"best: {patience.best:.4g}"
+            console.say(
+                f"stopped early after round {state.round}: {rule.metric} has not improved for {patience.waited} "
+                f"evaluation{'s' * (patience.waited > 1)} ({best}); use --set early_stopping.patience=N to train more"
+            )
         return self.progress
-
-    def _describe_stop(self):
-        rule, patience = self._stopping, self.progress.patience
-        evaluations = f"{patience.waited} evaluation{'s' * (patience.waited > 1)}"
-        best = "it was never finite" if patience.best is None else f"best: {patience.best:.4g}"
-        return (
-            f"stopped early after round {self.progress.state.round}: {rule.metric} has not improved for {evaluations} "
-            f"({best}); use --set early_stopping.patience=N to train more"
-        )
 
     def _plan(self, planner, first):
         """Return a function that returns the plans of a call and the seconds of planning, which may run on a thread."""
@@ -116,7 +112,10 @@ class TrainingLoop:
         began, done, display = self._console.clock(), self.progress.state.round, self._display
         planned, planning = next_plans()
         next_plans = self._plan(planner, done + len(planned))
-        self._display_call(planned)
+        steps = sum(int(plan.steps.sum()) for plan in planned)
+        clients = sum(int((plan.steps > 0).sum()) for plan in planned)
+        numbers = str(done + 1) if len(planned) == 1 else f"{done + 1}-{done + len(planned)}"
+        display.begin(f"round {numbers}/{self._recipe.rounds}", None, steps, clients)
         try:
             (state, rows, trained), seconds = self._timed(advance, self._process, self.progress.state, planned)
         except (NotFinite, TooFewDevices):
@@ -143,13 +142,6 @@ class TrainingLoop:
         details = _detailed_line(self._process, row, examples / seconds, left)
         self._console.progress(_round_line(self._process, row, left), bool(metrics), details)
         return next_plans
-
-    def _display_call(self, planned):
-        steps = sum(int(plan.steps.sum()) for plan in planned)
-        clients = sum(int((plan.steps > 0).sum()) for plan in planned)
-        done, last = self.progress.state.round, self.progress.state.round + len(planned)
-        numbers = str(last) if len(planned) == 1 else f"{done + 1}-{last}"
-        self._display.begin(f"round {numbers}/{self._recipe.rounds}", None, steps, clients)
 
     def _report_first_call(self, rows):
         """Print the time from the command to the end of the first call by phase, and a note if nothing was trained."""

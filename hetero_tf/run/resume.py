@@ -86,7 +86,7 @@ def check_stored_recipe(run: RunFolder, newest_facts: dict) -> None:
 
 
 def fit_stored(
-    run: RunFolder, dataset: Dataset, newest_facts: dict | None, split: Callable[[], Partition]
+    run: RunFolder | None, dataset: Dataset, newest_facts: dict | None, split: Callable[[], Partition]
 ) -> tuple[Dataset, Partition]:
     """Return the data and the partition of a run, see `data.fit_data`.
 
@@ -96,10 +96,10 @@ def fit_stored(
     Raises:
         InputError: The data or the partition are not those of the run, or the file is damaged.
     """
-    is_stored = newest_facts is not None and os.path.lexists(run.partition)
+    if run is None or newest_facts is None:
+        return fit_data(dataset, split())
+    is_stored = os.path.lexists(run.partition)
     dataset, partition = fit_data(dataset, Partition.load(run.partition) if is_stored else split())
-    if newest_facts is None:
-        return dataset, partition
     settings = newest_facts["environment"]["settings"]
     if settings.get("data") != dataset.sha256:
         raise InputError(

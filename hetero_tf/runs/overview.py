@@ -140,19 +140,13 @@ def is_finished(run: RunFolder, done: int, requested: Mapping[str, Any]) -> bool
 
 
 def _changes(resolved):
-    """Differences from the shipped recipe of the same name; None without such a recipe."""
+    """Return the differences from the shipped recipe of the same name; None without such a recipe."""
     named = [key for key in shipped() if resolved.name in (key.replace("/", "_"), key.rpartition("/")[2])]
-    for key in named:
-        original = recipe.load(key)
-        if original.name == resolved.name:
-            return tuple(_changed(original, resolved))
-    return None
-
-
-def _changed(original, resolved):
-    """The keys that differ, with the mix of levels in its short form."""
+    original = next((each for each in map(recipe.load, named) if each.name == resolved.name), None)
+    if original is None:
+        return None
     lines = recipe.changed_keys(original.source, resolved.source)
     others = [line for line in lines if not line.startswith("levels.mix.")]
     if len(others) < len(lines):
         others.insert(0, f"levels.mix: {mix_text(original.levels.mix)} -> {mix_text(resolved.levels.mix)}")
-    return others
+    return tuple(others)

@@ -51,11 +51,6 @@ def numbers(folder: Path) -> tuple[int, ...]:
     return tuple(int(name) for name in names if _VERSION.fullmatch(name))
 
 
-def next_version(folder: Path) -> int:
-    """Return the largest version number in the folder of a level plus 1."""
-    return max(numbers(folder), default=0) + 1
-
-
 def newest_version(folder: Path, level: str | None) -> Path:
     """Return the newest version of a level.
 
@@ -126,7 +121,7 @@ def publish(draft: Path, version: int | None) -> Path:
         DiskProblem: The rename failed.
     """
     while True:
-        target = draft.with_name(str(version or next_version(draft.parent)))
+        target = draft.with_name(str(version or max(numbers(draft.parent), default=0) + 1))
         with files.disk_errors(target, "name"):
             try:
                 os.rename(draft, target)

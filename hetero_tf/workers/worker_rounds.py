@@ -95,25 +95,20 @@ def follow(read_data: Callable[[], Build], cluster: Cluster, console: Console) -
                 (call, *words), arrays = channel.receive()
                 if call == "end":
                     break
-                state, arrays = _receive_state(state, arrays)
+                sent = {name.removeprefix(STATE): each for name, each in arrays.items() if name.startswith(STATE)}
+                others: dict[str, Any] = {name: each for name, each in arrays.items() if not name.startswith(STATE)}
+                state = unflatten_state(int(sent.pop("round")), sent, state) if sent else state
                 # A refused call is refused on all processes, and the leading one reports it.
                 with contextlib.suppress(UserError):
                     if call == "run":
-                        state, _ = rounds.run(state, [Plan(**arrays)])
+                        state, _ = rounds.run(state, [Plan(**others)])
                     elif call == "prepare":
                         rounds.prepare()
                     else:
-                        getattr(rounds, call)(state, *arrays.values(), *words)
+                        getattr(rounds, call)(state, *others.values(), *words)
         problem, code = words
         if problem:
             raise UserError(f"worker 0 ended: {problem}", code)
-
-
-def _receive_state(state, arrays):
-    """Return the state after a message, and the other arrays of the message."""
-    sent = {name.removeprefix(STATE): value for name, value in arrays.items() if name.startswith(STATE)}
-    others = {name: value for name, value in arrays.items() if not name.startswith(STATE)}
-    return unflatten_state(int(sent.pop("round")), sent, state) if sent else state, others
 
 
 def _build_process(build, cluster, console, display):

@@ -89,7 +89,7 @@ def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) ->
         )
     if flags.out:
         prediction_files.check_output(Path(flags.out), flags.input)
-    predictor, result = _open_export(flags) if recipe is None else _open_run(recipe, flags, console)
+    predictor, result = _open_run(recipe, flags, console) if recipe else _open_export(flags)
     # Only predictions go to standard output, so that it can be redirected to a file.
     notes = console if flags.out else Console(sys.stderr, quiet=flags.quiet)
     counts = Counter[str]()
