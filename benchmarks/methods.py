@@ -36,7 +36,7 @@ from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps import pool
 from hetero_tf.sweeps.definition import SweepRun
 from hetero_tf.sweeps.pool import Program, can_fork
-from hetero_tf.sweeps.sweep_folder import SweepFolder
+from hetero_tf.sweeps.definition import SweepFolder
 
 SMALL = (
     "model.settings.channels=[!w 6, !w 12, !w 24]",

@@ -87,6 +87,31 @@ def _kind(mode):
     return kinds.get(stat.S_IFMT(mode), "a pipe, device or socket")
 
 
+def create_folder(path: Path, kind: str, is_known: Callable[[list[str]], bool]) -> None:
+    """Create a folder if it is missing.
+
+    Args:
+        kind: What the folder is for, such as "run".
+        is_known: Function of the names in the folder that returns True if they are of this kind.
+
+    Raises:
+        InputError: The path is not a folder, or the folder has other contents.
+    """
+    with disk_errors(path, "look at"):
+        # In this order: another process may create the folder in between.
+        exists, is_folder = os.path.lexists(path), path.is_dir()
+        names = sorted(os.listdir(path)) if is_folder else []
+    if exists and not is_folder:
+        raise InputError(f"{path}: is not a folder; choose another {kind} folder by --run_dir")
+    if names and not is_known(names):
+        raise InputError(
+            f"{path}: holds other things ({', '.join(names[:3])}) and no {kind}; choose an empty or new {kind} folder by "
+            "--run_dir"
+        )
+    with disk_errors(path, "create"):
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def open_for_update(path: Path | str, access: int, action: str) -> int:
     """Open a regular file for changes in place, creating it if missing, and return its descriptor.
 

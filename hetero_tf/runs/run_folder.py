@@ -125,10 +125,8 @@ class RunFolder:
             DiskProblem: The folder cannot be created or written. Nothing was written.
             Locked: Another process holds the lock; the message names its process id.
         """
-        self._refuse_foreign()
+        files.create_folder(self.path, "run", lambda names: LOCK in names or {RECIPE, "checkpoints"} <= set(names))
         self.check_path_types()
-        with files.disk_errors(self.path, "create"):
-            self.path.mkdir(parents=True, exist_ok=True)
         descriptor = self._acquire_lock()
         try:
             files.remove_leftovers(self.path, _LEFT)
@@ -136,20 +134,6 @@ class RunFolder:
             yield self
         finally:
             os.close(descriptor)
-
-    def _refuse_foreign(self):
-        with files.disk_errors(self.path, "look at"):
-            # In this order: another run may create the folder in between.
-            there, folder = os.path.lexists(self.path), self.path.is_dir()
-            names = os.listdir(self.path) if folder else []
-            if there and not folder:
-                what = "a file" if self.path.exists() else "a broken link"
-                raise InputError(f"{self.path}: is {what}, not a folder; choose another run folder")
-        if names and LOCK not in names and not {RECIPE, "checkpoints"} <= set(names):
-            raise InputError(
-                f"{self.path}: holds other things ({', '.join(sorted(names)[:3])}) and no run; "
-                "choose an empty or new run folder"
-            )
 
     def _acquire_lock(self):
         path = self.path / LOCK

@@ -8,26 +8,32 @@
     parts: [{grid: ...}, {...}]          # several definitions in one sweep; each inherits the keys above
 
 A run has one entry of the list, one value of each key of the grid, and one seed. Paths of keys are those of --set.
+
+The folder of a sweep has its definition, its log, and a folder for each run. It belongs to one sweep, which may grow by
+runs, values, seeds or rounds. A sweep that lacks an earlier run, or changes its recipe, is refused.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import math
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hetero_tf.base import files
 from hetero_tf.base.errors import InputError, did_you_mean
-from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.base.typed_json import from_json
-from hetero_tf.recipe import Recipe, load
+from hetero_tf.recipe import Recipe, changed_keys, load
 from hetero_tf.recipe.naming import short_name
 from hetero_tf.recipe.nodes import format_value, to_plain
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.recipe_files import LARGEST_FILE, sweeps
 from hetero_tf.recipe.write import flow
+from hetero_tf.runs.run_folder import SWEEP
 
 MOST_SEEDS = MOST_RUNS = 10_000
 _RANGE = re.compile("([0-9]{1,9})-([0-9]{1,9})")
@@ -63,7 +69,7 @@ def read(path: str | Path) -> tuple[SweepPart, ...]:
         file = known[name]
     if not file.exists():
         raise InputError(f"{path}: no such sweep{did_you_mean(name, known)}")
-    return reads(decode(read_bytes(file, LARGEST_FILE, follow=True), file), str(path))
+    return reads(files.decode(files.read_bytes(file, LARGEST_FILE, follow=True), file), str(path))
 
 
 def reads(text: str, label: str) -> tuple[SweepPart, ...]:
@@ -215,3 +221,64 @@ def _format(value):
     if isinstance(value, (dict, list)):
         return flow(value)
     return value if isinstance(value, str) else format_value(value)
+
+
+LOCK = "sweep.lock"
+
+
+@dataclass(frozen=True)
+class SweepFolder:
+    """The paths of a sweep. Creating an object does not access the disk."""
+
+    path: Path
+
+    @property
+    def definition_file(self) -> Path:
+        """The definition of the sweep, which `sweep` reads again."""
+        return self.path / SWEEP
+
+    @property
+    def log(self) -> Path:
+        """The log of the console output."""
+        return self.path / "log.txt"
+
+    def of(self, run: SweepRun) -> Path:
+        """Return the folder of a run."""
+        return self.path / run.name
+
+    @contextlib.contextmanager
+    def lock(self, notify: Callable[[str], None]) -> Iterator[None]:
+        """Create the folder if needed, and lock its definition during the block; wait for another sweep's block."""
+        files.create_folder(self.path, "sweep", lambda names: SWEEP in names or LOCK in names)
+        with files.hold_lock(self.path / LOCK, notify):
+            yield
+
+    def check(self, runs: Sequence[SweepRun]) -> None:
+        """Refuse a sweep that neither equals nor extends the sweep of the folder."""
+        if not os.path.lexists(self.definition_file):
+            return
+        label = str(self.definition_file)
+        text = files.decode(files.read_bytes(label, LARGEST_FILE), label)
+        runs_by_name = {run.name: run for run in runs}
+        for run in expand(reads(text, label), label):
+            if run.name not in runs_by_name:
+                reason = f"its run {run.name} is missing in the new one"
+            elif runs_by_name[run.name].recipe.source != run.recipe.source and (
+                changed := changed_keys(run.recipe.source, runs_by_name[run.name].recipe.source)
+            ):
+                reason = f"its run {run.name} has another recipe: {'; '.join(changed)}"
+            else:
+                continue
+            raise InputError(
+                f"{self.path}: contains another sweep ({reason}); a sweep may only grow by runs, seeds and rounds. "
+                "Choose another folder by --run_dir"
+            )
+
+    def write_definition(self, parts: Sequence[SweepPart], notify: Callable[[str], None]) -> None:
+        """Write the definition if it has changed."""
+        content = to_yaml(parts).encode()
+        if os.path.lexists(self.definition_file):
+            if files.read_bytes(self.definition_file, LARGEST_FILE) == content:
+                return
+            notify(f"note: {self.definition_file} was extended")
+        files.write_atomic(self.definition_file, content)

@@ -19,8 +19,7 @@ from hetero_tf.base.errors import Locked, UserError
 from hetero_tf.recipe import changed_keys, keys_of
 from hetero_tf.runs import environment, metrics_file, overview
 from hetero_tf.runs.run_folder import RunFolder
-from hetero_tf.sweeps.definition import SweepRun
-from hetero_tf.sweeps.sweep_folder import SweepFolder
+from hetero_tf.sweeps.definition import SweepFolder, SweepRun
 
 # Prefixes of the lines with the reason why a run ended.
 _MESSAGE_PREFIXES = ("hetero_tf: ", "stopped by ")

@@ -15,9 +15,8 @@ from hetero_tf.base.units import format_bytes, format_count
 from hetero_tf.data import Dataset, NotAvailable
 from hetero_tf.run.data import load_data, split
 from hetero_tf.runs.published import PublishedValue
-from hetero_tf.sweeps.definition import SweepRun
+from hetero_tf.sweeps.definition import SweepFolder, SweepRun
 from hetero_tf.sweeps.pool import seconds_per_round
-from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 # Keys that do not affect the costs of a client, as line prefixes of the resolved recipe.
 _FREE_KEYS = ("name:", "seed:", "optimizer:", "schedule:", "rounds:", "checkpoint:")

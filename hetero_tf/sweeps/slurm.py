@@ -13,9 +13,8 @@ from hetero_tf.base import processes
 from hetero_tf.base.errors import InputError, require_modules, shorten_repr
 from hetero_tf.recipe.nodes import to_plain
 from hetero_tf.recipe.reader import parse
-from hetero_tf.sweeps.definition import SweepRun
+from hetero_tf.sweeps.definition import SweepFolder, SweepRun
 from hetero_tf.sweeps.pool import Program, read_progress, run_flags
-from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 if TYPE_CHECKING:
     from submitit import Executor, SlurmExecutor

@@ -51,8 +51,8 @@ export --run_dir=begun --state=last => begun/checkpoints: has no last round yet;
 --recipe=small.yaml --plugin=own_syntax => --plugin own_syntax: cannot be imported; {here}/own_syntax.py:1: SyntaxError: ...
 --recipe=small.yaml --plugin=own_exit => --plugin own_exit: the import ends the program; use a module that only contains definitions
 --recipe=small.yaml --plugin=prefix => --plugin prefix: 'prefix' already exists in submodels; rename yours
---recipe=small.yaml --run_dir=afile => afile: is a file, not a folder; choose another run folder
---recipe=small.yaml --run_dir=foreign => foreign: holds other things (thesis.txt) and no run; choose an empty or new run folder
+--recipe=small.yaml --run_dir=afile => afile: is not a folder; choose another run folder by --run_dir
+--recipe=small.yaml --run_dir=foreign => foreign: holds other things (thesis.txt) and no run; choose an empty or new run folder by --run_dir
 --recipe=wikitext2 '--data_dir=~nobody_of_that_name' --set=data.fallback=null => recipes/wikitext2.yaml:10:7: data: WikiText-2 was not found in ~nobody_of_that_name/wikitext-2 and could not be downloaded: the folder ~nobody...
 --recipe=small.yaml '--set=partition={name: labels, clients: 10, per_client: 11}' => --set partition={name: labels, clients: 10, per_client: 11}: partition.per_client: must be in 1..10, the number of labels. Received: per_client=11
 --recipe=small.yaml '--set=data={name: npz, path: none.npz}' => --set data={name: npz, path: none.npz}: data.path: must name an existing file. Received: path='none.npz'; se...

@@ -6,7 +6,8 @@ import numpy as np
 import programs
 import pytest
 
-from hetero_tf.cli.commands.evaluation import MEASURES, _notes, linear_cka, svcca
+from hetero_tf.cli.commands.evaluation import _notes
+from hetero_tf.evaluation.similarity import MEASURES, linear_cka, svcca
 
 
 @pytest.fixture

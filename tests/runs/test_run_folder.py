@@ -12,7 +12,7 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import DiskProblem, InputError, Locked
 from hetero_tf.base.files import Damaged, hold_lock, write_atomic
 from hetero_tf.runs.run_folder import RunFolder
-from hetero_tf.sweeps.sweep_folder import SweepFolder
+from hetero_tf.sweeps.definition import SweepFolder
 
 
 def contents(path):
@@ -132,7 +132,7 @@ def test_the_run_folder_itself_may_be_a_link(tmp_path):
     assert not taken(tmp_path / "run")
     assert os.listdir(tmp_path / "large disk") == ["run.lock"]
     (tmp_path / "lost").symlink_to(tmp_path / "unplugged disk")
-    expected = f"{tmp_path / 'lost'}: is a broken link, not a folder; choose another run folder"
+    expected = f"{tmp_path / 'lost'}: is not a folder; choose another run folder by --run_dir"
     assert refusal(taken, tmp_path / "lost") == expected
 
 
@@ -149,7 +149,7 @@ def test_folder_without_a_run_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("path", "error", "message"),
     [
-        ("file", InputError, "file: is a file, not a folder; choose another run folder"),
+        ("file", InputError, "file: is not a folder; choose another run folder"),
         ("file/run", DiskProblem, "file/run: could not create: Not a directory"),
         ("linked", InputError, "run.lock: expected a file or nothing. Received: a symbolic link"),
         ("recipe", InputError, r"holds other things \(recipe.yaml\) and no run; choose an empty or new run folder"),

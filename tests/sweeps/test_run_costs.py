@@ -12,8 +12,7 @@ from hetero_tf.run.learning_process import learning_process
 from hetero_tf.runs import metrics_file
 from hetero_tf.runs.published import PublishedValue
 from hetero_tf.sweeps import definition, run_costs
-from hetero_tf.sweeps.definition import expand
-from hetero_tf.sweeps.sweep_folder import SweepFolder
+from hetero_tf.sweeps.definition import SweepFolder, expand
 
 
 def runs_of(recipe, overrides=(), varied=(), seeds=None):

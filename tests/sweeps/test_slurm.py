@@ -14,9 +14,8 @@ from hetero_tf.base.console import Console
 from hetero_tf.base.errors import Locked
 from hetero_tf.cli.commands import sweep
 from hetero_tf.sweeps import definition, slurm
-from hetero_tf.sweeps.definition import expand
+from hetero_tf.sweeps.definition import SweepFolder, expand
 from hetero_tf.sweeps.pool import Program
-from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 submitit = pytest.importorskip("submitit")
 SUPPORT = Path(__file__).parents[1] / "support"

@@ -1,19 +1,10 @@
-"""Commands that evaluate a run: `evaluate`, and `similarity` of the local models of two clients.
-
-Similarity compares representations: the outputs of a unit on examples, averaged over positions, float64 `[examples,
-channels]`.
-
-Reference: Kornblith et al. 2019 (arXiv 1905.00414) for CKA, Raghu et al. 2017 (arXiv 1706.05806) for SVCCA.
-"""
+"""Commands that evaluate a run: `evaluate`, and `similarity` of the local models of two clients."""
 
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
 from absl.flags import FlagValues
 
 from hetero_tf.base import files
@@ -22,9 +13,6 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.cli.open_run import open_run, png_figure
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.runs.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Test examples whose representations are compared.
 MOST_EXAMPLES = 1000
@@ -79,10 +67,12 @@ def _show_classes(process, state, flags, console):
 
 def compare_clients(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Train both clients from the global model of a state, and print how similar their units are."""
+    from hetero_tf.evaluation import similarity
+
     clients = _pair(recipe, flags.pair)
     process, loaded = open_run(recipe, flags, console)
     units, representations = zip(*(_represent(process, loaded.state, client) for client in clients))
-    matrices = similarities(*representations)
+    matrices = similarity.similarities(*representations)
     cells = [[f"{cell:.3f}".replace("nan", "-") for cell in matrix.diagonal()] for matrix in matrices.values()]
     console.say_lines(format_table([("unit", *matrices), *zip(units[0], *cells)]))
     for note in _notes(matrices, representations):
@@ -90,7 +80,7 @@ def compare_clients(recipe: Recipe, flags: FlagValues, console: Console) -> dict
     if flags.draw:
         first, second = (f"client {client}" for client in clients)
         with png_figure(flags.draw, 10, 4.5) as figure:
-            draw_similarities(figure, matrices, units[0], (first, second))
+            similarity.draw_into(figure, matrices, units[0], (first, second))
         console.say(f"drew all pairs of units into {flags.draw}")
     values = {name: matrix.round(6).tolist() for name, matrix in matrices.items()}
     return {"run_dir": flags.run_dir, "round": loaded.state.round, "clients": clients, "units": units[0], **values}
@@ -98,6 +88,8 @@ def compare_clients(recipe: Recipe, flags: FlagValues, console: Console) -> dict
 
 def _notes(matrices, representations):
     """Return the reasons for missing values, and a warning if the examples are too few to compare."""
+    from hetero_tf.evaluation.similarity import is_constant
+
     pairs = list(zip(*representations))
     examples, channels = len(pairs[0][0]), max(one.shape[1] for pair in pairs for one in pair)
     constant = [is_constant(one) or is_constant(other) for one, other in pairs]
@@ -130,6 +122,7 @@ def _pair(recipe, texts):
 def _represent(process, state, client):
     """Return the names of the units, and their outputs in the local model of a client on test examples."""
     import keras
+    import numpy as np
     import tensorflow as tf
 
     from hetero_tf.data.inputs import all_labels
@@ -149,61 +142,3 @@ def _represent(process, state, client):
     inputs, _ = process.input.batch(test.x, test.y, rows, 0, key, labels, training=False)
     outputs = keras.Model(model.inputs, [layer.output for layer in layers.values()]).predict(inputs, verbose=0)
     return list(layers), [np.float64(values.mean(tuple(range(1, values.ndim - 1)))) for values in outputs]
-
-
-# Share of its variance that a representation keeps in SVCCA.
-VARIANCE = 0.99
-
-
-def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
-    """Return linear CKA: 1 if one representation is a rotated and scaled copy of the other; NaN if one is constant."""
-    if is_constant(first) or is_constant(second):
-        return float("nan")
-    grams = [centred @ centred.T for centred in (first - first.mean(0), second - second.mean(0))]
-    return float(np.sum(grams[0] * grams[1]) / np.prod([np.linalg.norm(gram) for gram in grams]))
-
-
-def svcca(first: np.ndarray, second: np.ndarray) -> float:
-    """Return the mean canonical correlation of the main directions of two representations.
-
-    NaN if one is constant, or if both have more directions than the examples allow: then any two have common ones.
-    """
-    if is_constant(first) or is_constant(second):
-        return float("nan")
-    directions = [_main_directions(representation) for representation in (first, second)]
-    if sum(each.shape[1] for each in directions) > len(first) - 1:
-        return float("nan")
-    return float(np.linalg.svd(directions[0].T @ directions[1], compute_uv=False).mean())
-
-
-def is_constant(representation: np.ndarray) -> bool:
-    """Return True if a representation is the same for all examples, up to rounding."""
-    return bool(np.ptp(representation, axis=0).max() <= 1e-7 * np.abs(representation).max())
-
-
-MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {"linear CKA": linear_cka, "SVCCA": svcca}
-
-
-def similarities(first: Iterable[np.ndarray], second: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
-    """Return `{measure: values [units of the first, units of the second]}`."""
-    columns = list(second)
-    return {name: np.array([[measure(x, y) for y in columns] for x in first]) for name, measure in MEASURES.items()}
-
-
-def draw_similarities(
-    figure: "Figure", matrices: dict[str, np.ndarray], units: Sequence[str], labels: tuple[str, str]
-) -> None:
-    """Draw the similarities into an empty figure, a panel for each measure."""
-    for panel, (name, matrix) in zip(figure.subplots(1, len(matrices)), matrices.items()):
-        image = panel.imshow(matrix, cmap="Blues", vmin=0, vmax=1, origin="lower")
-        panel.set(title=name, ylabel=f"units of {labels[0]}", xlabel=f"units of {labels[1]}")
-        panel.set_xticks(range(len(units)), units, rotation=90)
-        panel.set_yticks(range(len(units)), units)
-    figure.colorbar(image, ax=figure.axes, label="similarity")
-
-
-def _main_directions(representation):
-    """Return orthonormal columns: the first principal components, up to `VARIANCE` of the variance."""
-    columns, values, _ = np.linalg.svd(representation - representation.mean(0), full_matrices=False)
-    shares = np.cumsum(values**2) / np.sum(values**2)
-    return columns[:, : np.searchsorted(shares, VARIANCE) + 1]

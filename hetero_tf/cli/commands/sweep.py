@@ -29,8 +29,7 @@ MODES = ("dry_run", "commands", "on")
 
 def run_sweep(flags: FlagValues, console: Console) -> dict:
     """Check all runs, then train the unfinished ones; raise `Unfinished` if some fail."""
-    from hetero_tf.sweeps.definition import expand
-    from hetero_tf.sweeps.sweep_folder import SweepFolder
+    from hetero_tf.sweeps.definition import SweepFolder, expand
 
     modes = [f"--{name}" for name in MODES if flags[name].value]
     if len(modes) > 1:
