@@ -87,6 +87,15 @@ def _kind(mode):
     return kinds.get(stat.S_IFMT(mode), "a pipe, device or socket")
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder durably if it is missing; its parent must exist."""
+    check_write_target(path, folder=True)
+    if not path.is_dir():
+        with disk_errors(path, "create the folder"):
+            os.mkdir(path)
+        sync_folder(path.parent)
+
+
 def create_folder(path: Path, kind: str, is_known: Callable[[list[str]], bool]) -> None:
     """Create a folder if it is missing.
 
@@ -105,8 +114,8 @@ def create_folder(path: Path, kind: str, is_known: Callable[[list[str]], bool]) 
         raise InputError(f"{path}: is not a folder; choose another {kind} folder by --run_dir")
     if names and not is_known(names):
         raise InputError(
-            f"{path}: holds other things ({', '.join(names[:3])}) and no {kind}; choose an empty or new {kind} folder by "
-            "--run_dir"
+            f"{path}: holds other things ({', '.join(names[:3])}) and no {kind}; "
+            f"choose an empty or new {kind} folder by --run_dir"
         )
     with disk_errors(path, "create"):
         path.mkdir(parents=True, exist_ok=True)

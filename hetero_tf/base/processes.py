@@ -7,6 +7,7 @@ at any moment. The list of actions belongs to the process, like its signal handl
 """
 
 import contextlib
+import functools
 import json
 import os
 import select
@@ -102,15 +103,20 @@ def serve_forks(results: int, work: Callable[[list[str]], int]) -> None:
         work: Called in the fork with the words of the line, a JSON list; returns the exit code.
     """
     while line := sys.stdin.readline():
-        pid = os.fork()
-        if not pid:
-            code = 1
-            try:
-                code = work(json.loads(line))
-            finally:
-                os._exit(code)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        os.write(results, f"{code}\n".encode())
+        words = json.loads(line)
+        os.write(results, f"{run_fork(functools.partial(work, words))}\n".encode())
+
+
+def run_fork(work: Callable[[], int]) -> int:
+    """Return the exit code of `work` in a fork of this process, negative for the number of a signal."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            code = work()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def exit_with_parent(pipe: int) -> None:

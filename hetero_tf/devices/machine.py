@@ -195,18 +195,15 @@ def run_fork(work: Callable[[], int]) -> int:
     The fork exits together with this process; SIGINT raises KeyboardInterrupt in it.
     """
     reading, writing = os.pipe()
-    pid = os.fork()
-    if not pid:
+
+    def child():
         os.close(writing)
-        code = 1
-        try:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            processes.exit_with_parent(reading)
-            code = work()
-        finally:
-            os._exit(code)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        processes.exit_with_parent(reading)
+        return work()
+
     try:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return processes.run_fork(child)
     finally:
         os.close(reading)
         os.close(writing)

@@ -38,9 +38,7 @@ def write_events(runs: Sequence[Run], folder: Path) -> list[Path]:
         for index, name in enumerate(names)
     ]
     for run_folder in (folder, *run_folders):
-        files.check_write_target(run_folder, folder=True)
-        with files.disk_errors(run_folder, "create the folder"):
-            run_folder.mkdir(exist_ok=True)
+        files.make_folder(run_folder)
     for run, run_folder in zip(runs, run_folders):
         with _event_file(run_folder):
             _write_run(run)

@@ -314,8 +314,7 @@ def write_report(text: str, drawn: "dict[str, Figure]", path: Path) -> Path:
     folder = path.with_name(f"{path.stem}_figures")
     files.check_write_target(folder, folder=True)
     files.write_atomic(path, text.encode())
-    with files.disk_errors(folder, "create the folder"):
-        folder.mkdir(exist_ok=True)
+    files.make_folder(folder)
     for name, figure in drawn.items():
         for kind in KINDS:
             files.write_atomic(folder / f"{name}.{kind}", style.encode_figure(figure, kind))

@@ -209,7 +209,6 @@ class Checkpoint:
 
     def __call__(self, end: RoundEnd) -> None:
         if end.state.round % self.every == 0:
-            checkpoints.make(self.folder)
             checkpoints.save(self.folder, end.state.round, arrays_of(end.state, {}, ""), {}, self.keep)
 
     def newest(self, process: LearningProcess) -> State | None:

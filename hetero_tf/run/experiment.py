@@ -48,10 +48,10 @@ class Settings:
     """
 
     run_dir: Path
-    data_dir: Path | None
+    data_dir: Path | str | None
     threads: int
-    allow_other_machine: bool
-    command: str
+    allow_other_machine: bool = False
+    command: str = ""
     trackers: tuple[str, ...] = ()
     model: ModelBuilder | None = None
     dataset: Dataset | None = None
@@ -148,12 +148,8 @@ def train_from_python(
     overrides += [] if rounds is None else [f"rounds={rounds}"]
     if overrides:
         recipe = loads(recipe.source, recipe.path, overrides)
-    folder = None if data_dir is None else Path(data_dir)
-    settings = Settings(
-        *(Path(run_dir), folder, threads or hardware.core_count(), False, ""),
-        model=model if function is None else None,
-        dataset=dataset,
-    )
+    model, threads = None if function else model, threads or hardware.core_count()
+    settings = Settings(Path(run_dir), data_dir, threads, model=model, dataset=dataset)
     process, state, _ = train(recipe, settings, Console(sys.stdout, quiet=quiet))
     return Trained(state, metrics_file.rows(RunFolder(settings.run_dir).metrics), process)
 
@@ -407,7 +403,6 @@ def load_run(
     run = RunFolder(Path(path))
     model = None if model_function(model) else model
     recipe = facts.load_recipe(run)
-    folder = None if data_dir is None else Path(data_dir)
-    settings = Settings(run.path, folder, threads or hardware.core_count(), False, "", model=model, dataset=dataset)
+    settings = Settings(run.path, data_dir, threads or hardware.core_count(), model=model, dataset=dataset)
     process, loaded = open_state(recipe, settings, state, lambda message: None)
     return process, loaded.state

@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from hetero_tf.base import processes, typed_json
+from hetero_tf.base import files, processes, typed_json
 from hetero_tf.base.console import Console, ProgressDisplay, format_duration, format_metrics
 from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.base.metrics import displayed_metrics, format_short, is_improvement
@@ -179,7 +179,7 @@ class TrainingLoop:
         rows = accumulate_totals(rows, progress.totals)
         rows[-1] |= metrics
         # Create the folder before the first metrics row: metrics without it mean that checkpoints were deleted.
-        checkpoints.make(run.checkpoints)
+        files.make_folder(run.checkpoints)
         repair_metrics(run, progress.rows, self._console.say)
         written = b"".join([metrics_file.append(run.metrics, row) for row in rows])
         fleet, levels = self._recipe.fleet, self._recipe.levels.names

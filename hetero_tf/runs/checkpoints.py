@@ -60,7 +60,7 @@ def save(
     content = typed_json.dump({**info, "round": round_number}, "`info`")
     members: dict[str, Any] = {name: np.asarray(value, order="C") for name, value in arrays.items()}
     members[INFO] = np.frombuffer(content, np.uint8)
-    make(folder)
+    files.make_folder(folder)
     with files.replace_file(path_of(folder, round_number)) as file:
         np.savez(file, **members)
     remaining = [number for number in numbers(folder) if number <= round_number][:keep]
@@ -218,12 +218,3 @@ def numbers(folder: Path | str) -> list[int]:
 def sweep(folder: Path | str) -> None:
     """Remove temporary files of a killed writer. Only the writer that holds the lock may call it."""
     files.remove_leftovers(folder, _LEFT)
-
-
-def make(folder: Path) -> None:
-    """Create the folder of the checkpoints if it is missing; its parent must exist."""
-    files.check_write_target(folder, folder=True)
-    if not folder.is_dir():
-        with files.disk_errors(folder, "create"):
-            os.mkdir(folder)
-        files.sync_folder(folder.parent)
