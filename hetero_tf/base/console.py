@@ -192,39 +192,6 @@ def format_table(rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), wid
     return tabulate(lines, (), "plain", disable_numparse=True, colalign=align, maxcolwidths=folds)
 
 
-def format_engine(report: dict) -> str:
-    """Return one line on the execution of clients, and a line for each level that cannot be batched."""
-    levels_by_count: dict[int, list[str]] = {}
-    for level, clients in report["clients_at_once"].items():
-        levels_by_count.setdefault(clients, []).append(level)
-    batches = [
-        f"{clients} clients together" if clients > 1 else "one client at a time"
-        for clients in sorted(levels_by_count, reverse=True)
-    ]
-    if len(batches) > 1:
-        groups = (levels for _, levels in sorted(levels_by_count.items(), reverse=True))
-        batches = [f"{batch} {_describe_levels(levels)}" for batch, levels in zip(batches, groups)]
-    parallel, kernel_threads = report["parallel"], report["threads"]
-    threads = f"{parallel} thread" if parallel == 1 else f"{parallel} threads"
-    threads += f" of {kernel_threads} kernel threads" if kernel_threads > 1 else ""
-    verb = "training" if parallel == 1 else "each training"
-    details = [
-        f"{report['device'].upper()}, {report['precision']}" + ", compiled by XLA" * report["compiled"],
-        f"{threads}, {verb} {', '.join(batches)}",
-    ]
-    if report["by_taps"]:
-        details.append(f"wide kernels tap by tap {_describe_levels(report['by_taps'])}")
-    if report["by_winograd"]:
-        details.append(f"convolutions by Winograd's algorithm {_describe_levels(report['by_winograd'])}")
-    if report["replicas"] > 1:
-        details.append(f"{report['replicas']} replicas share each round")
-    return "\n".join(["engine: " + "; ".join(details), *map(escape_line, report["reasons"])])
-
-
-def _describe_levels(levels):
-    return f"at level{'s' * (len(levels) > 1)} {', '.join(levels)}"
-
-
 # Seconds between two updates of the progress line, and between two lines of piped output.
 REFRESH_SECONDS, PIPED_SECONDS = 0.5, 60.0
 

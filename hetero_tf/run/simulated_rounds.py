@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.console import format_engine
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.methods.policies import AsynchronousPolicy
@@ -32,6 +31,7 @@ from hetero_tf.recipe.schema import FineTune, Recipe
 from hetero_tf.rounds.batches import read_training_rows
 from hetero_tf.rounds.round import build_round
 from hetero_tf.run.federation import FAILURE, OVERFLOW, Federation, family_of
+from hetero_tf.run.notes import format_engine
 
 # Tracing time, measured on the shipped recipes on one core; it varies by a factor of 2.
 TRACE_SECONDS_PER_VARIABLE = 0.05

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from hetero_tf.base import console as module
-from hetero_tf.base.console import Console, ProgressDisplay, format_duration, format_engine, format_metrics
+from hetero_tf.base.console import Console, ProgressDisplay, format_duration, format_metrics
 
 
 def test_piped_output_is_plain_lines_and_is_logged(tmp_path):
@@ -183,27 +183,6 @@ def test_phases_sum_to_the_time_since_the_start():
         console.mark_phase(name)
     assert console.phase_seconds == {"start": 6.5, "data": 0.5, "build": 7.0}
     assert console.elapsed() == 15.0
-
-
-REPORT = {"by_taps": [], "by_winograd": [], "reasons": [], "compiled": False, "precision": "float32", "device": "cpu"}
-REPORT |= {"clients_at_once": {"a": 1, "b": 2, "c": 5, "e": 5}, "parallel": 2, "threads": 1, "replicas": 1}
-TOGETHER = "5 clients together at levels c, e, 2 clients together at level b, one client at a time at level a"
-ALONE, TAPS = {"clients_at_once": {"e": 1}}, {"by_taps": ["a", "b"], "by_winograd": ["a"]}
-FORMS = "wide kernels tap by tap at levels a, b; convolutions by Winograd's algorithm at level a"
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({}, f"CPU, float32; 2 threads, each training {TOGETHER}"),
-        (ALONE | {"threads": 4}, "CPU, float32; 2 threads of 4 kernel threads, each training one client at a time"),
-        (ALONE | TAPS, f"CPU, float32; 2 threads, each training one client at a time; {FORMS}"),
-        (ALONE | {"device": "gpu", "compiled": True, "parallel": 1}, "GPU, float32, compiled by XLA; 1 thread, training one client at a time"),
-        (ALONE | {"reasons": ["level e: why", "f"]}, "CPU, float32; 2 threads, each training one client at a time\nlevel e: why\nf"),
-    ],
-)  # fmt: skip
-def test_engine_is_one_line_with_a_line_for_each_reason(change, text):
-    assert format_engine(REPORT | change) == f"engine: {text}"
 
 
 def test_tables_align_the_first_column_left_and_others_right():

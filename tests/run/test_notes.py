@@ -32,3 +32,24 @@ def test_accuracy_of_the_most_frequent_class():
     assert (metric, prediction) == ("global_accuracy", f"{tables.NAMES[label]}, the most frequent class")
     assert percent == pytest.approx(100 * np.mean(process.dataset.test.y == label))
     assert notes.data_description(process)[0] == "columns: 5 of 60 rows"
+
+
+REPORT = {"by_taps": [], "by_winograd": [], "reasons": [], "compiled": False, "precision": "float32", "device": "cpu"}
+REPORT |= {"clients_at_once": {"a": 1, "b": 2, "c": 5, "e": 5}, "parallel": 2, "threads": 1, "replicas": 1}
+TOGETHER = "5 clients together at levels c, e, 2 clients together at level b, one client at a time at level a"
+ALONE, TAPS = {"clients_at_once": {"e": 1}}, {"by_taps": ["a", "b"], "by_winograd": ["a"]}
+FORMS = "wide kernels tap by tap at levels a, b; convolutions by Winograd's algorithm at level a"
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({}, f"CPU, float32; 2 threads, each training {TOGETHER}"),
+        (ALONE | {"threads": 4}, "CPU, float32; 2 threads of 4 kernel threads, each training one client at a time"),
+        (ALONE | TAPS, f"CPU, float32; 2 threads, each training one client at a time; {FORMS}"),
+        (ALONE | {"device": "gpu", "compiled": True, "parallel": 1}, "GPU, float32, compiled by XLA; 1 thread, training one client at a time"),
+        (ALONE | {"reasons": ["level e: why", "f"]}, "CPU, float32; 2 threads, each training one client at a time\nlevel e: why\nf"),
+    ],
+)  # fmt: skip
+def test_engine_is_one_line_with_a_line_for_each_reason(change, text):
+    assert notes.format_engine(REPORT | change) == f"engine: {text}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_tf.base.console import format_engine, format_table
+from hetero_tf.base.console import format_table
 from hetero_tf.base.escaping import escape_line
 from hetero_tf.base.typed_json import finite
 from hetero_tf.base.units import MIB, format_bytes, format_count, format_memory
@@ -108,7 +108,7 @@ def _heading(about):
     lines += about.get("understood", ())
     if about.get("stand_in_for"):
         lines.append(f"*** NOT THE REAL DATA: a stand-in for {about['stand_in_for']} ***")
-    engine = [format_engine(about["engine"])] if about.get("engine") else []
+    engine = [notes.format_engine(about["engine"])] if about.get("engine") else []
     parts = [f"{each['clients']} clients, {100 * each['share']:.0f} % of the work" for each in about.get("dealt", ())]
     more = [f"replicas: {'; '.join(parts)} (first round)"] if parts else []
     more += [f"note: {sentence}" for sentence in about.get("warnings", ())]
