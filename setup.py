@@ -52,6 +52,7 @@ NOTEBOOK = ["ipykernel>=6.29", "nbclient>=0.10"]
 # tf2onnx before 1.17 needs another protobuf than TensorFlow and calls names that NumPy 2 removed.
 ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.17"]
 PLOT = ["jinja2>=3.1,<4", "matplotlib>=3.8"]  # `report` fills a template of Jinja
+PRIVACY = ["dp-accounting>=0.6,<0.7"]  # planning/privacy_account.py reads the divergences of its accountant
 # Starlette accepts IPv6 addresses in Host from 1.10 on; a major version may change the arguments that are used here.
 SERVE = ["prometheus-client>=0.20,<1", "starlette>=1.10,<2", "uvicorn>=0.30,<1"]
 SLURM = ["submitit>=1.5"]
@@ -68,6 +69,7 @@ EXTRAS = {
     "notebook": NOTEBOOK,
     "onnx": ONNX,
     "plot": PLOT,
+    "privacy": PRIVACY,
     "serve": SERVE,
     "slurm": SLURM,
     "tensorboard": TENSORBOARD,
@@ -82,6 +84,7 @@ EXTRAS = {
         *NOTEBOOK,
         *ONNX,
         *PLOT,
+        *PRIVACY,
         *SERVE,
         *SLURM,
         *TENSORBOARD,

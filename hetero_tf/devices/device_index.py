@@ -131,6 +131,7 @@ def _unsupported_keys(federation):
     advice = "devices are chosen among the connected ones; remove the key"
     yield "round.selection", recipe.round.selection.name != "uniform", advice
     yield "levels.members", levels.ensemble is not None, "ensembles are not supported; use another method"
+    yield "privacy", recipe.privacy is not None, "the server adds no noise to the results of devices; remove the key"
     stateless = "devices do not store state between rounds; use another method"
     yield "round.personal", bool(recipe.round.personal), stateless
     advice = "masks of single entries are not supported; use another method"

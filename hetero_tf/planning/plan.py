@@ -47,7 +47,7 @@ def assign_levels(levels: Levels, clients: int, seed: int, round: int, ids: np.n
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of one round; all arrays are int32. A round of an asynchronous policy may have no client.
+    """Plan of one round; all arrays are int32. With Poisson sampling or an asynchronous policy it may have no client.
 
     Attributes:
         clients: [cohort], ids of the active clients, most work first; with an ensemble, one entry per network that a
@@ -61,6 +61,8 @@ class Plan:
         delays: [cohort], rounds after which each result arrives, see `rounds.arrivals`. If None, all arrive in it.
         choice: The selection of the clients; None if they were not selected.
         rate_factor: Factor of the learning rate of the round's schedule.
+        noise_seed: int64 [2], the seed of a private round; else None.
+        noise_std: float64, the standard deviation of its noise; else None.
     """
 
     clients: np.ndarray
@@ -74,6 +76,8 @@ class Plan:
     delays: np.ndarray | None = None
     choice: Choice | None = None
     rate_factor: float = 1.0
+    noise_seed: np.ndarray | None = None
+    noise_std: np.ndarray | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by name, in the order of the attributes."""

@@ -190,7 +190,8 @@ def time_round(
     assert isinstance(policy, SynchronousPolicy)
     planned = np.asarray(list(map(len, work)), np.int32)
     stages = clock.train_flops.shape[1]
-    stage_examples = np.asarray([np.bincount(each.stages, each.examples, stages) for each in work])
+    examples = [np.bincount(each.stages, each.examples, stages) for each in work]
+    stage_examples = np.reshape(examples, [len(work), stages])
     times, devices = clock.times(round, ids, levels, planned, stage_examples), clock.devices(round, ids, levels)
     dropped = clock.drop_out(round, ids, devices)
     needed = min(clock.recipe.round.clients, len(ids)) if policy.factor > 1 else len(ids)

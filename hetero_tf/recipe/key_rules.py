@@ -11,7 +11,7 @@ from hetero_tf.recipe.plugin_rules import Rules, check_conflict, check_plugins, 
 from hetero_tf.recipe.schema import Recipe, is_window
 
 # Invalid combinations, see `methods`; the error is reported at the last key.
-CONFLICTS: Rules = {
+CONFLICTS: dict[str, dict] = {
     "a client keeps its device for the whole run; set it to fixed": {
         "levels.fit": "device",
         "levels.assignment": "dynamic",
@@ -84,6 +84,29 @@ CONFLICTS: Rules = {
     "in fine-tuning, a client keeps all entries of its model": {"round.mask": True, "evaluate.fine_tune.epochs": True},
     "in fine-tuning, each client has a single network": {"levels.members": True, "evaluate.fine_tune.epochs": True},
 }
+# Values that cannot be combined with privacy, by the reason.
+NOT_PRIVATE: Rules = {
+    "the entries that a client changes show its labels; set it to all": {"round.label_rows": "own"},
+    "the weight of a client shows the number of its examples": {"round.weighting": "samples"},
+    "no accountant knows the probability with which it chooses a client; use uniform or poisson": {
+        "round.selection.SAMPLING": None
+    },
+    "the clients that are merged depend on the work of the others": {"round.policy": True},
+    "the expected number of clients of an entry is known for the first channels of each level": {
+        "round.submodel": True
+    },
+    "the entries that a client changes depend on its data": {"round.mask": True},
+    "a client would change entries that it lacks": {"round.uncovered": True},
+    "values that are not trained would get noise": {"round.untrained": True},
+    "products of factors are not sums of clipped changes": {"round.adapters.PRODUCTS": True},
+    "a client would be clipped once for each of its networks": {"levels.members": True},
+    "the server sums the memories of the clients without noise": {"client.correction.REMEMBERS": True},
+    "class weights are counts of the labels of all clients": {"client.loss.class_weights": True},
+    "the best round would be selected by examples of the clients; the test set selects it": {
+        "partition.held_out": True
+    },
+}
+CONFLICTS |= {reason: {"privacy.clip": True, **values} for reason, values in NOT_PRIVATE.items()}
 # Combinations in which the last key has no effect.
 UNUSED: Rules = {
     "the model has one output": {"model.exits": False, "evaluate.exits": True},
@@ -109,6 +132,7 @@ UNUSED: Rules = {
     },
     "all units are personal and none is merged": {"round.personal": "all", "round.server": True},
     "all units are personal, so a round merges nothing": {"round.personal": "all", "round.merge": True},
+    "all units are personal and nothing is merged": {"round.personal": "all", "privacy.clip": True},
 }
 
 
@@ -120,7 +144,7 @@ def check_keys(recipe: Recipe) -> None:
     errors = ErrorList()
     _collect(errors, recipe, _unknown_levels, _unknown_names)
     errors.raise_all()
-    _collect(errors, recipe, _larger_levels, _idle, _fleet)
+    _collect(errors, recipe, _larger_levels, _idle, _fleet, _privacy)
     for check, rules in ((check_conflict, CONFLICTS), (check_unused, UNUSED)):
         for reason, values in rules.items():
             with errors:
@@ -266,6 +290,12 @@ def _fleet(recipe):
     if fleet.assign == "levels" and missing:
         text = f"needs a device for every level of the mix; fleet.devices has no {', '.join(missing)}"
         yield ("fleet", "assign"), text, "levels"
+
+
+def _privacy(recipe):
+    privacy = recipe.privacy
+    if privacy is not None and privacy.noise is None and privacy.epsilon is None:
+        yield ("privacy",), "set noise, epsilon or both", {"clip": privacy.clip}
 
 
 def _units(recipe):

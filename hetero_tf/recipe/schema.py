@@ -249,7 +249,7 @@ class Round:
     """One round: from one version of the global model to the next.
 
     Args:
-        clients: number of active clients in each round
+        clients: number of active clients in each round; with the selection poisson, their mean
         policy: the clients whose results a round waits for
         selection: how the active clients are chosen
         submodel: channels of the global model that a sub-model keeps
@@ -285,6 +285,27 @@ class Round:
     by_level: Units = ()
     server: Annotated[Plugin, Kind("servers")] = Plugin("replace")
     non_finite_share: Annotated[float, Range(above=0.0, high=1.0)] = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """Differential privacy of the global model for each client. Set `noise`, `epsilon` or both.
+
+    Args:
+        clip: largest L2 norm of a client's change of all merged values together; longer changes are scaled down
+        noise: standard deviation of the noise in each entry of the sum of the changes, as a multiple of clip; null: the
+            smallest one with which all rounds keep epsilon
+        epsilon: privacy budget, which no round may exceed; null: no limit
+        delta: probability with which the bound epsilon may fail; less than 1 / clients is usual
+        seed: fixed seed of the noise and of the cohorts, for tests: whoever knows it can subtract the noise; null: a
+            random key that only the run folder has
+    """
+
+    clip: Positive
+    noise: NotNegative | None = None
+    epsilon: Positive | None = None
+    delta: Annotated[float, Range(above=0.0, high=0.5)] = 1e-5
+    seed: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -433,6 +454,7 @@ class Recipe:
         fleet: devices of the clients, in simulated time: the name of a shipped fleet such as phones, a YAML file, or a
             mapping; null: time is not simulated
         round: settings of a round
+        privacy: differential privacy of the global model for each client; null: none
         client: local training of one client
         optimizer: optimizer of the local steps
         schedule: factor of the learning rate over the rounds
@@ -462,6 +484,7 @@ class Recipe:
     levels: Levels
     fleet: Fleet | None = None
     round: Round
+    privacy: Privacy | None = None
     client: ClientSettings
     optimizer: Optimizer
     schedule: Annotated[Plugin, Kind("schedules")] = Plugin("constant")

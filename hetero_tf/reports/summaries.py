@@ -15,7 +15,7 @@ from hetero_tf.runs.published import PublishedValue, matching_values
 # Rounds, or a duration of device time.
 _MOMENT = re.compile(rf"([0-9]+)|([0-9]+(?:\.[0-9]+)?) ?({'|'.join(TIME_UNITS)})")
 # Totals in rows of runs with a fleet.
-CLOCK_TOTALS = ("device_seconds", "energy")
+RUN_TOTALS = ("device_seconds", "energy", "epsilon")
 
 
 @dataclass(frozen=True)
@@ -214,8 +214,8 @@ def compare(
         {"name", "levels" (the mix), "seeds", "rounds", "done" (rounds that all seeds have done; later rounds are
         ignored unless all are finished), "finished", "METRIC at MOMENT" for the first metric as `summaries.values_at`,
         "METRIC WHAT" for each metric and each key of `summaries.summarize`, "bytes", "client_bytes", "train_flops",
-        "device_seconds", "energy" and "client_seconds", each as `summaries.mean_and_spread`; each field of `MixCost`,
-        None if the runs lack them; "published", a list of `PublishedValue.to_json` with "difference"}.
+        "device_seconds", "energy", "epsilon" and "client_seconds", each as `summaries.mean_and_spread`; each field of
+        `MixCost`, None if the runs lack them; "published", a list of `PublishedValue.to_json` with "difference"}.
     """
     runs = [run for group in groups.values() for run in group]
     shown_metrics = list(metrics) or default_metrics(runs)
@@ -224,7 +224,7 @@ def compare(
         if metric not in known:
             raise InputError(f"no run has this metric; known: {', '.join(known)}. Received: metric={metric}")
     timed = any(client_seconds(run) is not None for run in runs)
-    totals = [name for name in CLOCK_TOTALS if any(value for run in runs for _, value in metric_values(run, name))]
+    totals = [name for name in RUN_TOTALS if any(value for run in runs for _, value in metric_values(run, name))]
     time = next((moment for moment in at if moment.seconds is not None), None)
     if time and "device_seconds" not in totals:
         raise InputError(
@@ -263,7 +263,7 @@ def _run_columns(name, group):
 
 
 def _cost_columns(group, timed, totals):
-    """Return the cost columns; `timed` adds seconds of training, `totals` device time and energy."""
+    """Return the cost columns; `timed` adds seconds of training, `totals` device time, energy and epsilon."""
     row = {
         key: mean_and_spread(run_cost(run)[key] for run in group) for key in ("bytes", "client_bytes", "train_flops")
     }

@@ -18,6 +18,7 @@ from hetero_tf.runs.published import PublishedValue
 COLUMNS: dict[str, tuple[str, float]] = {
     "device_seconds": ("device", 1),
     "energy": ("Wh", 3600),
+    "epsilon": ("epsilon", 1),
     "bytes": ("total MB", MB),
     "client_bytes": ("MB per client and round", MB),
     "train_flops": ("TFLOP", 1e12),
@@ -221,7 +222,7 @@ FORMATS: dict[str, Callable[[Sequence[dict], Sequence[PublishedValue]], str]] = 
 
 
 # Columns in addition to the metric.
-TEXT_COLUMNS = ("rounds", "bytes", "budget_share", "device_seconds", "published")
+TEXT_COLUMNS = ("rounds", "bytes", "budget_share", "device_seconds", "epsilon", "published")
 MOST_VALUES, MOST_KEYS = 6, 12
 # Width of output that is not a terminal.
 UNLIMITED = 10_000

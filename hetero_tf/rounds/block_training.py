@@ -70,11 +70,15 @@ class RoundScalars(NamedTuple):
 
     Attributes:
         number: int32, counted from 0.
+        noise_seed: int64 [2], the seed of a private round; else None.
+        noise_std: float64, the standard deviation of its noise; else None.
     """
 
     number: tf.Tensor
     seed: tf.Tensor
     learning_rate: tf.Tensor
+    noise_seed: tf.Tensor | None = None
+    noise_std: tf.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def train_block(
     setup: RoundSetup, submodel: Submodel, state: StateRows, scalars: RoundScalars, plan: BlockPlan
 ) -> BlockResult:
     """Cut the sub-models of a block's clients, train them, and return the results with their coordinates."""
-    block, examples, (round, seed, _) = submodel.block, setup.examples, scalars
+    block, examples, (round, seed, *_) = submodel.block, setup.examples, scalars
     clients = tf.unstack(table_rows(plan), num=block.clients)
     # Coordinates of each client's sub-model, and the labels of its label axis: bool [K, label axis].
     labels = [labels_of(examples, client) for client in clients]

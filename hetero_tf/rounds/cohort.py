@@ -11,6 +11,7 @@ from hetero_tf.planning.packing import PackedRounds
 from hetero_tf.rounds.adapters import sum_products
 from hetero_tf.rounds.block_training import RoundScalars, table_rows, train_block
 from hetero_tf.rounds.merge import axis_mask, coverage
+from hetero_tf.rounds.private_sum import sum_clipped
 from hetero_tf.rounds.round_setup import RoundSetup
 
 
@@ -174,6 +175,8 @@ def _train_and_sum(setup, submodel, state, packed, scalars, index):
     rows = _weighted_rows(result, counts, weight if counts_of is not None else None)
     completed = _completed_stages(submodel, plan)
     sums = {name: _sum_of_block(submodel, values, result, completed) for name, values in rows.items()}
+    if setup.private is not None:
+        sums["total"] = sum_clipped(setup, submodel, state, result, counts, completed)
     if submodel.factors is not None:
         counted = submodel.block.network_rows(tf.where(counts[:, None], result.values, tf.zeros([], weight.dtype)))
         sums["products"] = sum_products(setup.layout, submodel, counted, weight, result.merged, completed)

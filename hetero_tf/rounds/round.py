@@ -15,6 +15,7 @@ from hetero_tf.rounds.block_training import RoundScalars
 from hetero_tf.rounds.client_tables import write_tables
 from hetero_tf.rounds.cohort import client_results, record_types, train_cohort, train_cohort_on_replicas
 from hetero_tf.rounds.merge import is_finite, merge_updates
+from hetero_tf.rounds.private_sum import private_sum
 from hetero_tf.rounds.round_setup import RoundSetup
 
 
@@ -22,10 +23,11 @@ def build_round(setup: RoundSetup, layout: StateLayout) -> Callable:
     """Build the compiled round.
 
     Returns:
-        A tf.function `(values, packed, learning_rates, first_round, seed) -> (values, metrics)`, and then the values of
-        `read_training_rows` if the examples stay on disk. values: in the structure of `StateLayout.build`; packed: a
-        `PackedRounds`; learning_rates: [rounds]; first_round, seed: scalar int32. If replicas share the work, a call
-        runs one round.
+        A tf.function `(values, packed, learning_rates, first_round, seed, noise) -> (values, metrics)`; if the examples
+        stay on disk, with the values of `read_training_rows` as last argument. values: in the structure of
+        `StateLayout.build`; packed: a `PackedRounds`; learning_rates: [rounds]; first_round, seed: scalar int32; noise
+        of private rounds: the seeds int64 [rounds, 2] and the standard deviations float64 [rounds], else (). If
+        replicas share the work, a call runs one round.
         metrics: "loss", "gradient_norm" (means over the steps of each client), "finite" and, if the selection needs it,
         "squared_loss", each [rounds, blocks * K].
         A client with a result or loss that is not finite has weight 0: the merge of the others is bit-equal to one
@@ -41,6 +43,7 @@ def build_round(setup: RoundSetup, layout: StateLayout) -> Callable:
         tf.TensorSpec([None], setup.layout.dtype),
         scalar,
         scalar,
+        () if setup.private is None else (tf.TensorSpec([None, 2], tf.int64), tf.TensorSpec([None], tf.float64)),
         *([row_specs(setup.examples)] if setup.examples.on_disk else []),
     ]
     return setup.engine.replicas.compiled(functools.partial(run_rounds, setup, layout), input_signature=signature)
@@ -54,6 +57,7 @@ def run_rounds(
     learning_rates: tf.Tensor,
     first_round: tf.Tensor,
     seed: tf.Tensor,
+    noise: tuple[tf.Tensor, ...] = (),
     read_rows: dict[str, tf.Tensor] | None = None,
 ) -> tuple[dict, dict]:
     """Run several rounds in a loop of the graph; see `build_round`.
@@ -66,7 +70,7 @@ def run_rounds(
 
     def inputs_of(index):
         arrays = tf.nest.map_structure(lambda array: array[index], packed)
-        return arrays, RoundScalars(first_round + index, seed, learning_rates[index])
+        return arrays, RoundScalars(first_round + index, seed, learning_rates[index], *(each[index] for each in noise))
 
     if setup.engine.replicas.count > 1:
         # Replicas synchronise in collectives, which must not run inside a loop of the graph.
@@ -95,6 +99,8 @@ def run_round(
     pending, stale = state.pending, setup.algorithm.stale_merge
     if stale is not None:
         total, coverage, pending = merge_arrivals(stale, state, total, coverage, setup.layout.learned)
+    if setup.private is not None:
+        total, coverage = private_sum(setup, state, total, scalars)
     trained = trained_values(setup.layout, scalars.number)
     if trained is not None:
         # Factors that the round does not train keep their bits.

@@ -109,6 +109,19 @@ def build_submodels(
 
 
 @dataclass(frozen=True)
+class PrivateMerge:
+    """The constants of a private merge, see `private_sum`.
+
+    Attributes:
+        clip: Largest L2 norm of a client's change.
+        clients: Expected number of clients of a round, for each sub-model.
+    """
+
+    clip: float
+    clients: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class RoundSetup:
     """The complete input of a round except its state and its plan.
 
@@ -116,6 +129,7 @@ class RoundSetup:
         examples, algorithm, layout, engine: See there.
         submodels: Those of the mix.
         on_progress: Callback for the steps of a running round, see `block_training.build_progress`, or None.
+        private: The constants of a private merge, or None.
     """
 
     examples: Examples
@@ -124,6 +138,7 @@ class RoundSetup:
     submodels: tuple[Submodel, ...]
     engine: Engine
     on_progress: Callable[[int, int], None] | None
+    private: PrivateMerge | None = None
 
     @property
     def block_sizes(self) -> list[int]:

@@ -93,6 +93,7 @@ def train(
         console.mark_phase("data")
         with execution(build, console, display) as process:
             resume.check_best(run, process, newest_facts)
+            process = resume.with_stored_noise(run, process, newest_facts)
             _announce(process, console)
             run_environment = _run_environment(process, settings)
             resume.check_environment(run, newest_facts, run_environment, settings.allow_other_machine, console.say)
@@ -229,6 +230,8 @@ def _announce(process, console):
         console.say(line)
     clients, *engine_lines = process.runner.describe()
     console.say(clients)
+    if process.privacy is not None:
+        console.say_folded(process.privacy.describe(process.recipe.rounds))
     if partition.held_out.ids.size:
         unit = "rows of text" if dataset.train.y is None else "examples"
         console.say_folded(

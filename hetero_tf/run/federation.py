@@ -47,9 +47,10 @@ from hetero_tf.models.global_layout import (
 )
 from hetero_tf.models.preprocessed import packed_builder
 from hetero_tf.models.state import State, StateLayout
-from hetero_tf.models.variables import tracked
+from hetero_tf.models.variables import queried, tracked
 from hetero_tf.planning.packing import pack_rounds, share_blocks
 from hetero_tf.planning.plan import Batching, Division, Plan
+from hetero_tf.planning.privacy_account import PrivacyAccount, expected_clients
 from hetero_tf.planning.selection import begin_history, reads_history
 from hetero_tf.planning.timing import RoundClock, round_policy
 from hetero_tf.recipe.schema import Plugin, Recipe
@@ -57,7 +58,7 @@ from hetero_tf.rounds.arrivals import StaleMerge
 from hetero_tf.rounds.batches import check_buffers
 from hetero_tf.rounds.client_block import entry_masks
 from hetero_tf.rounds.engine import Engine, choose_engine, report
-from hetero_tf.rounds.round_setup import Algorithm, LocalOptimizer, RoundSetup, build_submodels
+from hetero_tf.rounds.round_setup import Algorithm, LocalOptimizer, PrivateMerge, RoundSetup, build_submodels
 from hetero_tf.run.checks import build_task, example_shape
 from hetero_tf.run.data import with_client_noise
 
@@ -68,7 +69,12 @@ from hetero_tf.base.errors import InputError, NotFinite, UserError
 
 @dataclass(frozen=True)
 class Federation:
-    """The objects of a recipe. Create them with `Federation.of`."""
+    """The objects of a recipe. Create them with `Federation.of`.
+
+    Attributes:
+        noise: Key and multiplier of the noise of a run that is continued, see `planning.privacy_account`; None for new
+            ones.
+    """
 
     recipe: Recipe
     dataset: Dataset
@@ -78,6 +84,7 @@ class Federation:
     setup: RoundSetup
     evaluator: Evaluator
     functions: UserFunctions
+    noise: tuple[bytes, float] | None = None
 
     @classmethod
     def of(
@@ -106,6 +113,14 @@ class Federation:
     def seed(self) -> tf.Tensor:
         """Seed of the random numbers inside the round."""
         return tf.constant(seeds.seed32(self.recipe.seed, "round"))
+
+    @functools.cached_property
+    def privacy(self) -> PrivacyAccount | None:
+        """The privacy account; None without privacy."""
+        if self.recipe.privacy is None:
+            return None
+        account = PrivacyAccount.of(self.recipe, len(self.partition.train))
+        return account if self.noise is None else account.resumed(*self.noise)
 
     @property
     def default_selection_metric(self) -> str:
@@ -325,7 +340,22 @@ def build_setup(
         build_submodels(layout, blocks, entry_masks(family, label_axis)),
         engine,
         on_progress=None,
+        private=_private_merge(family, len(partition.train)),
     )
+
+
+def _private_merge(family: ModelFamily, registered: int) -> PrivateMerge | None:
+    recipe = family.recipe
+    if recipe.privacy is None:
+        return None
+    model = family.training_model(recipe.levels.global_level, family.classes)
+    if statistics := [*tracked(model), *queried(model)]:
+        raise InputError(
+            "privacy: norms with statistics of the clients' examples (sbn, bn, wbn, and BatchNormalization of Keras) "
+            f"are not private; use norms of kind gn, ln, in or none. Received: {statistics[0].path}"
+        )
+    clients = np.bincount(family.submodel_of, expected_clients(recipe, registered), len(family.submodels))
+    return PrivateMerge(recipe.privacy.clip, tuple(clients.tolist()))
 
 
 def cut_labels(recipe: Recipe, dataset: Dataset, partition: Partition) -> np.ndarray | None:

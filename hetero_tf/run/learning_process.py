@@ -324,6 +324,8 @@ def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tupl
     if failed:
         # The clients of an asynchronous policy started in the order of all arrivals before.
         again = not registry.constant("policies", process.recipe.round.policy.name, "ASYNCHRONOUS")
+        # A second cohort would be a further query of the clients' data, which the account does not count.
+        again &= process.recipe.privacy is None
         if again:
             plan, factor = process.plan(state.round, attempt=1, state=state), planned[0].rate_factor
             planned = [plan if factor == plan.rate_factor else dataclasses.replace(plan, rate_factor=factor)]
@@ -340,7 +342,8 @@ def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tupl
 
 def _failure(recipe, row):
     """Return the `RoundFailure` of a failed round, else None."""
-    diverged = row["non_finite"]
-    if FAILURE not in row and diverged >= recipe.round.non_finite_share * sum(row["levels"].values()):
+    # A private round counts diverged clients as zeros: its repetition would show that they took part.
+    diverged = row["non_finite"] if recipe.privacy is None else 0
+    if FAILURE not in row and diverged and diverged >= recipe.round.non_finite_share * sum(row["levels"].values()):
         return RoundFailure(f"{diverged} of {recipe.round.clients} clients returned NaN or infinity", NotFinite)
     return row.get(FAILURE)

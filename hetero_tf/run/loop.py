@@ -254,6 +254,7 @@ def _round_line(process, row, left):
         f"round {row['round']:{len(str(rounds))}}/{rounds}",
         *([format_short(metric, row[metric])] if metric in row else []),
         "loss " + ("-" if row["loss"] is None else f"{row['loss']:.3g}").ljust(6),
+        *([f"epsilon {row['epsilon']:.3g}".ljust(12)] if "epsilon" in row else []),
     ]
     end = [
         *([f"{format_duration(left)} left"] if row["round"] < rounds else []),

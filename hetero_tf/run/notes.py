@@ -29,7 +29,21 @@ def warnings(process: Federation) -> list[str]:
             "round.uncovered: zeros counts clients of lower rank as zeros, so every round shrinks the ranks that they "
             "lack; use left_out, or round.adapters: products"
         )
+    sentences += _privacy_warnings(process.recipe.privacy, len(process.partition.train))
     return [*sentences, *_mix_warnings(levels), *_device_warnings(levels)]
+
+
+def _privacy_warnings(privacy, clients):
+    sentences = []
+    if privacy is not None and privacy.seed is not None:
+        sentences.append(
+            "privacy.seed is fixed: whoever knows it can subtract the noise; remove it for a private model"
+        )
+    if privacy is not None and privacy.delta * clients >= 1:
+        sentences.append(
+            f"privacy.delta is not below 1 / {clients} clients, so the bound allows a release of all data of a client"
+        )
+    return sentences
 
 
 def _mix_warnings(levels):

@@ -8,8 +8,11 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated
 
-from hetero_tf.base import files
+from hetero_tf.base import files, typed_json
+from hetero_tf.base.constraints import Range, Text
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.partitions.partition import Partition
@@ -112,6 +115,39 @@ def fit_stored(
             "the recipe alone determines the partition"
         )
     return dataset, partition
+
+
+@dataclass(frozen=True)
+class StoredNoise:
+    """The noise of a run, as its folder stores it: key and multiplier, see `privacy_account.PrivacyAccount`."""
+
+    key: Annotated[str, Text(pattern="([0-9a-f]{2}){16,64}")]
+    noise: Annotated[float, Range(low=0.0, high=1e15)]
+
+
+def with_stored_noise(run: RunFolder, process: LearningProcess, newest_facts: dict | None) -> LearningProcess:
+    """Return a private process with the noise of its run; a new run stores it, readable by its user alone.
+
+    Raises:
+        InputError: The file is missing or damaged, or the budget does not allow all rounds of the recipe.
+    """
+    if process.privacy is None:
+        return process
+    if os.path.lexists(run.noise):
+        stored = typed_json.read(StoredNoise, run.noise)
+        process = dataclasses.replace(process, noise=(bytes.fromhex(stored.key), stored.noise))
+    elif newest_facts is not None:
+        raise InputError(
+            f"{run.noise}: is missing, so the noise of this run cannot be continued; put the file back, or choose "
+            "another folder by --run_dir"
+        )
+    account = process.privacy
+    account.check_rounds(process.recipe.rounds)
+    if not os.path.lexists(run.noise):
+        content = typed_json.dump({"key": account.key.hex(), "noise": account.noise}, "the noise")
+        files.write_new(run.noise, content, mode=0o600)
+        process = dataclasses.replace(process, noise=(account.key, account.noise))
+    return process
 
 
 def with_stored_trace(run: RunFolder, recipe: Recipe, newest_facts: dict | None) -> Recipe:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.base import registry
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.methods.policies import AsynchronousPolicy
@@ -53,7 +54,8 @@ class SimulatedRounds:
         unit = "rows of text" if federation.dataset.train.y is None else "examples"
         least, most = sizes["min"], sizes["max"]
         size = str(least) if least == most else f"{least} to {most}"
-        active = f"{federation.recipe.round.clients} train in each round"
+        varies = registry.constant("selections", federation.recipe.round.selection.name, "SAMPLING") == "poisson"
+        active = f"{'about ' * varies}{federation.recipe.round.clients} train in each round"
         return [
             f"clients: {len(federation.partition.train)} with {size} {unit} each; {active}",
             format_engine(federation.engine_report()),
@@ -90,7 +92,13 @@ class SimulatedRounds:
         return dataclasses.replace(plan, timing=timing, choice=choice)
 
     def _plan_cohort(self, round, cohort, clock):
-        return plan_round(self.federation.batching, self.federation.partition, round, cohort, clock)
+        plan = plan_round(self.federation.batching, self.federation.partition, round, cohort, clock)
+        account = self.federation.privacy
+        if account is None:
+            return plan
+        account.check_rounds(round + 1)
+        noise_std = np.asarray(account.noise * account.settings.clip)
+        return dataclasses.replace(plan, noise_seed=account.noise_seed(round), noise_std=noise_std)
 
     @functools.cached_property
     def version_planner(self) -> VersionPlanner:
@@ -111,6 +119,8 @@ class SimulatedRounds:
             history=history.get("clients", {}),
             memory=history.get("selection", {}),
         )
+        if self.federation.privacy is not None:
+            recipe = dataclasses.replace(recipe, seed=self.federation.privacy.cohort_seed)
         choice = select_cohort(recipe, pool, round_policy(recipe).cohort_size(recipe.round.clients), attempt)
         clock, division = self.federation.clock, self.federation.division
         if clock is None or not choice.evaluated.size:
@@ -200,6 +210,8 @@ class SimulatedRounds:
         after, records, merge_finite = self._train(state, planned, rates)
         for index, (plan, rate, records_of_plan) in enumerate(zip(planned, rates, records)):
             outcome = plan.timing.metrics() if plan.timing else {}
+            if federation.privacy is not None:
+                outcome["epsilon"] = federation.privacy.epsilon(state.round + index + 1)
             row = federation.metrics_row(plan, rate, records_of_plan, outcome)
             row["bytes_down"] += self._evaluation_bytes(state.round + index, plan)
             if plan.timing and plan.choice:
@@ -234,6 +246,7 @@ class SimulatedRounds:
             tf.constant(rates, federation.recipe.float_type),
             state.round,
             federation.seed,
+            () if federation.setup.private is None else _noise(planned),
             *disk_rows,
         )
         merge_finite = records.pop("merge_finite").numpy()
@@ -289,6 +302,12 @@ class SimulatedRounds:
         return SimulatedRounds(Federation.of(family, dataset, partition, source, replicas, federation.functions))
 
 
+def _noise(planned):
+    """Return the seeds and the standard deviations of the noise of private rounds."""
+    names = ("noise_seed", "noise_std")
+    return tuple(tf.constant(np.stack([getattr(plan, name) for plan in planned])) for name in names)
+
+
 def _record_history(history, round, plan, records):
     """Return the history after a round, with the results of its clients that returned."""
     returned = records["finite"] & (plan.steps > 0)
@@ -320,6 +339,8 @@ def fine_tuning(recipe: Recipe, clients: int) -> Recipe:
         optimizer = dataclasses.replace(optimizer, learning_rate=tune.learning_rate)
     return dataclasses.replace(
         recipe,
+        # The client models of fine-tuning are not released.
+        privacy=None,
         model=dataclasses.replace(recipe.model, frozen=frozen),
         levels=levels,
         fleet=None,

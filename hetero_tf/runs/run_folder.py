@@ -51,6 +51,7 @@ class RunFolder:
     environment = _PathProperty("environment.json", "versions and processor, on which bit-equal results depend")
     costs = _PathProperty("costs.json", "the costs of a client of each level")
     classes = _PathProperty("classes.json", "the confusion of the classes, which `evaluate --classes` stores")
+    noise = _PathProperty("noise.json", "the secret key of the noise of `privacy`; never publish it")
     trace = _PathProperty("fleet_trace.csv", "the devices of `fleet.trace`, if the recipe names one")
     fleet = _PathProperty("fleet.yaml", "the times of the devices of `flower server`, as a fleet")
     timings = _PathProperty("timings.jsonl", "the time of each part of the work")

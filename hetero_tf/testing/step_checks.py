@@ -320,6 +320,8 @@ def check_selection_constants(subject: Subject) -> None:
     """`READS_HISTORY`, `READS_TIME` and `READS_LOSSES` are flags, and `MEMORY` names the form of each value."""
     for name in ("READS_HISTORY", "READS_TIME", "READS_LOSSES"):
         subject.require(type(subject.constant(name) or False) is bool, f"{name} must be True or False")
+    sampling = subject.constant("SAMPLING")
+    subject.require(sampling in (None, "fixed", "poisson"), 'SAMPLING must be "fixed" or "poisson"', sampling)
     memory = subject.constant("MEMORY") or {}
     is_valid = isinstance(memory, dict) and set(memory.values()) <= {"run", "clients"}
     subject.require(is_valid, 'MEMORY must be {name: "run" or "clients"}', memory)
@@ -328,13 +330,15 @@ def check_selection_constants(subject: Subject) -> None:
 
 def check_selection(subject: Subject) -> None:
     """Chosen clients are able and different, at most `count`, a pure function of the arguments."""
+    varies = subject.constant("SAMPLING") == "poisson"
     for round, able in ((0, 30), (4, 30), (4, np.arange(3, 30, 3)), (4, np.asarray([5]))):
         pool = selection_pool(subject, round, able)
         for count in {1, min(len(pool.ids), 7), len(pool.ids)}:
             first, second = (_choose(subject, pool, count) for _ in range(2))
             ids = np.asarray(first.ids)
             subject.require(ids.ndim == 1 and ids.dtype.kind == "i", "ids must be integers with one axis", ids)
-            is_valid = 0 < len(ids) <= count and len(set(ids.tolist())) == len(ids) and np.isin(ids, pool.ids).all()
+            is_valid = varies or 0 < len(ids) <= count
+            is_valid &= len(set(ids.tolist())) == len(ids) and bool(np.isin(ids, pool.ids).all())
             subject.require(is_valid, f"ids must be at most {count} different able clients", ids)
             subject.require_close(first.ids, second.ids, "equal arguments must give equal ids")
             _check_memory(subject, pool, first.memory)

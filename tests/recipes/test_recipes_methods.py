@@ -34,7 +34,10 @@ MERGES = dict.fromkeys(("methods/fednova", "methods/qfedavg", "methods/median", 
 PERSONAL = "clients exchange no values, so no result is late"
 UNTRAINED = "immediate mixes untrained values of an earlier version into the global ones"
 BUFFERED = {"methods/scaffold": MEMORY, "methods/depthfl": MEMORY, "methods/standalone": PERSONAL, **MERGES}
+PRIVATE = "the clients that are merged depend on the work of the others"
+BUFFERED |= {"methods/dp_fedavg": PRIVATE}
 REJECTED = {"buffered": BUFFERED, "immediate": BUFFERED | {"methods/inclusivefl": UNTRAINED}}
+REJECTED |= {policy: {"methods/dp_fedavg": PRIVATE} for policy in ("deadline", "over_selection")}
 
 
 # One recipe of each kind of method: exits, stages of blocks, masks, personal units, server state, ensembles. The others differ in a plug-in that `tests/rounds/test_round_methods.py` trains as well.
@@ -47,6 +50,8 @@ QUICK = ("depthfl", "/fedepth", "fiarse", "fedbabu", "scaffold", "splitmix")
 def test_round_changes_the_trained_values(name, eager):
     """Run eagerly, buffered where that is possible; `test_round_methods` has every method compiled."""
     loaded = recipe.load(name)
+    if loaded.privacy is not None:
+        pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
     policy = "wait" if name in BUFFERED else "{name: buffered, size: 1}"
     # Without blockwise stages, budgets say nothing about fewer blocks.
     divided = loaded.client.stages.name == "blockwise"

@@ -68,6 +68,7 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
         "loads": unequal,
         "fleet": None if recipe.fleet is None else fleet_report(process),
         "personal": process.state_layout.personal,
+        "privacy": None if process.privacy is None else process.privacy.describe(recipe.rounds),
     }
     return Description(levels, recipe.levels.divided(1), partition.label_mask.sum(axis=1), about)
 
@@ -82,7 +83,7 @@ def to_json(description: Description) -> dict:
         "optimizer", "activations"}, "inference": {"whole", "by_unit"}}}, "mix": {"shares", means of the levels by
         share, "ratio"}, "split", "data", "stand_in_for", "engine", "understood" (lines on how the data were read),
         "warnings", "loads", "fleet", "personal" (paths of the values that stay on their clients), "dealt": [{"clients",
-        "share"}] (of each process or device in the first round)};
+        "share"}] (of each process or device in the first round), "privacy" (a forecast after all rounds, or None)};
         memory: bytes with the sum training_bytes; inference: bytes; ratio: mean parameters relative to the global
         model; loads (None if the levels differ in their widths alone), fleet: see `level_loads` and `fleet_report`.
     """
@@ -110,6 +111,7 @@ def _heading(about):
         lines.append(f"*** NOT THE REAL DATA: a stand-in for {about['stand_in_for']} ***")
     engine = [notes.format_engine(about["engine"])] if about.get("engine") else []
     parts = [f"{each['clients']} clients, {100 * each['share']:.0f} % of the work" for each in about.get("dealt", ())]
+    engine += [about["privacy"]] if about.get("privacy") else []
     more = [f"replicas: {'; '.join(parts)} (first round)"] if parts else []
     more += [f"note: {sentence}" for sentence in about.get("warnings", ())]
     return "\n".join([*map(escape_line, lines), *engine, *map(escape_line, more)])

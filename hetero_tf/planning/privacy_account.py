@@ -1,0 +1,197 @@
+"""Privacy account of a run: epsilon after each round, the noise that keeps a budget, and the seeds of the noise.
+
+The account needs the package dp-accounting (extra `privacy`), which it imports only when it computes an epsilon.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from hetero_tf.base import registry
+from hetero_tf.base.errors import InputError, require_modules
+from hetero_tf.planning.plan import assign_levels
+from hetero_tf.planning.selection import able_clients, count_clients
+from hetero_tf.recipe.schema import Privacy, Recipe
+
+# Largest excess of a calibrated noise multiplier over the smallest one.
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The sampling of the clients of a round.
+
+    Attributes:
+        able: Number of clients that may train.
+        clients: Number of clients of a round, or its mean.
+        kind: "fixed" or "poisson", see `methods.selections`.
+    """
+
+    able: int
+    clients: int
+    kind: str
+
+    @classmethod
+    def of(cls, recipe: Recipe, registered: int) -> "Sampling":
+        """Return the sampling of a recipe with `registered` clients."""
+        able = count_clients(able_clients(recipe.levels, registered, recipe.seed, 0))
+        kind = registry.constant("selections", recipe.round.selection.name, "SAMPLING")
+        return cls(able, min(recipe.round.clients, able), kind)
+
+    def event(self, accounting: Any, noise: float) -> Any:
+        """Return the `DpEvent` of a round.
+
+        The multiplier of an event is relative to the sensitivity of the sum. An added or removed client moves the sum
+        by at most the clip; in a cohort of fixed size one change replaces another, which is up to twice the clip.
+        """
+        if self.kind == "poisson":
+            return accounting.PoissonSampledDpEvent(self.clients / self.able, accounting.GaussianDpEvent(noise))
+        return accounting.SampledWithoutReplacementDpEvent(
+            self.able, self.clients, accounting.GaussianDpEvent(noise / 2)
+        )
+
+
+def expected_clients(recipe: Recipe, registered: int) -> np.ndarray:
+    """Return the expected number of clients of each level in a round: float64 [levels], a constant of the recipe."""
+    levels, sampling = recipe.levels, Sampling.of(recipe, registered)
+    if levels.assignment == "dynamic":
+        return np.asarray(list(levels.divided(sampling.clients).values()))
+    able = able_clients(levels, registered, recipe.seed, 0)
+    ids = np.arange(able) if isinstance(able, int) else able
+    assigned = assign_levels(levels, registered, recipe.seed, 0, ids)
+    return np.bincount(assigned, minlength=len(levels.names)) * sampling.clients / sampling.able
+
+
+@functools.cache
+def _accountant(sampling: Sampling, noise: float) -> Any:
+    """Return the accountant of dp-accounting after one round."""
+    accounting, rdp = _modules()
+    relation = accounting.NeighboringRelation
+    relation = relation.ADD_OR_REMOVE_ONE if sampling.kind == "poisson" else relation.REPLACE_ONE
+    # The bound is valid without the orders whose series do not converge, of which the accountant warns.
+    level = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        return rdp.RdpAccountant(neighboring_relation=relation).compose(sampling.event(accounting, noise))
+    finally:
+        logging.set_verbosity(level)
+
+
+def _modules():
+    require_modules("privacy", ["dp_accounting"], "privacy")
+    import dp_accounting
+    from dp_accounting import rdp
+
+    return dp_accounting, rdp
+
+
+def epsilon(sampling: Sampling, noise: float, delta: float, rounds: int) -> float:
+    """Return the epsilon of some rounds, by Renyi differential privacy; infinity without noise.
+
+    Args:
+        noise: Standard deviation of the noise in a sum as a multiple of the clip.
+
+    References: Mironov, Talwar, Zhang 2019 (arXiv 1908.10530) for Poisson sampling; Wang, Balle, Kasiviswanathan 2019
+    (arXiv 1808.00087) for cohorts of fixed size, where one client is replaced.
+    """
+    if noise == 0:
+        return float("inf")
+    one = _accountant(sampling, noise)
+    # The Renyi divergences of rounds add up. To compose rounds would compute them again for every number of rounds.
+    return float(_modules()[1].compute_epsilon(one._orders, rounds * one._rdp, delta)[0])
+
+
+@functools.cache
+def calibrate(sampling: Sampling, budget: float, delta: float, rounds: int) -> float:
+    """Return the smallest noise, up to `TOLERANCE`, with which some rounds keep a budget of epsilon."""
+    low, high = 0.0, 1.0
+    while epsilon(sampling, high, delta, rounds) > budget:
+        low, high = high, 2 * high
+        if high > 2**40:
+            raise InputError(f"privacy.epsilon: no noise keeps it at delta {delta:g}. Received: {budget:g}")
+    while high - low > TOLERANCE * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if epsilon(sampling, middle, delta, rounds) > budget else (low, middle)
+    return high
+
+
+@dataclass(frozen=True)
+class PrivacyAccount:
+    """The privacy of a run.
+
+    Attributes:
+        sampling: The sampling of its rounds.
+        noise: Standard deviation of the noise in a sum as a multiple of the clip.
+        key: Secret bytes that determine the noise and the cohorts.
+    """
+
+    settings: Privacy
+    sampling: Sampling
+    noise: float
+    key: bytes
+
+    @classmethod
+    def of(cls, recipe: Recipe, registered: int) -> "PrivacyAccount":
+        """Build the account of a new run of a recipe.
+
+        Raises:
+            InputError: The package dp-accounting is missing, or no noise keeps the budget.
+        """
+        settings, sampling = recipe.privacy, Sampling.of(recipe, registered)
+        assert settings is not None
+        noise = settings.noise
+        if noise is None:
+            noise = calibrate(sampling, settings.epsilon, settings.delta, recipe.rounds)
+        key = os.urandom(32) if settings.seed is None else hashlib.blake2b(str(settings.seed).encode()).digest()
+        return cls(settings, sampling, noise, key)
+
+    def epsilon(self, rounds: int) -> float:
+        """Return the epsilon after some rounds."""
+        return epsilon(self.sampling, self.noise, self.settings.delta, rounds)
+
+    def check_rounds(self, rounds: int) -> None:
+        """Raise `InputError` if the budget does not allow some rounds."""
+        budget = self.settings.epsilon
+        if budget is None or self.epsilon(rounds) <= budget:
+            return
+        low, high = 0, rounds
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.epsilon(middle) > budget else (middle, high)
+        raise InputError(
+            f"privacy: the budget epsilon {budget:g} is spent after {low} rounds at noise {self.noise:.4g}; train no "
+            f"more, or start a new run with more noise. Received: rounds={rounds}"
+        )
+
+    def describe(self, rounds: int) -> str:
+        """Return the privacy after some rounds, with the neighbouring relation and the accounting."""
+        sampling, settings = self.sampling, self.settings
+        relation = "one client added or removed, Poisson sampling"
+        if sampling.kind == "fixed":
+            relation = f"one client replaced, {sampling.clients} of {sampling.able} clients without replacement"
+        return (
+            f"privacy: epsilon {self.epsilon(rounds):.4g} at delta {settings.delta:g} after {rounds} rounds "
+            f"({relation}; RDP), noise {self.noise:.4g} x clip {settings.clip:g}"
+        )
+
+    def noise_seed(self, round: int) -> np.ndarray:
+        """Return the seed of the noise of a round, int64 [2]: a keyed hash of its number."""
+        return np.frombuffer(self._digest(b"noise", round), "<i8")
+
+    @property
+    def cohort_seed(self) -> int:
+        """Seed of the selections: an observer who knew the cohorts would lose the benefit of the sampling."""
+        return int.from_bytes(self._digest(b"cohorts", 0), "little")
+
+    def _digest(self, purpose, number):
+        return hashlib.blake2b(number.to_bytes(8, "little"), key=self.key[:64], digest_size=16, person=purpose).digest()
+
+    def resumed(self, key: bytes, noise: float) -> "PrivacyAccount":
+        """Return the account with the key and the noise of the run so far."""
+        return dataclasses.replace(self, key=key, noise=noise)
