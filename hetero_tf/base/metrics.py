@@ -105,14 +105,19 @@ def selection_metrics(targets: str, measured: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def default_selection_metric(metric: str, validated: bool) -> str:
-    """Return the metric that selects the best round by default: on validation examples if there are any."""
-    return f"{'validation' if validated else 'global'}_{metric}"
+def default_selection_metric(measured: Iterable[str], validated: bool) -> str:
+    """Return the metric that selects the best round by default: on validation examples if there are any.
+
+    Args:
+        measured: The `metrics` of the recipe. The first one selects, such as "accuracy"; without any, the loss.
+        validated: Clients hold out validation examples.
+    """
+    return f"{'validation' if validated else 'global'}_{next(iter(measured), 'loss')}"
 
 
 def first_metrics() -> tuple[str, ...]:
     """Return the metrics of which one selects the best round of a run by default, such as "accuracy"."""
-    of_tasks = (registry.constant("tasks", name, "METRICS")[0] for name in registry.names("tasks"))
+    of_tasks = (name for task in registry.names("tasks") for name in registry.constant("tasks", task, "METRICS")[:1])
     return tuple(dict.fromkeys((*of_tasks, "perplexity")))
 
 

@@ -67,6 +67,7 @@ class Dataset:
         source: One-line description of the data and their location.
         stand_in_for: Name of the requested data set if the fallback was used; else None.
         class_names: Names of the labels, or of the targets if these are numbers, one line each; None if unknown.
+        outputs: Names and codecs of the targets of a model with several outputs, packed in `Split.y`; empty for one.
         summary: Summary of the files as read, of tables a `TableSummary`, else a text; None if there is none.
         notes: Sentences about the data that the user should check.
         validation: Training examples that the statistics leave out, since clients hold them out, int ids; None: none.
@@ -84,6 +85,7 @@ class Dataset:
     source: str
     stand_in_for: str | None = None
     class_names: tuple[str, ...] | None = None
+    outputs: tuple[Field, ...] = ()
     summary: TableSummary | str | None = None
     notes: tuple[str, ...] = ()
     validation: np.ndarray | None = None
@@ -198,6 +200,12 @@ class Dataset:
         return targets.form_of(self.train.y) or LABEL
 
     @property
+    def label_count(self) -> int:
+        """Number of classes that functions of models get: of several outputs, the most that one of them has."""
+        counts = [int(field.codec.high) + 1 for field in self.outputs if field.codec.dtype != "float32"]
+        return max(counts, default=self.classes)
+
+    @property
     def form(self) -> BaseTargets:
         """The targets of that form."""
         return targets.find(self.targets)
@@ -243,7 +251,9 @@ class Dataset:
     @functools.cached_property
     def sha256(self) -> str:
         """Hex digest of the content: arrays with dtype and shape, owners, classes and fields, but not `source`."""
-        digest = hashlib.sha256(repr((self.classes, self.fields)).encode())
+        # A model names targets that were passed as a tuple.
+        packed = tuple(field.codec for field in self.outputs)
+        digest = hashlib.sha256(repr((self.classes, self.fields, *packed)).encode())
         splits = {"train": self.train, "test": self.test}
         update_digest(digest, [array for split in splits.values() for array in (split.x, split.y) if array is not None])
         for name, split in splits.items():

@@ -30,6 +30,7 @@ class Description:
     targets: str
     target_statistics: Rows | None
     data: str
+    outputs: tuple[Any, ...] = ()
 
     def __post_init__(self):
         rows = self.target_statistics
@@ -67,6 +68,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         **{name: getattr(dataset, name) for name in ("classes", "source", "stand_in_for", "class_names", "targets")},
         "target_statistics": [row.tolist() for row in dataset.target_statistics] if is_numbers else None,
         "data": dataset.sha256,
+        "outputs": [field.describe(is_exported=False) for field in dataset.outputs],
     }
 
 
@@ -77,21 +79,26 @@ def from_description(value: Any, source: object, advice: str = "") -> DescribedD
         InputError: The description is inconsistent.
     """
     described = from_json(Description, value, source, advice)
-    fields, statistics = build_fields(described.fields, source, advice), described.target_statistics
+    fields, outputs = (build_fields(each, source, advice) for each in (described.fields, described.outputs))
+    statistics = described.target_statistics
     shape, form = (NUM_EXAMPLES, *stored_shape(fields)), targets.find(described.targets)
     # Some codecs draw numbers of 64 bits.
     check_memory(described.source, 2 * 8 * int(np.prod(shape, dtype=np.float64)))
     rng, labels = seeds.rng(0, "examples of a description"), np.arange(NUM_EXAMPLES, dtype=np.int32) % described.classes
 
+    def draw_packed(fields):
+        return np.concatenate([field.codec.draw(rng, NUM_EXAMPLES) for field in fields], 1)
+
     def draw():
-        parts = [field.codec.draw(rng, NUM_EXAMPLES) for field in fields]
-        x = np.concatenate(parts, 1) if fields[0].codec.IS_PACKED else parts[0]
-        return Split(x, form.draw(labels, described.classes, shape, statistics))
+        x = draw_packed(fields) if fields[0].codec.IS_PACKED else fields[0].codec.draw(rng, NUM_EXAMPLES)
+        y = form.draw(labels, described.classes, shape, statistics)
+        return Split(x, draw_packed(outputs).astype(np.float64) if outputs else y)
 
     return DescribedDataset(
         *(draw(), draw(), fields, described.classes, described.source),
         stand_in_for=described.stand_in_for,
         class_names=described.class_names,
+        outputs=outputs,
         digest=described.data,
         statistics_of_targets=None if statistics is None else np.array(statistics),
     )

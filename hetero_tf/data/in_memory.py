@@ -34,9 +34,9 @@ FORMS: dict[str, tuple[str, int, float, int | None, Any]] = {
 
 def from_arrays(
     x_train: np.ndarray | DiskArray | Mapping[str, np.ndarray],
-    y_train: np.ndarray,
+    y_train: Any,
     x_test: np.ndarray | DiskArray | Mapping[str, np.ndarray],
-    y_test: np.ndarray,
+    y_test: Any,
     *,
     train_owners: np.ndarray | None = None,
     test_owners: np.ndarray | None = None,
@@ -58,7 +58,9 @@ def from_arrays(
             int16 or floats in -1..1, which become int16; or images uint8 `[n, height, width, channels]`
             as a `DiskArray`, which stay on disk; or a dictionary of arrays `[n, ...]`, the inputs of a model by name:
             floats, uint8 pixels, or other whole numbers, which are ids of words or categories.
-        y_train, y_test: Labels: whole numbers `[n]` from 0, bool `[n]`, texts `[n]`, or one-hot rows `[n, classes]`.
+        y_train, y_test: Labels: whole numbers `[n]` from 0, bool `[n]`, texts `[n]`, or one-hot rows `[n, classes]`;
+            or for the task multi_task a dictionary of arrays `[n, ...]`, the targets of a model's outputs by name, or a
+            tuple in their order: whole numbers are labels, floats are numbers.
         train_owners, test_owners: Natural client of each example, integers `[n]` from 0.
         train_weights: Weight of each training example in the loss of local steps, numbers `[n]` from 0; None: 1.
         classes: Number of classes; None: the number of `class_names`, of different texts or of one-hot columns, 2 for
@@ -78,18 +80,40 @@ def from_arrays(
         InputError: An array has a wrong dtype, shape or value.
     """
     x_train, y_train, x_test, y_test = map(_fill_masks, (x_train, y_train, x_test, y_test))
-    targets = infer_form(y_train) if targets is None else targets
-    train_labels, test_labels, count, names = read_targets(source, y_train, y_test, classes, class_names, targets)
-    fields = None
+    fields: tuple[Field, ...] | None = None
+    outputs: tuple[Field, ...] = ()
+    if isinstance(y_train, Mapping | tuple):
+        if {classes, class_names, targets} != {None}:
+            raise InputError(f"{source}: `classes`, `class_names` and `targets` are for one target; leave them out")
+        train_rows, test_rows, outputs = pack_splits(source, "y", *map(_by_name, (y_train, y_test)))
+        train_labels, test_labels = (rows.astype(np.float64) for rows in (train_rows, test_rows))
+        names: tuple[str, ...] | None = tuple(field.name for field in outputs)
+        count = len(outputs)
+    else:
+        targets = infer_form(y_train) if targets is None else targets
+        train_labels, test_labels, count, names = read_targets(source, y_train, y_test, classes, class_names, targets)
     if isinstance(x_train, Mapping):
         if kind is not None or feature_names is not None:
             raise InputError(f"{source}: `kind` and `feature_names` are for a single array; leave them out")
-        x_train, x_test, fields = pack_splits(source, x_train, x_test)
+        x_train, x_test, fields = pack_splits(source, "x", x_train, x_test)
         kind = "table"
     train = _build_split(source, "train", x_train, train_labels, train_owners, kind, train_weights)
     test = _build_split(source, "test", x_test, test_labels, test_owners, kind)
     fields = fields or _fields(source, train.x, kind, feature_names, rate)
-    return Dataset(train, test, fields, count, source, class_names=names)
+    return Dataset(train, test, fields, count, source, class_names=names, outputs=outputs)
+
+
+# Name of the targets of a tuple, which a model with names for its outputs replaces.
+POSITION = "output_{:02}"
+
+
+def _by_name(targets):
+    return {POSITION.format(index): each for index, each in enumerate(targets)} if type(targets) is tuple else targets
+
+
+def _flatten(targets):
+    targets = _by_name(targets)
+    return list(targets.values()) if isinstance(targets, dict) else [targets]
 
 
 def _fields(source, x, kind, names, rate):
@@ -123,8 +147,8 @@ def from_tf_data(
 
     Args:
         train, test: Elements `(x, y)`: one image, row or dictionary of arrays, and its label as a number, a text or a
-            one-hot row; or `(x, y, weight)`, where the weights of test examples are 1; or dictionaries, whose `y`,
-            `label` or `target` is the label.
+            one-hot row, or the targets of several outputs as a dictionary or a tuple; or `(x, y, weight)`, where the
+            weights of test examples are 1; or dictionaries, whose `y`, `label` or `target` is the label.
         classes, class_names, feature_names, source, targets, kind, rate: As for `from_arrays`.
 
     Raises:
@@ -161,9 +185,10 @@ def _read_pairs(source, part, pairs):
     """Read a `tf.data.Dataset` into the arrays x and y, and the weights or None."""
     pairs = _as_pairs(pairs)
     spec = pairs.element_spec
-    is_pair = isinstance(spec, tuple) and len(spec) in (2, 3) and all(hasattr(each, "shape") for each in spec[1:])
+    is_tuple = isinstance(spec, tuple) and len(spec) in (2, 3)
+    specs: list[Any] = [*_flatten(spec[1]), *spec[2:]] if is_tuple else [None]
     # Batches usually have an unknown size, in contrast to one-hot labels.
-    if not is_pair or spec[1].shape.rank and spec[1].shape[0] is None:
+    if not all(hasattr(each, "shape") and (not each.shape.rank or each.shape[0] is not None) for each in specs):
         remedy = (
             "call unbatch() on batches" if isinstance(spec, tuple) else 'use map(lambda e: (e["image"], e["kind"]))'
         )
@@ -179,8 +204,9 @@ def _read_pairs(source, part, pairs):
         weights += weight
     if not inputs:
         raise InputError(f"{source}, {part}: must yield at least one example. Received: none")
-    y = np.stack(labels)
-    if y.ndim == 2 and np.shape(inputs[0])[:1] == y.shape[1:] and y.dtype.kind in "iu" and (y.sum(1) != 1).any():
+    y = _stack(source, part, [_by_name(each) for each in labels])
+    is_matrix = isinstance(y, np.ndarray) and y.ndim == 2 and y.dtype.kind in "iu"
+    if is_matrix and np.shape(inputs[0])[:1] == y.shape[1:] and (y.sum(1) != 1).any():
         raise InputError(f"{source}, {part}: must yield one example at a time; call unbatch() on batches")
     return _stack(source, part, inputs), y, np.stack(weights) if weights else None
 
@@ -240,28 +266,31 @@ MAX_WHOLE = 2**24
 
 
 def pack_splits(
-    source: str, train: Mapping[str, np.ndarray], test: Any
+    source: str, letter: str, train: Mapping[str, np.ndarray], test: Any
 ) -> tuple[np.ndarray, np.ndarray, tuple[Field, ...]]:
     """Return the arrays by name of both splits as rows, float32 `[n, values]`, and their fields, sorted by name.
+
+    `letter` is "x" or "y", for examples or their targets.
 
     Raises:
         InputError: An array has an unsuitable name, dtype, shape or value, or the splits differ in them.
     """
     if not isinstance(test, Mapping) or test.keys() != train.keys():
         received = list(test) if isinstance(test, Mapping) else type(test).__name__
-        raise InputError(f"{source}: x_test must have the arrays {', '.join(map(str, train))}. Received: {received}")
+        expected = ", ".join(map(str, train))
+        raise InputError(f"{source}: {letter}_test must have the arrays {expected}. Received: {received}")
     fields, rows = [], []
     for name in sorted(train, key=str):
         arrays = [np.asarray(split[name]) for split in (train, test)]
         if not (isinstance(name, str) and name.isidentifier()):
             raise InputError(f"{source}: the name of an array must be letters, digits and _. Received: {name!r}")
         first, second = (
-            _raw_field(f"{source}: x_{part}[{name!r}]", name, values) for part, values in zip(PARTS, arrays)
+            _raw_field(f"{source}: {letter}_{part}[{name!r}]", name, values) for part, values in zip(PARTS, arrays)
         )
         forms = [(each.codec.dtype, each.codec.shape) for each in (first, second)]
         if forms[0] != forms[1]:
             raise InputError(
-                f"{source}: x_test[{name!r}] must have the dtype and shape of the training examples, "
+                f"{source}: {letter}_test[{name!r}] must have the dtype and shape of the training examples, "
                 f"{forms[0][0]} {forms[0][1]}. Received: {forms[1][0]} {forms[1][1]}"
             )
         fields.append(first)
@@ -270,7 +299,7 @@ def pack_splits(
         counts = {field.name: len(column) for field, column in zip(fields, columns)}
         if len(set(counts.values())) != 1:
             raise InputError(
-                f"{source}: the arrays of x_{part} must be equally long. Received: {shorten_repr(counts, 200)}"
+                f"{source}: the arrays of {letter}_{part} must be equally long. Received: {shorten_repr(counts, 200)}"
             )
     train_rows, test_rows = (np.concatenate(columns, 1) for columns in zip(*rows))
     return train_rows, test_rows, tuple(fields)

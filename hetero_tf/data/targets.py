@@ -12,6 +12,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data.inspection import LINE, MAX_COLUMNS, join_items, outlier, shorten
 
 LABEL, NUMBERS, LABEL_SET, LABEL_MAP, POSITIONS = "label", "numbers", "label_set", "label_map", "positions"
+SEVERAL_TARGETS = "several_targets"
 # Statistics of numbers: the mean and the standard deviation of each of them.
 Rows = tuple[tuple[float, ...], tuple[float, ...]]
 # A larger share of one class in the test examples is worth a warning.
@@ -348,12 +349,39 @@ class PositionTargets(BaseTargets):
         return list(map(list, zip(*rankings)))
 
 
+class SeveralTargets(BaseTargets):
+    """One target for each output of a model, packed as one row, see `Dataset.outputs`."""
+
+    DTYPE, NDIM = np.float64, 2
+    DESCRIPTION = "packed targets float64 [n, values]"
+
+    def strata(self, train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
+        return NumberTargets().strata(train, *others)
+
+    def describe(self, dataset: Any) -> list[str]:
+        return [f"target: {field.name}, {field.codec.dtype} {list(field.codec.shape)}" for field in dataset.outputs]
+
+    def draw(self, labels: np.ndarray, classes: int, shape: Sequence[int], statistics: Any) -> np.ndarray:
+        return np.repeat(labels[:, None], classes, 1).astype(np.float64)
+
+    def names(self, class_names: Sequence[str], classes: int, top: int) -> tuple[str, ...]:
+        return tuple(class_names)
+
+    def read(self, outputs: Mapping[str, np.ndarray], class_names: Sequence[str], count: int) -> list[Any]:
+        _check_item([not np.isnan(outputs[name]).any() for name in class_names])
+        return [np.squeeze(outputs[name]).tolist() for name in class_names]
+
+    def format(self, fields: Mapping[str, Any]) -> str:
+        return ", ".join(f"{name} {value}" for name, value in fields.items())
+
+
 FORMS: dict[str, BaseTargets] = {
     LABEL: LabelTargets(),
     NUMBERS: NumberTargets(),
     LABEL_SET: LabelSetTargets(),
     LABEL_MAP: LabelMapTargets(),
     POSITIONS: PositionTargets(),
+    SEVERAL_TARGETS: SeveralTargets(),
 }
 
 

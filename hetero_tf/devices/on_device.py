@@ -24,7 +24,8 @@ ROWS = {2: "features", 3: "series"}
 # Form of labels that the loss compares with one threshold between each class and the next one.
 THRESHOLDS = "thresholds"
 # Forms of targets whose encoded values are not labels from 0 to classes - 1.
-FLOATS = ("numbers", "label_set", THRESHOLDS)
+NUMBERS = ("numbers", "several_targets")
+FLOATS = (*NUMBERS, "label_set", THRESHOLDS)
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ class LiteRTTrainer:
         if self.settings["targets"]["form"] == THRESHOLDS:
             return np.ptp(self.encode(targets), axis=0) > 0
         if self.settings["targets"]["form"] in FLOATS:
-            return (targets != 0).any(0) | (self.settings["targets"]["form"] == "numbers")
+            return (targets != 0).any(0) | (self.settings["targets"]["form"] in NUMBERS)
         return np.isin(np.arange(self.settings["classes"]), targets)
 
     def batches(

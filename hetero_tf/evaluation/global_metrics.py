@@ -118,13 +118,17 @@ class Measures:
     has_hits: bool
 
     @classmethod
-    def of(cls, recipe: Recipe, task: Task, others: Mapping[str, Any]) -> "Measures":
-        """Return the metrics of a recipe, and others by name; those of text are in `build_text_metrics`."""
+    def of(cls, recipe: Recipe, task: Task, others: Mapping[str, Any], test_loss: Callable | None = None) -> "Measures":
+        """Return the metrics of a recipe, and others by name; those of text are in `build_text_metrics`.
+
+        Args:
+            test_loss: Replaces that of the task.
+        """
         loss = registry.find("losses", registry.constant("tasks", recipe.task.name, "TEST_LOSS")).loss
         names = () if recipe.targets == "positions" else recipe.metrics
         return cls(
             task,
-            test_loss=lambda outputs, targets: loss(outputs, targets, None, 0),
+            test_loss=test_loss or (lambda outputs, targets: loss(outputs, targets, None, 0)),
             metrics={name: registry.find("metrics", name) for name in names} | dict(others),
             masks_labels=registry.find("losses", recipe.loss.name).MASKS_LABELS,
             has_hits=recipe.targets == "label",

@@ -165,6 +165,8 @@ class ExportTask:
         if is_column(self.fields[0]) and len(features) <= MAX_LISTED:
             sentences.append(f"Order of the features: {', '.join(map(quote_markdown, features))}.")
         names = self.process.dataset.class_names
+        if self.process.dataset.outputs:
+            names = None
         if names is not None and self.targets.index_name != "class" and len(names) <= MAX_LISTED:
             sentences.append(f"Order of the {self.targets.prediction_name}: {', '.join(map(quote_markdown, names))}.")
         return sentences
@@ -184,6 +186,8 @@ class ExportTask:
 
     def outputs_of(self, results: dict) -> np.ndarray:
         """Return the model's unchanged outputs among the results of a call; a Keras file has no others."""
+        if names := [field.name for field in self.process.dataset.outputs]:
+            return np.concatenate([np.reshape(results[name], [len(results[name]), -1]) for name in names], 1)
         return results.get(self.output_name, next(iter(results.values())))
 
 

@@ -18,8 +18,10 @@ from hetero_tf import recipe as recipes
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError
+from hetero_tf.data.codecs import Field
 from hetero_tf.methods.tasks import Task
 from hetero_tf.models.custom_model import final_probabilities, probabilities_of
+from hetero_tf.models.preprocessed import Layout, output_names, unpack_tensors
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import flow
 
@@ -50,11 +52,15 @@ class UserFunction:
         function: The object.
         probabilities: "softmax" or "sigmoid", by which the loss of the task makes probabilities; None for numbers.
         ends_in: The same if the user's model ends in it, else None: the model gives logits.
+        output: Name of the output that it reads, if a model has several.
+        layouts: Layouts of the packed outputs and targets of such a model.
     """
 
     function: Any
-    probabilities: str | None
-    ends_in: str | None
+    probabilities: str | None = None
+    ends_in: str | None = None
+    output: str | None = None
+    layouts: tuple[Layout, Layout] = ((), ())
 
     @property
     def name(self) -> str:
@@ -68,6 +74,10 @@ class UserFunction:
         `y_pred` are the outputs of the user's model; an object of Keras with `from_logits` gets the form that it names.
         `y_true` are labels; objects of Keras get them one-hot, except those with sparse labels.
         """
+        if self.output is not None:
+            outputs, targets = (
+                unpack_tensors(layout, rows)[self.output] for layout, rows in zip(self.layouts, (outputs, targets))
+            )
         return self._targets(targets, outputs), self._outputs(outputs)
 
     def _outputs(self, outputs):
@@ -80,17 +90,27 @@ class UserFunction:
         return tf.nn.softmax(outputs) if self.probabilities == "softmax" else tf.sigmoid(outputs)
 
     def _targets(self, targets, outputs):
+        if self.output is not None and (*targets.shape, 1) == tuple(outputs.shape):
+            # Keras compares targets and outputs of one rank.
+            targets = targets[..., None]
         if not targets.dtype.is_integer:
             return tf.cast(targets, outputs.dtype)
         is_sparse = _keras_name(self.function).startswith("sparse") or getattr(self.function, "sparse_y_true", False)
         if is_sparse or not _is_of_keras(self.function):
             return targets
+        if self.output is not None:
+            return tf.cast(targets, outputs.dtype)
         return tf.one_hot(targets, outputs.shape[-1], dtype=outputs.dtype)
 
 
 @dataclass(frozen=True)
 class UserLoss(UserFunction):
     """A loss of local steps that is not in the recipe."""
+
+    @property
+    def parts(self) -> tuple["UserLoss", ...]:
+        """The losses of the outputs."""
+        return (self,)
 
     def loss(self, outputs: tf.Tensor, targets: tf.Tensor, present: tf.Tensor | None, outside: int) -> tf.Tensor:
         """Return the losses of the clients of a block, [K, ...]; see `methods.losses`."""
@@ -100,10 +120,32 @@ class UserLoss(UserFunction):
 
 
 @dataclass(frozen=True)
+class SumOfLosses:
+    """The weighted sum of the losses of several outputs."""
+
+    parts: tuple[UserLoss, ...]
+    weights: tuple[float, ...]
+
+    def loss(self, outputs: tf.Tensor, targets: tf.Tensor, present: tf.Tensor | None, outside: int) -> tf.Tensor:
+        """Return the losses of the examples of a block, [K, batch]; see `methods.losses`."""
+        total = tf.zeros(tf.shape(outputs)[:2], outputs.dtype)
+        for part, weight in zip(self.parts, self.weights, strict=True):
+            losses = part.loss(outputs, targets, present, outside)
+            # A function may return one number for all examples, or one for each position of an output.
+            losses = losses[:, None] if losses.shape.rank == 1 else losses
+            total += weight * tf.reduce_mean(losses, list(range(2, losses.shape.rank)))
+        return total
+
+    def test_loss(self, outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Return the loss of every example, for evaluations."""
+        return self.loss(outputs[None], targets[None], None, 0)[0]
+
+
+@dataclass(frozen=True)
 class UserMetric(UserFunction):
     """A metric as a plug-in, see `methods.metrics`."""
 
-    is_binary: bool
+    is_binary: bool = False
     PROBABILITIES = True
 
     @property
@@ -128,6 +170,12 @@ class UserMetric(UserFunction):
         return super().arguments(outputs, targets)
 
 
+class LossMetric(UserMetric):
+    """The loss of one output as a metric."""
+
+    BETTER = "lower"
+
+
 @dataclass(frozen=True)
 class UserFunctions:
     """The loss and the metrics of a process that its recipe does not have.
@@ -135,16 +183,32 @@ class UserFunctions:
     Attributes:
         loss: The loss of local steps; None: that of the recipe.
         metrics: By name.
+        outputs: Layout of the packed outputs of a model with several.
     """
 
-    loss: UserLoss | None = None
+    loss: UserLoss | SumOfLosses | None = None
     metrics: Mapping[str, UserMetric] = field(default_factory=dict)
+    outputs: Layout = ()
+
+    def task(self, task: Task) -> Task:
+        """Return the task with the predictions of several outputs by name."""
+        if not self.outputs:
+            return task
+        layout = self.outputs
+        return dataclasses.replace(
+            task, predict=lambda rows, valid: unpack_tensors(layout, rows), prediction_name=layout[0][0]
+        )
 
     @property
     def names(self) -> list[str]:
         """Names and configs of the loss and the metrics, for the digest of a run."""
-        functions = [each.function for each in (self.loss, *self.metrics.values()) if each is not None]
-        return [f"{_keras_name(each)} {getattr(each, 'get_config', dict)()}" for each in functions]
+        functions = [each.function for each in (*self._losses, *self.metrics.values())]
+        weights = [str(self.loss.weights)] if isinstance(self.loss, SumOfLosses) else []
+        return [f"{_keras_name(each)} {getattr(each, 'get_config', dict)()}" for each in functions] + weights
+
+    @property
+    def _losses(self):
+        return () if self.loss is None else self.loss.parts
 
     def check(self, task: Task, outputs: tf.Tensor, targets: np.ndarray) -> None:
         """Call the functions once, which creates the variables of metrics.
@@ -157,7 +221,7 @@ class UserFunctions:
         """
         encoded = tf.constant(task.encode(targets))
         calls = [(metric, task.decode(outputs), tf.constant(targets)) for metric in self.metrics.values()]
-        for each, values, y in [*calls, *([(self.loss, outputs, encoded)] if self.loss else [])]:
+        for each, values, y in [*calls, *((loss, outputs, encoded) for loss in self._losses)]:
             try:
                 each.function(*each.arguments(values, y))
                 if isinstance(each.function, keras.Metric):
@@ -170,43 +234,108 @@ class UserFunctions:
 
 
 def read_functions(
-    recipe: Recipe, model: keras.Model | None, loss: Any, metrics: Sequence[Any]
+    recipe: Recipe, model: keras.Model | None, targets: Sequence[Field], loss: Any, metrics: Any
 ) -> tuple[Recipe, UserFunctions]:
     """Return the recipe with the keys that compile() defines, and the other functions.
 
     Args:
         model: The user's model at the global level; None for the layers of a recipe.
+        targets: Fields of the targets of several outputs; empty for one.
         loss: A loss as for compile(), or None.
-        metrics: Metrics as for compile().
+        metrics: Metrics as for compile(); of one output, in addition to those of the model.
 
     Raises:
         InputError: Something contradicts the recipe, or has no counterpart in a round.
     """
     changes: dict[str, Any] = {}
+    compiled = getattr(model, "_compile_metrics", None)
     if model is not None and model.compiled:
-        _check_compiled(model, loss)
+        _check_compiled(model, loss, bool(targets))
         changes |= _optimizer_changes(recipe, model.optimizer)
         loss = getattr(model, "loss", None) if loss is None else loss
-        compiled = getattr(model, "_compile_metrics", None)
-        metrics = [*_flatten(getattr(compiled, "_user_metrics", None)), *metrics]
-    ends_in = None if model is None else final_probabilities(model)
-    user_loss, loss_changes = _read_loss(recipe, loss, ends_in)
-    names, user_metrics = _read_metrics(recipe, metrics, ends_in)
-    if user_metrics and recipe.targets == "positions":
-        raise InputError(f"the metrics of text are its loss and perplexity: leave out {', '.join(user_metrics)}")
-    changes |= loss_changes | ({"evaluate.metrics": [*recipe.evaluate.metrics, *names]} if names else {})
+    compiled_metrics = getattr(compiled, "_user_metrics", None)
+    if model is not None and targets:
+        functions = _read_outputs(recipe, model, targets, loss, metrics or compiled_metrics)
+    else:
+        functions, changed_keys = _read_output(recipe, model, loss, [*_flatten(compiled_metrics), *metrics])
+        changes |= changed_keys
     if changes:
         overrides = [f"{key}={flow(value)}" for key, value in changes.items()]
         changed = recipes.loads(recipe.source, recipe.path, overrides)
         # A run folder has the recipe as it was passed, like that of levels that are fitted.
         recipe = dataclasses.replace(changed, tree=recipe.tree, source=recipe.source, overrides=recipe.overrides)
-    return recipe, UserFunctions(user_loss, user_metrics)
+    return recipe, functions
 
 
-def _check_compiled(model, loss):
+def _read_output(recipe, model, loss, metrics):
+    """Return the functions of a model with one output, and the changes of the recipe."""
+    ends_in = None if model is None else final_probabilities(model)
+    user_loss, changes = _read_loss(recipe, loss, ends_in)
+    names, user_metrics = _read_metrics(recipe, metrics, ends_in)
+    if user_metrics and recipe.targets == "positions":
+        raise InputError(f"the metrics of text are its loss and perplexity: leave out {', '.join(user_metrics)}")
+    changes |= {"evaluate.metrics": [*recipe.evaluate.metrics, *names]} if names else {}
+    return UserFunctions(user_loss, user_metrics), changes
+
+
+def _read_outputs(recipe, model, targets, loss, metrics):
+    """Return the functions of a model with several outputs."""
+    if recipe.client.loss not in (None, _default_loss(recipe)):
+        raise InputError("a model with several outputs has the losses of compile(): leave out client.loss")
+    names, weights = output_names(model), getattr(getattr(model, "_compile_loss", None), "_user_loss_weights", None)
+    loss_of = _by_output(names, "loss", loss)
+    weight_of = _by_output(names, "loss_weights", weights or [1.0] * len(names))
+    metrics_of = _by_output(names, "metrics", metrics or [None] * len(names))
+    shapes = {name: tuple(tensor.shape[1:]) for name, tensor in zip(names, model.outputs)}
+    outputs = tuple((each.name, shapes[each.name], "float32") for each in targets)
+    kinds = ("float32" if each.codec.dtype == "float32" else "int32" for each in targets)
+    layouts = outputs, tuple((each.name, each.codec.shape, kind) for each, kind in zip(targets, kinds))
+    parts: list[UserLoss] = []
+    user_metrics: dict[str, UserMetric] = {}
+    for name, shape, _ in layouts[1]:
+        prefix = _prefix(shape, shapes[name])
+
+        def resolve(find, kind, value, words, prefix=prefix):
+            return _get(find, kind, f"{prefix}_{words[0]}" if value in words else value)
+
+        function = resolve(keras.losses.get, "loss", loss_of.get(name), ("crossentropy", "ce"))
+        _check_reduction(function)
+        parts.append(UserLoss(function, output=name, layouts=layouts))
+        user_metrics[f"{name}_loss"] = LossMetric(function, output=name, layouts=layouts)
+        for metric in _flatten(metrics_of.get(name)):
+            function = resolve(keras.metrics.get, "metric", metric, ("accuracy", "acc"))
+            user_metric = UserMetric(function, output=name, layouts=layouts)
+            user_metrics[f"{name}_{metric if isinstance(metric, str) else user_metric.name}"] = user_metric
+    total = SumOfLosses(tuple(parts), tuple(float(weight_of.get(each.name, 1.0)) for each in targets))
+    return UserFunctions(total, user_metrics, outputs)
+
+
+def _by_output(names, key, value):
+    """Return `{output: value}` of a dictionary by output, a list in their order, or a loss of all outputs."""
+    if isinstance(value, Mapping) and {*value} <= {*names} and (key != "loss" or len(value) == len(names)):
+        return value
+    if isinstance(value, list | tuple) and len(value) == len(names):
+        return dict(zip(names, value))
+    if key != "loss" or value is None or isinstance(value, Mapping | list | tuple):
+        raise InputError(
+            f"compile(): {key} must be a dictionary by output, or a list with one for each of {', '.join(names)}. "
+            f"Received: {key}={value}"
+        )
+    return dict.fromkeys(names, value)
+
+
+def _prefix(targets, outputs):
+    """Return the form of a metric or loss of Keras that its users call accuracy or crossentropy, by the shapes."""
+    if outputs[-1:] == (1,):
+        return "binary"
+    is_sparse = len(targets) < len(outputs) or targets[-1:] == (1,)
+    return "sparse_categorical" if is_sparse else "categorical"
+
+
+def _check_compiled(model, loss, has_outputs):
     losses, metrics = (getattr(model, name, None) for name in ("_compile_loss", "_compile_metrics"))
     ignored = {
-        "loss_weights": getattr(losses, "_user_loss_weights", None),
+        "loss_weights": None if has_outputs else getattr(losses, "_user_loss_weights", None),
         "weighted_metrics": getattr(metrics, "_user_weighted_metrics", None),
         "loss": model.loss if loss is not None and losses is not None else None,
     }
@@ -230,16 +359,13 @@ def _read_loss(recipe, loss, ends_in):
     if loss in ("crossentropy", "ce"):
         loss = "binary_crossentropy" if probabilities == "sigmoid" else "sparse_categorical_crossentropy"
     function = _get(keras.losses.get, "loss", loss)
-    if getattr(function, "reduction", None) not in MEANS:
-        raise InputError(
-            "a `loss` must be a mean over the examples of a batch: leave out its reduction. "
-            f"Received: reduction={function.reduction} of {function.name}"
-        )
+    _check_reduction(function)
     name, options = _loss_of_recipe(function)
     # Words of a text are labels.
     form = "label" if recipe.targets == "positions" else recipe.loss_targets
     if name is not None and form not in registry.constant("losses", name, "TARGETS"):
-        tasks = [each for each in registry.names("tasks") if registry.constant("tasks", each, "TEST_LOSS") == name]
+        losses = {each: registry.constant("tasks", each, "TEST_LOSS") for each in registry.names("tasks")}
+        tasks = [each for each, loss in losses.items() if loss == name and each != "multi_task"]
         raise InputError(
             f"`loss` must be one of the task {recipe.task.name}: set `task: {' or '.join(tasks) or 'regression'}` in "
             f"the recipe, or choose another loss. Received: {_keras_name(function)}"
@@ -254,6 +380,14 @@ def _read_loss(recipe, loss, ends_in):
             f"Received: {_keras_name(function)} and {named.name}"
         )
     return user_loss, {}
+
+
+def _check_reduction(function):
+    if getattr(function, "reduction", None) not in MEANS:
+        raise InputError(
+            "a `loss` must be a mean over the examples of a batch: leave out its reduction. "
+            f"Received: reduction={function.reduction} of {function.name}"
+        )
 
 
 def _default_loss(recipe):
@@ -286,7 +420,7 @@ def _read_metrics(recipe, metrics, ends_in):
             continue
         function = _get(keras.metrics.get, "metric", metric)
         binary = recipe.task.name == "binary"
-        user_metric = UserMetric(function, probabilities_of(recipe), ends_in, binary)
+        user_metric = UserMetric(function, probabilities_of(recipe), ends_in, is_binary=binary)
         name = metric if is_text else user_metric.name
         if name in ("loss", *recipe.metrics, *functions):
             raise InputError(f"the metrics must have different names: give it another one. Received: {name}")

@@ -74,8 +74,8 @@ def build_custom_model(
     return model
 
 
-def user_model(model: keras.Model | ModelBuilder, width: float, classes: int) -> keras.Model:
-    """Return a model as its user has built and compiled it.
+def user_model(model: keras.Model | ModelBuilder, width: float, classes: int) -> keras.Model | None:
+    """Return a model as its user has built and compiled it; None if the function returns no model.
 
     Args:
         model: A model, or a function `(width, classes) -> keras.Model` or `width -> keras.Model`.
@@ -83,7 +83,8 @@ def user_model(model: keras.Model | ModelBuilder, width: float, classes: int) ->
     if isinstance(model, keras.Model):
         return model
     arguments = [width] if _is_of_width(model) else [width, classes]
-    return _run(lambda: model(*arguments), model, width, classes, seed=0)
+    built = _run(lambda: model(*arguments), model, width, classes, seed=0)
+    return built if isinstance(built, keras.Model) else None
 
 
 def _run(build, function, width, classes, seed):
@@ -189,26 +190,26 @@ def _fix_statistics(layer):
 CHANNELS = ("units", "filters", "key_dim", "value_dim", "output_dim")
 
 
-def as_builder(model: keras.Model | ModelBuilder, outputs: int) -> ModelBuilder:
+def as_builder(model: keras.Model | ModelBuilder, outputs: int | None) -> ModelBuilder:
     """Return a function `(width, classes) -> keras.Model` of a ready model, or of a function of the width alone.
 
     Args:
         model: A model, which `resize` makes narrower, or a function of the width; other functions are returned.
-        outputs: Number of logits that the data need.
+        outputs: Number of logits that the data need; None for a model with several outputs, which keep their sizes.
 
     Raises:
         InputError: The model cannot be copied, or has other outputs.
     """
     if isinstance(model, keras.Model):
-        if not getattr(model, "inputs", None) or model.outputs[0].shape[-1] != outputs:
+        if not getattr(model, "inputs", None) or outputs not in (None, model.outputs[0].shape[-1]):
             shapes = [tuple(output.shape) for output in getattr(model, "outputs", None) or ()]
             raise InputError(
                 f"a ready `model` must be functional, or Sequential with an input, and give {outputs} logits; or give "
                 f"a function (width, classes) -> keras.Model. Received: {type(model).__name__} of the outputs {shapes}"
             )
-        return lambda width, classes: resize(model, width, classes)
+        return lambda width, classes: resize(model, width, classes if outputs else None)
     if _is_of_width(model):
-        return lambda width, classes: resize(model(width), 1.0, classes)
+        return lambda width, classes: resize(model(width), 1.0, classes if outputs else None)
     return model
 
 
@@ -233,10 +234,11 @@ def width_function(model: keras.Model | ModelBuilder, widths: Mapping[str, float
     return lambda width: model(names[width])
 
 
-def resize(model: keras.Model, width: float, classes: int) -> keras.Model:
+def resize(model: keras.Model, width: float, classes: int | None) -> keras.Model:
     """Return a copy of a functional model with fewer channels or outputs, and the first entries of its weights.
 
-    The channels of a layer are its arguments of the names `CHANNELS`. The layers that give the outputs have `classes`.
+    The channels of a layer are its arguments of the names `CHANNELS`. The layers that give the outputs have `classes`;
+    with None they keep their sizes.
     """
     last = {layer.name for output in model.outputs for layer in _last_layers(output)}
     names = _first_names(model)
@@ -245,7 +247,7 @@ def resize(model: keras.Model, width: float, classes: int) -> keras.Model:
         config = layer.get_config() | {"name": names.get(layer.name, layer.name)}
         sizes = {name: config[name] for name in CHANNELS if isinstance(config.get(name), int)}
         is_last = layer.name in last
-        config |= {name: classes if is_last else Width(size).at(width) for name, size in sizes.items()}
+        config |= {name: classes or size if is_last else Width(size).at(width) for name, size in sizes.items()}
         return layer.__class__.from_config(config)
 
     model = _uncompiled(model)

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -14,6 +14,8 @@ import tensorflow as tf
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.sound_files import FULL_SCALE
 from hetero_tf.data.codecs import Field, raw
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.data.in_memory import POSITION
 from hetero_tf.data.inputs import Input
 from hetero_tf.data.inputs.spectrogram import Spectrogram
 from hetero_tf.models.requirements import accepts, check_training
@@ -79,10 +81,17 @@ class BytePixels(keras.layers.Layer):
         return inputs / 255
 
 
-def pack_tensors(names: Sequence[str], tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Return packed examples float32 [n, values] of tensors [n, ...] by name, in the order of the names."""
-    sizes = {name: tensors[name].shape[1:].num_elements() for name in names}
-    return tf.concat([tf.reshape(tf.cast(tensors[name], tf.float32), [-1, sizes[name]]) for name in names], 1)
+# (name, shape, dtype) of each packed array.
+Layout = Sequence[tuple[str, Sequence[int], str]]
+
+
+def unpack_tensors(layout: Layout, packed: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return the tensors of packed values [n, values] by name; whole numbers become int32."""
+    sizes = [int(np.prod(shape)) for _, shape, _ in layout]
+    parts = zip(layout, tf.split(packed, sizes, -1))
+    shaped = {name: (tf.reshape(part, [-1, *shape]), dtype) for (name, shape, dtype), part in parts}
+    # TensorFlow's constant folding turns the division by the deviation, 1 for ids, into an inexact product.
+    return {name: tf.cast(tf.round(x), tf.int32) if dtype == "int32" else x for name, (x, dtype) in shaped.items()}
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -93,16 +102,13 @@ class UnpackArrays(keras.layers.Layer):
         arrays: (name, shape, dtype) of each array, see `codecs.raw`.
     """
 
-    def __init__(self, arrays: Sequence[tuple[str, Sequence[int], str]], **options: Any):
+    def __init__(self, arrays: Layout, **options: Any):
         super().__init__(**options)
         self.arrays = [(name, tuple(shape), dtype) for name, shape, dtype in arrays]
         self.sizes = [int(np.prod(shape)) for _, shape, _ in self.arrays]
 
     def call(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        parts = zip(self.arrays, tf.split(inputs, self.sizes, -1))
-        shaped = {name: (tf.reshape(part, [-1, *shape]), dtype) for (name, shape, dtype), part in parts}
-        # TensorFlow's constant folding turns the division by the deviation, 1 for ids, into an inexact product.
-        return {name: tf.cast(tf.round(x), tf.int32) if dtype == "int32" else x for name, (x, dtype) in shaped.items()}
+        return unpack_tensors(self.arrays, inputs)
 
     @property
     def id_slices(self) -> list[slice]:
@@ -115,25 +121,61 @@ class UnpackArrays(keras.layers.Layer):
         ]
 
 
-def packed_builder(function: Any, fields: Sequence[Field]) -> Any:
-    """Return a builder of models for packed arrays from a builder of models with named inputs; else the builder."""
-    if not isinstance(fields[0].codec, raw.Codec):
+def packed_builder(function: Any, dataset: Dataset) -> Any:
+    """Return a builder of models of one input and output from one with several; else the builder.
+
+    The inputs of the models are packed arrays, and their outputs are packed in the order of the targets.
+    """
+    fields, names = dataset.fields, [field.name for field in dataset.outputs]
+    has_arrays = isinstance(fields[0].codec, raw.Codec)
+    if not has_arrays and not names:
         return function
-    size = sum(field.codec.size for field in fields)
-    layout = [(field.name, field.codec.shape, field.codec.dtype) for field in fields]
 
     @functools.wraps(function)
-    def build(*args, **options):
-        model = function(*args, **options)
+    def build(width, classes, **options):
+        model = function(width, dataset.label_count if names else classes, **options)
         check_training(model)
         if not isinstance(model, keras.Model):
             return model
-        inputs = keras.Input((size,), name="examples")
-        return keras.Model(
-            inputs, model(_arrange(model, UnpackArrays(layout, name="arrays", dtype=inputs.dtype)(inputs)))
-        )
+        inputs, outputs = _call_on_packed(model, fields) if has_arrays else (model.input, model.outputs)
+        if names:
+            by_name = dict(zip(output_names(model), keras.tree.flatten(outputs), strict=True))
+            outputs = PackArrays(names, name="outputs", autocast=False)(by_name)
+        return keras.Model(inputs, outputs)
 
     return build
+
+
+def _call_on_packed(model, fields):
+    """Return an input of packed arrays and the outputs of a model for it."""
+    layout = [(field.name, field.codec.shape, field.codec.dtype) for field in fields]
+    inputs = keras.Input((sum(field.codec.size for field in fields),), name="examples")
+    return inputs, model(_arrange(model, UnpackArrays(layout, name="arrays", dtype=inputs.dtype)(inputs)))
+
+
+def output_names(model: keras.Model) -> list[str]:
+    """Return the names of a functional model's outputs in their order, as Keras uses them."""
+    return sorted(model.output) if isinstance(model.output, dict) else model.output_names
+
+
+def name_outputs(dataset: Dataset, model: Any) -> Dataset:
+    """Return the data with the names of a model's outputs for targets that were passed as a tuple.
+
+    Raises:
+        InputError: The data do not have one target for each output of the model.
+    """
+    shapes = [tuple(tensor.shape) for tensor in getattr(model, "outputs", None) or ()]
+    names, targets = output_names(model) if len(shapes) > 1 else [], [field.name for field in dataset.outputs]
+    if {*names} == {*targets}:
+        return dataset
+    if targets != [POSITION.format(index) for index in range(len(names))]:
+        raise InputError(
+            "the data must have a target for each output of `model`: give `y_train` and `y_test` as dictionaries of "
+            "their names, and set `task: multi_task` in the recipe; or give a model with one output. Received: "
+            f"{', '.join(targets) or 'one target'} and {_format(dict(zip(names, shapes))) or 'one output'}"
+        )
+    outputs = tuple(Field(name, field.codec) for name, field in zip(names, dataset.outputs))
+    return dataclasses.replace(dataset, outputs=outputs, class_names=tuple(names))
 
 
 def _arrange(model, arrays):
@@ -158,25 +200,38 @@ def _format(shapes):
     return ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items()))
 
 
-def named_model(model: keras.Model, fields: Sequence[Field]) -> keras.Model:
-    """Return the model of packed arrays as one whose inputs are the arrays as the data set has them; else the model."""
-    if not isinstance(fields[0].codec, raw.Codec):
+def named_model(model: keras.Model, fields: Sequence[Field], outputs: Layout = ()) -> keras.Model:
+    """Return the model of packed arrays as one with the inputs and outputs of the user's model; else the model.
+
+    Args:
+        outputs: Layout of several packed outputs.
+    """
+    inputs = value = model.inputs[0]
+    if isinstance(fields[0].codec, raw.Codec):
+        inputs = {each.name: keras.Input(each.codec.shape, dtype=each.codec.dtype, name=each.name) for each in fields}
+        value = PackArrays(list(inputs), name="examples")(inputs)
+    elif not outputs:
         return model
-    inputs = {field.name: keras.Input(field.codec.shape, dtype=field.codec.dtype, name=field.name) for field in fields}
-    return keras.Model(inputs, model(PackArrays(list(inputs), name="examples")(inputs)))
+    value = model(value)
+    return keras.Model(inputs, UnpackArrays(outputs, dtype=value.dtype)(value) if outputs else value)
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class PackArrays(keras.layers.Layer):
-    """Packs a dictionary of arrays [n, ...] as float32 [n, values].
+    """Packs a dictionary of arrays [n, ...] as [n, values] in the type of its variables.
 
     Args:
         names: Names of the arrays in order.
     """
+
+    # One output of the model is several of its user.
+    IS_PACKED = True
 
     def __init__(self, names: Sequence[str], **options: Any):
         super().__init__(**options)
         self.names = list(names)
 
     def call(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-        return pack_tensors(self.names, inputs)
+        sizes = {name: inputs[name].shape[1:].num_elements() for name in self.names}
+        values = [tf.reshape(tf.cast(inputs[name], self.variable_dtype), [-1, sizes[name]]) for name in self.names]
+        return tf.concat(values, 1)

@@ -43,14 +43,8 @@ def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> 
     if len(inputs) != 1 or not accepts(inputs[0], shape):
         raise InputError(f"`model` must have one input, of the shape {tuple(shape)} of the data. Received: {inputs}")
     logits = (None, classes) if shape != (None,) else (None, None, classes)
-    if len(outputs) > 1:
-        named = ", ".join(f"{name} {shape}" for name, shape in zip(model.output_names, outputs))
-        raise InputError(
-            "`model` must have one output, since a recipe has one task: choose one, as "
-            f'keras.Model(model.input, model.get_layer("{model.output_names[0]}").output), or let one layer give the '
-            f"numbers of all, which a loss of your own splits. Received: {named}"
-        )
-    if len(outputs[0]) != len(logits) or outputs[0][-1] != classes:
+    is_packed = getattr(model.outputs[0]._keras_history.operation, "IS_PACKED", False)
+    if not is_packed and (len(outputs) != 1 or len(outputs[0]) != len(logits) or outputs[0][-1] != classes):
         raise InputError(f"`model` must give one tensor of logits of the shape {logits}. Received: {outputs}")
     for variable in model.trainable_variables:
         if getattr(variable, "constraint", None) is not None:

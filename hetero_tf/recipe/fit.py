@@ -19,6 +19,7 @@ _TARGET_NAMES = {
     "label_set": "a set of labels for each example",
     "label_map": "a label for each pixel",
     "positions": "a word at each position",
+    "several_targets": "a target for each output of a model",
 }
 # Global values, client values and gradients are in memory at once, in addition to the models.
 COPIES = 3

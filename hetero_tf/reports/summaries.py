@@ -61,7 +61,7 @@ def default_metrics(runs: Sequence[Run]) -> list[str]:
     levels = sorted({level for run in runs for level in run.mix})
     global_names = (f"global_{name}" for name in first_metrics())
     of_levels = (f"{prefix}{level}" for prefix in level_prefixes() for level in levels)
-    return [name for name in (*global_names, *of_levels) if name in known]
+    return [name for name in (*global_names, *of_levels) if name in known] or [*{"global_loss"} & {*known}]
 
 
 def direction(metric: str) -> int:
@@ -125,7 +125,7 @@ def best_of(run: Run, metric: str) -> tuple[int | None, float | None]:
     """Return the best round and its value, selected on validation data if any; (None, None) without values."""
     values = dict(metric_values(run, metric))
     prefixes = ("validation_local", "validation") if metric.startswith("local_") else ("validation",)
-    for selection_metric in (f"{prefix}_{name}" for prefix in prefixes for name in first_metrics()):
+    for selection_metric in (f"{prefix}_{name}" for prefix in prefixes for name in (*first_metrics(), "loss")):
         pairs = [pair for pair in metric_values(run, selection_metric) if pair[0] in values]
         if pairs:
             best = max(pairs, key=lambda pair: direction(selection_metric) * pair[1])[0]

@@ -100,7 +100,8 @@ class Federation:
         recipe = family.recipe
         local = with_client_noise(recipe, dataset, partition)
         setup = build_setup(recipe, local, partition, family, source, replicas, functions)
-        measures = Measures.of(recipe, build_task(recipe, dataset), functions.metrics)
+        task = functions.task(build_task(recipe, dataset))
+        measures = Measures.of(recipe, task, functions.metrics, getattr(functions.loss, "test_loss", None))
         evaluator = Evaluator(dataset, partition, family, setup.examples, measures, replicas, local)
         return cls(recipe, dataset, partition, source, family, setup, evaluator, functions)
 
@@ -125,7 +126,7 @@ class Federation:
     @property
     def default_selection_metric(self) -> str:
         """Metric that selects the best round if the recipe has none."""
-        return default_selection_metric(self.recipe.metrics[0], bool(self.partition.held_out.ids.size))
+        return default_selection_metric(self.recipe.metrics, bool(self.partition.held_out.ids.size))
 
     @property
     def selection_metric(self) -> str:
@@ -298,7 +299,7 @@ def family_of(
     x, inputs = dataset.train.x, None
     outputs = recipe.num_outputs(dataset.classes)
     if function is not None:
-        function = packed_builder(function, dataset.fields)
+        function = packed_builder(function, dataset)
         # A described data set is that of a finished run, whose models were checked.
         if not isinstance(dataset, DescribedDataset):
             inputs = first_inputs(source, x, dataset.classes, nesting.MOST_EXAMPLES)

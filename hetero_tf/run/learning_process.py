@@ -32,7 +32,7 @@ from hetero_tf.models.compiled import UserFunctions, read_functions
 from hetero_tf.models.costs import memory
 from hetero_tf.models.custom_model import ModelBuilder, as_builder, user_model, width_function
 from hetero_tf.models.initial_weights import first_weights
-from hetero_tf.models.preprocessed import add_preprocessing, named_model
+from hetero_tf.models.preprocessed import add_preprocessing, name_outputs, named_model
 from hetero_tf.models.state import State
 from hetero_tf.planning.plan import Plan
 from hetero_tf.planning.selection import reads_state
@@ -148,13 +148,13 @@ class LearningProcess(Federation):
         """Return the trained Keras model at a level, from unprocessed examples of the data set to logits.
 
         Pixels of uint8 data are 0..255 in float32 or uint8; the model normalises them like the input of the recipe.
-        Samples of audio have the range of 16 bits. Examples of several arrays are a dictionary of them.
+        Samples of audio have the range of 16 bits. Several arrays of an example, and several outputs, are dictionaries.
 
         Args:
             level: Name of a level of the recipe; None for the global model.
         """
         model = add_preprocessing(self.network(state, level, statistics), self.input, self.dataset.train.x, True)
-        return named_model(model, self.dataset.fields)
+        return named_model(model, self.dataset.fields, self.functions.outputs)
 
     def network(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
         """Return the same model without the normalisation, for the inputs of local training; see `Evaluator.model`."""
@@ -190,14 +190,26 @@ def _fit_levels(recipe, source, dataset, partition, device, builder):
     return fitted
 
 
-def _read_functions(recipe, dataset, model, loss, metrics):
-    """Return the recipe with the keys that compile() of the user's model defines, and `UserFunctions`."""
-    if model is None and loss is None and not metrics:
-        return recipe, UserFunctions()
+def _read_model(recipe, dataset, model, loss, metrics):
+    """Return the data with the names of the outputs, the recipe with the keys of compile(), and a builder or None.
+
+    Args:
+        model: The model or the function that is passed; None for that of the recipe, or its layers.
+    """
+    if model is None and recipe.model.function is not None:
+        model = function_of("models", recipe.model.function)
+    built, outputs = None, recipe.num_outputs(dataset.label_count)
     if model is not None:
-        width, outputs = recipe.levels.widths[recipe.levels.global_level], recipe.num_outputs(dataset.classes)
-        model = user_model(model, width, outputs)
-    return read_functions(recipe, model if isinstance(model, keras.Model) else None, loss, metrics)
+        model = width_function(model, recipe.levels.widths)
+        built = user_model(model, recipe.levels.widths[recipe.levels.global_level], outputs)
+    dataset = name_outputs(dataset, built)
+    recipe, functions = read_functions(recipe, built, dataset.outputs, loss, metrics)
+    return (
+        dataset,
+        recipe,
+        functions,
+        None if model is None else as_builder(model, None if dataset.outputs else outputs),
+    )
 
 
 def _check_functions(process):
@@ -271,11 +283,7 @@ def learning_process(
         is_finished = isinstance(dataset, DescribedDataset)
         if not is_finished:
             check_split(recipe, partition)
-        if model is None and recipe.model.function is not None:
-            model = function_of("models", recipe.model.function)
-        model = None if model is None else width_function(model, recipe.levels.widths)
-        compiled, functions = _read_functions(recipe, dataset, model, loss, metrics)
-        builder = None if model is None else as_builder(model, recipe.num_outputs(dataset.classes))
+        dataset, compiled, functions, builder = _read_model(recipe, dataset, model, loss, metrics)
         fitted = _fit_levels(compiled, source, dataset, partition, device, builder)
         family = family_of(fitted, source, dataset, device, builder)
         process = LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy), functions)

@@ -74,7 +74,8 @@ def _device_warnings(levels):
 
 def baseline(process: Federation) -> tuple[str, float, str] | None:
     """Return `(metric, value, prediction)` of a constant prediction on the test examples, or None if undefined."""
-    return None if isinstance(process.dataset, DescribedDataset) else process.dataset.baseline
+    dataset = process.dataset
+    return None if dataset.outputs or isinstance(dataset, DescribedDataset) else dataset.baseline
 
 
 def equal_levels(family: ModelFamily) -> tuple[str, ...]:

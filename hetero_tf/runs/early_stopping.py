@@ -83,5 +83,4 @@ def selection_metric(keys: Mapping[str, Any], rows: Iterable[dict]) -> str:
     names = {"inputs": keys.get("input.name"), "tasks": keys.get("task.name", "classification")}
     if any(name not in registry.names(kind) for kind, name in names.items()):
         return ""
-    first, *_ = task_metrics(*names.values())
-    return default_selection_metric(first, any(map(is_validated, rows)))
+    return default_selection_metric(task_metrics(*names.values()), any(map(is_validated, rows)))

@@ -57,8 +57,8 @@ def test_selection_metrics_have_a_direction():
 
 
 def test_validation_metric_is_the_default_selection_metric():
-    assert metrics.default_selection_metric("accuracy", True) == "validation_accuracy"
-    assert metrics.default_selection_metric("perplexity", False) == "global_perplexity"
+    assert metrics.default_selection_metric(("accuracy",), True) == "validation_accuracy"
+    assert metrics.default_selection_metric(("perplexity",), False) == "global_perplexity"
 
 
 @pytest.mark.parametrize(

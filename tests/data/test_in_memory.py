@@ -172,7 +172,7 @@ def test_tf_data_and_descriptions_have_the_same_arrays():
         ({"x": {**X, "words": X["words"] + 2**24}}, "must be finite numbers .*, whole numbers at most 16,777,216"),
         ({"x": {**X, "size": np.zeros(5)}}, "the arrays of x_train must be equally long. .*'size': 5"),
         ({"x_test": {**FIRST, "table": np.zeros((4, 3))}}, r"x_test\['table'\] must have .* float32 \(2,\). .* \(3,\)"),
-        ({"y": {"kind": Y}}, "y_train must be whole numbers"),
+        ({"y": {"kind": Y}}, "mine: y_test must have the arrays kind. Received: ndarray"),
     ],
 )
 def test_arrays_that_do_not_match_are_rejected(changed, message):

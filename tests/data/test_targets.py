@@ -19,6 +19,7 @@ MASKS = {
 
 LABEL_SET = {"labels": np.array([0, 1, 0]), "probabilities": SHARES}
 LABEL_MAP = {"class": np.array([[1, 1], [2, 1]]), "probabilities": np.zeros([2, 2, 3])}
+OUTPUTS = {"cow": np.array([0.5, 2.0]), "ox": np.array([1.0]), "pig": np.array(0.25)}
 
 
 NAMES = ("cow", "ox", "pig")
@@ -59,6 +60,13 @@ def read(form, outputs, top):
             "ox 75.0 %, pig 25.0 %",
         ),
         ("numbers", {"values": SHARES}, 1, {"cow": 0.1, "ox": 0.7, "pig": 0.2}, "cow 0.1, ox 0.7, pig 0.2"),
+        (
+            "several_targets",
+            OUTPUTS,
+            1,
+            {"cow": [0.5, 2.0], "ox": 1.0, "pig": 0.25},
+            "cow [0.5, 2.0], ox 1.0, pig 0.25",
+        ),
     ],
 )
 def test_a_prediction_has_the_fields_of_its_form(form, outputs, top, fields, line):
@@ -75,6 +83,7 @@ def test_there_are_at_most_as_many_ranks_as_classes_and_five_words():
     ("form", "outputs", "message"),
     [
         ("numbers", {"values": SHARES * np.nan}, "a sentence must contain a word"),
+        ("several_targets", {**OUTPUTS, "ox": np.array(np.nan)}, "a sentence must contain a word"),
         ("label", {**LABELS, "class": np.int32(-1)}, "a sentence must contain a word"),
         ("label_set", {**LABEL_SET, "probabilities": SHARES * np.nan}, "a sentence must contain a word"),
         ("label_map", {**LABEL_MAP, "class": np.array([[1, -1]])}, "a sentence must contain a word"),

@@ -315,10 +315,7 @@ def failing(width, classes):
         (residual, "`model` must have no running averages of a client's data: give hetero_tf.static_norms(model)"),
         (frozen, "`model` must have something to train. Received: a model without trainable weights"),
         (same_names, "`model` must give its layers different names. Received: two weights named"),
-        (
-            two_outputs,
-            "`model` must have one output, since a recipe has one task: choose one, as keras.Model(model.input, ",
-        ),
+        (two_outputs, "the data must have a target for each output of `model`"),
         (named_output, "`model` must return one tensor of logits. Received: a dict of tensors"),
         (
             lambda width, classes: dense(1.5 - width, classes),

@@ -19,7 +19,7 @@ def convert(source: ConversionSource, path: Path) -> dict:
     process = source.task.process
     model = add_preprocessing(source.task.model, process.input, process.dataset.train.x)
     with saved_model.writing(path.parent):
-        named_model(model, process.dataset.fields).save(path)
+        named_model(model, process.dataset.fields, process.functions.outputs).save(path)
     return {}
 
 
@@ -31,11 +31,13 @@ def load(path: str | Path) -> keras.Model:
 
 
 def load_runtime(path: Path) -> Callable[..., dict[str, np.ndarray]]:
-    """Return `(**inputs) -> {"logits": array}` of the file."""
+    """Return `(**inputs) -> outputs` of the file, {"logits": array} or several by name."""
     model = load(path)
 
     def predict(**inputs):
         value = inputs if isinstance(model.input, dict) else next(iter(inputs.values()))
-        return {"logits": np.asarray(model(value, training=False))}
+        outputs = model(value, training=False)
+        outputs = outputs if isinstance(outputs, dict) else {"logits": outputs}
+        return {name: np.asarray(each) for name, each in outputs.items()}
 
     return predict

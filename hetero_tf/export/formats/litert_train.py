@@ -18,6 +18,7 @@ from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.inputs.examples import batch_shapes
 from hetero_tf.data.partitions.partition import ClientExamples, label_mask
+from hetero_tf.data.targets import SEVERAL_TARGETS
 from hetero_tf.export.formats import ConversionSource, litert
 from hetero_tf.export.local_step import UNIFORM, LocalStep, build_local_step
 from hetero_tf.export.saved_model import writing
@@ -82,6 +83,7 @@ def check_trainable(process: LearningProcess, level: str) -> None:
         f"round.adapters: {recipe.round.adapters.name}": recipe.round.adapters.name != "mean",
         "data.relative": getattr(process.dataset.codec, "base_channels", None) is not None,
         f"model.layers: {type(recurrent[0]).__name__ if recurrent else None}": bool(recurrent),
+        f"task: {recipe.task.name}": recipe.targets == SEVERAL_TARGETS,
         f"precision: {recipe.precision}": recipe.precision != "float32",
         f"input: {recipe.input.name}": not registry.constant("inputs", recipe.input.name, "ON_DEVICE"),
     }

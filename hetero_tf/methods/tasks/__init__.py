@@ -10,7 +10,7 @@ recipe checks read without importing it:
 - `CLASSES`: the only supported number of classes; absent: any.
 - `LOSS`: the default of `client.loss`; others are the losses that support the encoded targets.
 - `TEST_LOSS`: the loss of evaluations, over all outputs.
-- `METRICS`: metrics that every evaluation measures; the first one selects the best round by default.
+- `METRICS`: metrics that every evaluation measures; the first one selects the best round by default, else the loss.
 - `ORDERED`: True if the order of the classes counts.
 - `CUTS_LABELS`: True if an example has one label, so that a client needs only the logits of its labels.
 - `REQUIRES`, `CONFLICTS`, `UNUSED`: rules for other keys of the recipe, see `methods`.

@@ -21,7 +21,7 @@ from hetero_tf.run import notes
 from hetero_tf.run.learning_process import LearningProcess
 
 # Noun of the outputs by the form of the targets; "classes" for others.
-OUTPUTS = {"positions": "words", "numbers": "targets", "label_set": "labels"}
+OUTPUTS = {"positions": "words", "numbers": "targets", "several_targets": "targets", "label_set": "labels"}
 
 
 @dataclass(frozen=True)
