@@ -71,6 +71,7 @@ class Dataset:
         summary: Summary of the files as read, of tables a `TableSummary`, else a text; None if there is none.
         notes: Sentences about the data that the user should check.
         validation: Training examples that the statistics leave out, since clients hold them out, int ids; None: none.
+        digest: `sha256` of data that were described or converted; "": it is computed.
         refit: `validation -> Dataset`, reads the data again with fill values, categories and a vocabulary of the other
             training examples; None: the data have none of these.
 
@@ -89,6 +90,7 @@ class Dataset:
     summary: TableSummary | str | None = None
     notes: tuple[str, ...] = ()
     validation: np.ndarray | None = None
+    digest: str = ""
     refit: Callable[[np.ndarray], "Dataset"] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __post_init__(self):
@@ -251,6 +253,8 @@ class Dataset:
     @functools.cached_property
     def sha256(self) -> str:
         """Hex digest of the content: arrays with dtype and shape, owners, classes and fields, but not `source`."""
+        if self.digest:
+            return self.digest
         # A model names targets that were passed as a tuple.
         packed = tuple(field.codec for field in self.outputs)
         digest = hashlib.sha256(repr((self.classes, self.fields, *packed)).encode())

@@ -44,13 +44,7 @@ class Description:
 class DescribedDataset(Dataset):
     """A data set made from a description; its examples are random values of the described fields."""
 
-    digest: str = ""
     statistics_of_targets: np.ndarray | None = None
-
-    @property
-    def sha256(self) -> str:
-        """Hex digest of the described data."""
-        return self.digest
 
     @property
     def target_statistics(self) -> tuple[np.ndarray, np.ndarray]:

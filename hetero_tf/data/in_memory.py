@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -57,10 +58,10 @@ def from_arrays(
             `[n, time]` or `[n, time, channels]`, which become float32; or with `kind="audio"` clips `[n, samples]`,
             int16 or floats in -1..1, which become int16; or images uint8 `[n, height, width, channels]`
             as a `DiskArray`, which stay on disk; or a dictionary of arrays `[n, ...]`, the inputs of a model by name:
-            floats, uint8 pixels, or other whole numbers, which are ids of words or categories.
+            floats, uint8 pixels, texts, or other whole numbers, which are ids of words or categories.
         y_train, y_test: Labels: whole numbers `[n]` from 0, bool `[n]`, texts `[n]`, or one-hot rows `[n, classes]`;
             or for the task multi_task a dictionary of arrays `[n, ...]`, the targets of a model's outputs by name, or a
-            tuple in their order: whole numbers are labels, floats are numbers.
+            tuple in their order: whole numbers and texts are labels, floats are numbers.
         train_owners, test_owners: Natural client of each example, integers `[n]` from 0.
         train_weights: Weight of each training example in the loss of local steps, numbers `[n]` from 0; None: 1.
         classes: Number of classes; None: the number of `class_names`, of different texts or of one-hot columns, 2 for
@@ -281,7 +282,7 @@ def pack_splits(
         raise InputError(f"{source}: {letter}_test must have the arrays {expected}. Received: {received}")
     fields, rows = [], []
     for name in sorted(train, key=str):
-        arrays = [np.asarray(split[name]) for split in (train, test)]
+        arrays, texts = _number_texts([np.asarray(split[name]) for split in (train, test)])
         if not (isinstance(name, str) and name.isidentifier()):
             raise InputError(f"{source}: the name of an array must be letters, digits and _. Received: {name!r}")
         first, second = (
@@ -293,7 +294,7 @@ def pack_splits(
                 f"{source}: {letter}_test[{name!r}] must have the dtype and shape of the training examples, "
                 f"{forms[0][0]} {forms[0][1]}. Received: {forms[1][0]} {forms[1][1]}"
             )
-        fields.append(first)
+        fields.append(Field(name, replace(first.codec, dtype="string", texts=texts)) if texts else first)
         rows.append([values.astype(np.float32).reshape(len(values), -1) for values in arrays])
     for part, columns in zip(PARTS, zip(*rows)):
         counts = {field.name: len(column) for field, column in zip(fields, columns)}
@@ -305,13 +306,23 @@ def pack_splits(
     return train_rows, test_rows, tuple(fields)
 
 
+def _number_texts(arrays):
+    """Return arrays of texts as their positions among all of them, and these; other arrays and no texts."""
+    if any(values.dtype.kind not in "OSTU" for values in arrays):
+        return arrays, ()
+    texts, positions = np.unique(
+        np.concatenate([np.ravel(values).astype(str) for values in arrays]), return_inverse=True
+    )
+    parts = np.split(positions, [arrays[0].size])
+    return [part.reshape(values.shape) for part, values in zip(parts, arrays)], tuple(texts.tolist())
+
+
 def _raw_field(location, name, values):
     is_whole = values.dtype.kind in "iu"
     is_valid = values.dtype.kind in "biuf" and values.ndim and values.size and np.isfinite(values).all()
     if not is_valid or is_whole and max(-int(values.min()), int(values.max())) > MAX_WHOLE:
         raise InputError(
-            f"{location} must be finite numbers [n, ...], whole numbers at most {MAX_WHOLE:,}; replace texts by ids of "
-            "their words, which an adapted keras.layers.TextVectorization or StringLookup gives. "
+            f"{location} must be texts, or finite numbers [n, ...], whole numbers at most {MAX_WHOLE:,}. "
             f"Received: {values.dtype} {values.shape}"
         )
     dtype: Any = "uint8" if values.dtype == np.uint8 else "int32" if is_whole else "float32"

@@ -153,8 +153,9 @@ def _write_model(task, level, draft, folder, others):
         # One name per line, in a path that mobile tools read.
         (draft / LABELS.parent).mkdir()
         files.write_new(draft / LABELS, "".join(f"{name}\n" for name in task.process.dataset.class_names).encode())
-    predict, reference, digest = saved_model.load_runtime(draft), reference_logits(task), _weights_sha256(task.model)
-    entry = compare(task, reference, predict, "serving_default", str(folder))
+    predict = saved_model.load_runtime(draft, task.checked_signature)
+    reference, digest = reference_logits(task), _weights_sha256(task.model)
+    entry = compare(task, reference, predict, task.checked_signature, str(folder))
     function, portable_specs = endpoints[task.portable_signature]
     source = ConversionSource(draft, task, function, portable_specs, level, digest)
     return {

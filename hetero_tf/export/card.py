@@ -38,7 +38,13 @@ def example_request(about: Mapping) -> dict[str, Any]:
     examples = [field.codec.example() for field in fields]
     if about["input"]["kind"] in SENTENCES:
         examples = [SENTENCES[about["input"]["kind"]]]
-    return {"signature_name": signature, "instances": [_unwrap(dict(zip(input_names(fields), examples)))]}
+    values = dict(zip(input_names(fields), examples))
+    if about["input"]["kind"] == "arrays":
+        # The layers of a model may read several numbers from one text.
+        inputs = {name: spec for name, spec in signatures[signature]["inputs"].items() if spec["dtype"] == "string"}
+        texts = {name: np.full(spec["shape"][1:], "text").tolist() for name, spec in inputs.items()}
+        values = {name: value for name, value in values.items() if name in signatures[signature]["inputs"]} | texts
+    return {"signature_name": signature, "instances": [_unwrap(values)]}
 
 
 def _unwrap(values):

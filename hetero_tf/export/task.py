@@ -55,6 +55,11 @@ class ExportTask:
         return self.codec.PORTABLE
 
     @property
+    def checked_signature(self) -> str:
+        """Signature whose outputs are compared with those of the Keras model."""
+        return "serving_default" if self.process.functions.strings is None else self.portable_signature
+
+    @property
     def portable_input(self) -> str:
         """Name of the first input of that signature."""
         return next(iter(self.request(self.process.dataset.train.x[:1], self.portable_signature)))
@@ -85,6 +90,9 @@ class ExportTask:
             signature: (self._build(signature, forms), [form.spec for form in forms])
             for signature, forms in forms_of(self.fields, assets).items()
         }
+        if (strings := self.process.functions.strings) is not None:
+            endpoints["serving_default"] = _reading_strings(strings, *endpoints["serving_default"])
+            assets.tables.extend(strings.layers)
         return endpoints, tuple(assets.tables)
 
     def _build(self, signature: str, forms: Sequence[Form]) -> Callable:
@@ -161,6 +169,9 @@ class ExportTask:
         index = self.targets.index_name
         invalid = "NaN" if index is None else f"NaN and {index} -1"
         sentences = self.codec.describe_inputs(self.fields[:MAX_LISTED], invalid)
+        if (strings := self.process.functions.strings) is not None:
+            names = ", ".join(map(quote_markdown, strings.input))
+            sentences.append(f"`serving_default` takes texts as {names}, and other formats take their numbers.")
         features = [name for field in self.fields for name in field.codec.features(field.name)]
         if is_column(self.fields[0]) and len(features) <= MAX_LISTED:
             sentences.append(f"Order of the features: {', '.join(map(quote_markdown, features))}.")
@@ -189,6 +200,19 @@ class ExportTask:
         if names := [field.name for field in self.process.dataset.outputs]:
             return np.concatenate([np.reshape(results[name], [len(results[name]), -1]) for name in names], 1)
         return results.get(self.output_name, next(iter(results.values())))
+
+
+def _reading_strings(layers, function, specs):
+    """Return a function that takes the strings of a model instead of numbers, and its input specs."""
+    others = [spec for spec in specs if spec.name not in layers.output]
+    texts = [tf.TensorSpec(tensor.shape, tf.string, name) for name, tensor in layers.input.items()]
+
+    def serve(*sent):
+        values = dict(zip([spec.name for spec in (*texts, *others)], sent))
+        values |= layers({spec.name: values[spec.name] for spec in texts})
+        return function(*(tf.cast(values[spec.name], spec.dtype) for spec in specs))
+
+    return serve, [*texts, *others]
 
 
 def _expand(is_valid, rank):

@@ -184,11 +184,13 @@ class UserFunctions:
         loss: The loss of local steps; None: that of the recipe.
         metrics: By name.
         outputs: Layout of the packed outputs of a model with several.
+        strings: The layers of the model that consume strings, see `string_inputs`.
     """
 
     loss: UserLoss | SumOfLosses | None = None
     metrics: Mapping[str, UserMetric] = field(default_factory=dict)
     outputs: Layout = ()
+    strings: keras.Model | None = None
 
     def task(self, task: Task) -> Task:
         """Return the task with the predictions of several outputs by name."""

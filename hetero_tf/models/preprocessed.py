@@ -19,6 +19,7 @@ from hetero_tf.data.in_memory import POSITION
 from hetero_tf.data.inputs import Input
 from hetero_tf.data.inputs.spectrogram import Spectrogram
 from hetero_tf.models.requirements import accepts, check_training
+from hetero_tf.models.string_inputs import split_strings
 
 
 def add_preprocessing(model: keras.Model, source: Input, x: np.ndarray, is_stored: bool = False) -> keras.Model:
@@ -137,6 +138,7 @@ def packed_builder(function: Any, dataset: Dataset) -> Any:
         check_training(model)
         if not isinstance(model, keras.Model):
             return model
+        _, model = split_strings(model)
         inputs, outputs = _call_on_packed(model, fields) if has_arrays else (model.input, model.outputs)
         if names:
             by_name = dict(zip(output_names(model), keras.tree.flatten(outputs), strict=True))
@@ -200,11 +202,14 @@ def _format(shapes):
     return ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items()))
 
 
-def named_model(model: keras.Model, fields: Sequence[Field], outputs: Layout = ()) -> keras.Model:
+def named_model(
+    model: keras.Model, fields: Sequence[Field], outputs: Layout = (), strings: keras.Model | None = None
+) -> keras.Model:
     """Return the model of packed arrays as one with the inputs and outputs of the user's model; else the model.
 
     Args:
         outputs: Layout of several packed outputs.
+        strings: The layers of the model that consume strings.
     """
     inputs = value = model.inputs[0]
     if isinstance(fields[0].codec, raw.Codec):
@@ -213,7 +218,12 @@ def named_model(model: keras.Model, fields: Sequence[Field], outputs: Layout = (
     elif not outputs:
         return model
     value = model(value)
-    return keras.Model(inputs, UnpackArrays(outputs, dtype=value.dtype)(value) if outputs else value)
+    named = keras.Model(inputs, UnpackArrays(outputs, dtype=value.dtype)(value) if outputs else value, name="numbers")
+    if strings is None:
+        return named
+    # `formats.keras` compares the inner model by its name.
+    others = {name: tensor for name, tensor in inputs.items() if name not in strings.output}
+    return keras.Model(strings.input | others, named(strings(strings.input) | others))
 
 
 @keras.saving.register_keras_serializable("hetero_tf")

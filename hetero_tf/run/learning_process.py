@@ -28,12 +28,13 @@ from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.methods import function_of
-from hetero_tf.models.compiled import UserFunctions, read_functions
+from hetero_tf.models.compiled import read_functions
 from hetero_tf.models.costs import memory
 from hetero_tf.models.custom_model import ModelBuilder, as_builder, user_model, width_function
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.models.preprocessed import add_preprocessing, name_outputs, named_model
 from hetero_tf.models.state import State
+from hetero_tf.models.string_inputs import encode_strings, split_strings
 from hetero_tf.planning.plan import Plan
 from hetero_tf.planning.selection import reads_state
 from hetero_tf.recipe import as_recipe, with_source_location
@@ -154,7 +155,7 @@ class LearningProcess(Federation):
             level: Name of a level of the recipe; None for the global model.
         """
         model = add_preprocessing(self.network(state, level, statistics), self.input, self.dataset.train.x, True)
-        return named_model(model, self.dataset.fields, self.functions.outputs)
+        return named_model(model, self.dataset.fields, self.functions.outputs, self.functions.strings)
 
     def network(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
         """Return the same model without the normalisation, for the inputs of local training; see `Evaluator.model`."""
@@ -202,20 +203,18 @@ def _read_model(recipe, dataset, model, loss, metrics):
     if model is not None:
         model = width_function(model, recipe.levels.widths)
         built = user_model(model, recipe.levels.widths[recipe.levels.global_level], outputs)
-    dataset = name_outputs(dataset, built)
+    strings, rest = split_strings(built)
+    model = rest if isinstance(model, keras.Model) else model
+    dataset = name_outputs(encode_strings(dataset, strings), built)
     recipe, functions = read_functions(recipe, built, dataset.outputs, loss, metrics)
-    return (
-        dataset,
-        recipe,
-        functions,
-        None if model is None else as_builder(model, None if dataset.outputs else outputs),
-    )
+    builder = None if model is None else as_builder(model, None if dataset.outputs else outputs)
+    return dataset, recipe, dataclasses.replace(functions, strings=strings), builder
 
 
 def _check_functions(process):
     """Check the user's loss and metrics by the outputs and targets of the first examples."""
     family, train, functions = process.family, process.dataset.train, process.functions
-    if train.y is None or functions == UserFunctions():
+    if train.y is None or not (functions.loss or functions.metrics):
         return
     inputs = first_inputs(process.input, train.x, family.classes, CHECKED_EXAMPLES)
     model = family.training_model(process.recipe.levels.global_level, family.classes)
@@ -276,7 +275,6 @@ def learning_process(
     check_data(recipe, dataset)
     partition = split(recipe, dataset) if partition is None else partition
     dataset, partition = fit_data(dataset, partition)
-    source = build_input(recipe, dataset)
     device = hardware.device_type() if device is None else device
     with with_source_location(recipe):
         # A described data set is that of a finished run, which was checked at its start.
@@ -284,6 +282,7 @@ def learning_process(
         if not is_finished:
             check_split(recipe, partition)
         dataset, compiled, functions, builder = _read_model(recipe, dataset, model, loss, metrics)
+        source = build_input(recipe, dataset)
         fitted = _fit_levels(compiled, source, dataset, partition, device, builder)
         family = family_of(fitted, source, dataset, device, builder)
         process = LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy), functions)

@@ -16,14 +16,16 @@ class Codec(BaseCodec):
     """Numbers of one shape: uint8 pixels, int32 ids from `low` to `high`, or float32.
 
     Pixels have the divisor 255 and floats their statistics; the last axis has one of each.
+    "string" is for positions among the `texts`, which `string_inputs` replaces.
     """
 
     shape: tuple[Positive, ...]
-    dtype: Literal["uint8", "int32", "float32"] = "float32"
+    dtype: Literal["uint8", "int32", "float32", "string"] = "float32"
     low: float = 0.0
     high: float = 0.0
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    texts: tuple[str, ...] = ()
 
     KIND, EXAMPLE, STORED = "arrays", "example", "packed arrays float32 [n, values]"
     IS_PACKED, ITEM_NEEDS = True, "one array"
@@ -71,7 +73,8 @@ class Codec(BaseCodec):
         return {"serving_default": form, "serve_numbers": form}
 
     def send(self, name: str, stored: np.ndarray) -> dict[str, np.ndarray]:
-        return {name: stored.reshape(-1, *self.shape).astype(self.dtype)}
+        values = np.array(self.texts, object)[stored.astype(int)] if self.texts else stored.astype(self.dtype)
+        return {name: values.reshape(-1, *self.shape)}
 
     @property
     def blank(self) -> np.ndarray:

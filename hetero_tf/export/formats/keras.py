@@ -19,7 +19,8 @@ def convert(source: ConversionSource, path: Path) -> dict:
     process = source.task.process
     model = add_preprocessing(source.task.model, process.input, process.dataset.train.x)
     with saved_model.writing(path.parent):
-        named_model(model, process.dataset.fields, process.functions.outputs).save(path)
+        functions = process.functions
+        named_model(model, process.dataset.fields, functions.outputs, functions.strings).save(path)
     return {}
 
 
@@ -33,6 +34,8 @@ def load(path: str | Path) -> keras.Model:
 def load_runtime(path: Path) -> Callable[..., dict[str, np.ndarray]]:
     """Return `(**inputs) -> outputs` of the file, {"logits": array} or several by name."""
     model = load(path)
+    # The other formats have no strings either.
+    model = next((layer for layer in model.layers if layer.name == "numbers"), model)
 
     def predict(**inputs):
         value = inputs if isinstance(model.input, dict) else next(iter(inputs.values()))
