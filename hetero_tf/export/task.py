@@ -170,14 +170,12 @@ class ExportTask:
         invalid = "NaN" if index is None else f"NaN and {index} -1"
         sentences = self.codec.describe_inputs(self.fields[:MAX_LISTED], invalid)
         if (strings := self.process.functions.strings) is not None:
-            names = ", ".join(map(quote_markdown, strings.input))
-            sentences.append(f"`serving_default` takes texts as {names}, and other formats take their numbers.")
+            texts = ", ".join(map(quote_markdown, strings.input))
+            sentences.append(f"`serving_default` takes texts as {texts}, and other formats take their numbers.")
         features = [name for field in self.fields for name in field.codec.features(field.name)]
         if is_column(self.fields[0]) and len(features) <= MAX_LISTED:
             sentences.append(f"Order of the features: {', '.join(map(quote_markdown, features))}.")
-        names = self.process.dataset.class_names
-        if self.process.dataset.outputs:
-            names = None
+        names = None if self.process.dataset.outputs else self.process.dataset.class_names
         if names is not None and self.targets.index_name != "class" and len(names) <= MAX_LISTED:
             sentences.append(f"Order of the {self.targets.prediction_name}: {', '.join(map(quote_markdown, names))}.")
         return sentences

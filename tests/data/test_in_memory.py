@@ -168,8 +168,14 @@ def test_tf_data_and_descriptions_have_the_same_arrays():
             "the name of an array must be letters, digits and _. Received: 'a b'",
         ),
         ({"x": {**X, "size": np.full(6, "a")}}, r"x_train\['size'\] must be texts, or finite .* <U1"),
-        ({"x": {**X, "size": np.full(6, np.nan)}}, "must be texts, or finite numbers .*, whole numbers at most 16,777,216"),
-        ({"x": {**X, "words": X["words"] + 2**24}}, "must be texts, or finite numbers .*, whole numbers at most 16,777,216"),
+        (
+            {"x": {**X, "size": np.full(6, np.nan)}},
+            "must be texts, or finite numbers .*, whole numbers at most 16,777,216",
+        ),
+        (
+            {"x": {**X, "words": X["words"] + 2**24}},
+            "must be texts, or finite numbers .*, whole numbers at most 16,777,216",
+        ),
         ({"x": {**X, "size": np.zeros(5)}}, "the arrays of x_train must be equally long. .*'size': 5"),
         ({"x_test": {**FIRST, "table": np.zeros((4, 3))}}, r"x_test\['table'\] must have .* float32 \(2,\). .* \(3,\)"),
         ({"y": {"kind": Y}}, "mine: y_test must have the arrays kind. Received: ndarray"),
