@@ -34,9 +34,8 @@ from hetero_tf.reports.summaries import mean_and_spread, run_cost, summarize
 from hetero_tf.runs.history import read
 from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps import pool
-from hetero_tf.sweeps.definition import SweepRun
+from hetero_tf.sweeps.definition import SweepFolder, SweepRun
 from hetero_tf.sweeps.pool import Program, can_fork
-from hetero_tf.sweeps.definition import SweepFolder
 
 SMALL = (
     "model.settings.channels=[!w 6, !w 12, !w 24]",

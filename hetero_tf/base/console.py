@@ -30,6 +30,8 @@ class Console:
 
     Args:
         stream: Output stream; standard error if a program reads the result from standard output.
+        clock: Monotonic clock in seconds.
+        start: Its time at the start of the program.
         quiet: Print nothing; the log still gets everything.
         verbose: Print the details of progress.
 
@@ -180,6 +182,7 @@ def format_table(rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), wid
     """Align rows of text, the first of which are the heads: columns `words` left, others right.
 
     Args:
+        rows: Cells; control characters are escaped.
         width: Columns of the terminal, into which the first column is folded; None: each row is one line.
     """
     from tabulate import tabulate
@@ -217,6 +220,7 @@ class ProgressDisplay:
         """Start an activity.
 
         Args:
+            activity: A few words, such as "round 3/10".
             expected: Expected seconds; None if unknown.
             steps, clients: Total counts; 0: not counted.
         """

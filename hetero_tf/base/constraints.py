@@ -218,6 +218,8 @@ def build_option(name: str, constraint: Constraint, default: object, doc: str, l
     """Return an `Option`; that of a plain `int` is at least 1, or its default if that is lower.
 
     Args:
+        name, default, doc: See `Option`.
+        constraint: The one of its annotation.
         largest: Bound of a plain `int`, which is then a size (`!w n` and `!classes` are allowed); None for numbers.
     """
     if constraint == Constraint("int", constraint.optional):
@@ -337,6 +339,7 @@ def parse_annotation(node: ast.expr, path: Path) -> Constraint:
     """Return the `Constraint` that an annotation in a source file expresses, without importing the file.
 
     Args:
+        node: One of `ANNOTATION_FORMS`.
         path: File of the annotation. Aliases are resolved there, following imports.
 
     Raises:

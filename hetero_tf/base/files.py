@@ -156,6 +156,9 @@ def create_file(path: Path | str, mode: int = 0o666) -> Iterator[BinaryIO]:
 def lock(descriptor: int, path: Path | str, wait: bool) -> None:
     """Lock an open file until its descriptor is closed.
 
+    Args:
+        wait: Wait for the process that holds the lock.
+
     Raises:
         BlockingIOError: Another process holds the lock, and `wait` is False.
         DiskProblem: The system refused, for example because the file system has no locks.
@@ -364,6 +367,7 @@ def remove_leftovers(folder: Path | str, pattern: re.Pattern) -> None:
     """Remove files that killed programs left in a folder.
 
     Args:
+        folder: The folder; it may be missing.
         pattern: Full-match pattern of the names to remove. With a group `process` (the id of the process that wrote
             the file), files of running processes are kept.
 

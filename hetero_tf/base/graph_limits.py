@@ -17,6 +17,7 @@ def assert_in_graph(tensor: tf.Tensor, condition: tf.Tensor, message: str, recei
 
     Args:
         message: States the allowed values; the error consists of it and of the values of `received`.
+        received: Tensors that the condition was computed from.
     """
     with tf.control_dependencies([tf.debugging.Assert(condition, [f"{message} Received:", *received])]):
         return tf.identity(tensor)
@@ -30,7 +31,11 @@ def pad_if_empty(batch: tf.Tensor) -> tf.Tensor:
 
 
 def max_examples(model: keras.Model, open_size: int) -> int:
-    """Return the number of examples for which no layer's output exceeds `LARGEST_TENSOR` entries."""
+    """Return the number of examples for which no layer's output exceeds `LARGEST_TENSOR` entries.
+
+    Args:
+        open_size: Size of the axes that may have any size.
+    """
     shapes = [output.shape[1:] for layer in model.layers for output in tf.nest.flatten(layer.output)]
     widest = max(int(np.prod([open_size if size is None else size for size in shape])) for shape in shapes)
     return max(LARGEST_TENSOR // widest, 1)

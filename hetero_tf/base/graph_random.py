@@ -27,6 +27,7 @@ def hash_key(key: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
 
     Args:
         key: int32 [..., words], words static. A row of a batch gives the same numbers as the single key.
+        count: Number of hashes for each key.
 
     Returns:
         uint32 [..., count].
@@ -44,6 +45,7 @@ def uniform(key: tf.Tensor, shape: Sequence) -> tf.Tensor:
 
     Args:
         key: int32 [..., words], words static, e.g. (seed, round, client, step).
+        shape: Sizes, ints or scalar tensors.
 
     Returns:
         [..., *shape], with the leading axes of the key.
@@ -59,6 +61,7 @@ def bits16(key: tf.Tensor, rows: int | tf.Tensor, columns: int) -> tf.Tensor:
 
     Args:
         key: int32 [..., 2], with or without leading axes.
+        rows: Int or scalar tensor.
         columns: Python int. Each row starts at a new 64-bit word, so multiples of 4 waste no bits.
 
     Returns:

@@ -93,7 +93,11 @@ def find_metric(name: str) -> Metric | None:
 
 
 def selection_metrics(targets: str, measured: Iterable[str]) -> tuple[str, ...]:
-    """Return the sorted metrics that may select the best round."""
+    """Return the sorted metrics that may select the best round.
+
+    Args:
+        targets: Form of the targets, see `data.targets`.
+    """
     plugins = _of_plugins(registry.names("metrics"))
     names = {template.format(name) for template in _MODELS for name in measured}
     return tuple(

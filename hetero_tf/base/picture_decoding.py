@@ -25,6 +25,7 @@ def decode(data: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
     `LARGEST_PICTURE` or `LARGEST_GIF`, or translucent, since the background is unknown.
 
     Args:
+        data: Scalar string.
         shape: (height, width, channels), 1 or 3 channels.
     """
     with tf.control_dependencies([tf.debugging.Assert(_is_supported(data), ["not a supported picture"])]):

@@ -17,6 +17,7 @@ class Replicas:
 
     Attributes:
         parallel: Client blocks, or batches, that a replica computes at the same time.
+        strategy: `tf.distribute.Strategy`, or None.
     """
 
     parallel: int

@@ -41,6 +41,7 @@ def from_json(kind: type[T], value: Any, source: object, advice: str = "") -> T:
 
     Args:
         kind: The dataclass, or another type that a field may have.
+        advice: End of error messages.
 
     Raises:
         Damaged: A key is missing, or a value has a wrong type or is out of range.

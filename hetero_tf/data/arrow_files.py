@@ -28,7 +28,14 @@ MEMORY = 4
 
 @dataclass(frozen=True)
 class ColumnSelection:
-    """The columns to read: those `requested`, or all, without those to `ignore`; those of pictures and of lists."""
+    """The columns to read.
+
+    Attributes:
+        requested: Names of the columns; None: all.
+        ignore: Names of columns to skip.
+        image: Name of the picture column, or None.
+        lists: Columns that may have lists of texts, which become texts in JSON.
+    """
 
     requested: Collection[str] | None
     ignore: Collection[str]
@@ -78,7 +85,15 @@ def content_of(type_: "pa.DataType") -> str:
 
 
 def read_arrow(source: str, files: Sequence[Path], selection: ColumnSelection) -> tuple[RawTable, dict[bytes, bytes]]:
-    """Read the selected columns of files with the same columns; return the table, and the metadata of its schema.
+    """Read the columns of one or more files with the same columns; pictures become lists of bytes.
+
+    Args:
+        source: Description of the files for messages.
+        files: The files.
+        selection: The columns to read.
+
+    Returns:
+        The table and the metadata of its schema.
 
     Raises:
         InputError: A file is damaged, the files have different columns, a column is missing, or has values that are

@@ -280,6 +280,9 @@ def read_targets(
     Returns:
         The names of the classes or targets, and of each table the targets and the owners int32 `[n]` or None. Owners
         are numbered in sorted order.
+
+    Raises:
+        InputError: A column or value is missing, or a label is not a class.
     """
     for table in tables:
         for option, names in (("label", label), ("owner", () if owner is None else (owner,))):

@@ -53,7 +53,11 @@ def is_listed(text: str, listed: Collection[str]) -> bool:
 
 
 def parse_number(value: str, name: str) -> float:
-    """Return a finite number in the range of float32; the `InputError` for another text names the column.
+    """Parse a number.
+
+    Args:
+        value: The text.
+        name: Name of the column, for the message.
 
     Raises:
         InputError: The text is not a finite number in the range of float32.
@@ -95,8 +99,11 @@ def has_leading_zero(text: str) -> bool:
 def to_plain_number(text: str, notation: Literal["point", "comma"]) -> str:
     """Rewrite a number in plain notation; other texts are returned unchanged.
 
-    Numbers are such as `1,234.5` or `12 %` with the notation point, and `1.234,5 \u20ac` with comma. Spaces and
-    apostrophes between groups of three digits and the sign of a currency are dropped; a percentage is divided by 100.
+    Args:
+        text: Such as `1,234.5` or `12 %` with a decimal point, or `1.234,5 €` with a decimal comma. Spaces and
+            apostrophes between groups of three digits and the sign of a currency are dropped, and a percentage is
+            divided by 100.
+        notation: The decimal sign.
     """
     match = _NUMBER[notation].fullmatch(text.replace("\u2212", "-"))
     if match is None or not (match[2] or match[3]):
@@ -126,7 +133,12 @@ def sort_categories(values: set[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column of texts that stores each distinct text once, and the index of each row's text, int64 `[n]`."""
+    """A column of texts that stores each distinct text once.
+
+    Attributes:
+        texts: The distinct texts.
+        codes: Index of each row's text, int64 `[n]`.
+    """
 
     texts: list[str]
     codes: np.ndarray

@@ -20,9 +20,14 @@ TEST_NAMES = ("test", "val", "validation", "valid")
 
 @dataclass(frozen=True)
 class FileKind:
-    """Files that are examples of a loader; other files, such as notes, are skipped.
+    """Files that are examples; other files, such as notes, are skipped.
 
-    Files with `unsupported` endings are rejected, because skipping them silently would shrink a class.
+    Attributes:
+        loader: Name of the loader.
+        noun: Plural noun.
+        formats: Names of the supported formats.
+        endings: Supported file extensions.
+        unsupported: Extensions of other formats: rejected, because skipping them silently would shrink a class.
     """
 
     loader: str
@@ -43,10 +48,16 @@ class FileKind:
 
 
 def find(data_dir: Path | None, name: str, argument: str) -> Path:
-    """Return the path of `name`, the value of an option, searched in `data_dir`, if set, then in the working folder.
+    """Return the path of `name`, searched in `data_dir` (unless None) and then in the working folder.
+
+    Args:
+        data_dir: Data folder or None.
+        name: Path from a recipe.
+        argument: Name of the option, for the message.
 
     Raises:
         NotAvailable: The path does not exist.
+        InputError: The path is the root of the file system, or a link to it.
     """
     candidates = [Path(name)] if data_dir is None else [Path(data_dir) / name, Path(name)]
     for candidate in candidates:

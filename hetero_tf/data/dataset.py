@@ -273,7 +273,11 @@ class Dataset:
         return [*self.codec.describe(self.fields, self.train.x, self.summary), *self.form.describe(self)]
 
     def warnings(self, clients: int) -> list[str]:
-        """Return the notes, and sentences about row numbers, outliers, rare classes and a large majority."""
+        """Return the notes, and sentences about row numbers, outliers, rare classes and a large majority.
+
+        Args:
+            clients: Number of clients that share the training examples.
+        """
         warnings = [*self.notes, *(self.summary.warnings if isinstance(self.summary, TableSummary) else ())]
         spellings: dict[str, str] = {}
         for each in self.class_names or ():

@@ -67,7 +67,11 @@ def describe(dataset: Dataset) -> dict[str, Any]:
 
 
 def from_description(value: Any, source: object, advice: str = "") -> DescribedDataset:
-    """Build a data set with random examples from the result of `describe`; see also `typed_json.from_json`.
+    """Build a data set with random examples from a description.
+
+    Args:
+        value: Result of `describe`.
+        source, advice: See `typed_json.from_json`.
 
     Raises:
         InputError: The description is inconsistent.

@@ -25,9 +25,13 @@ class DiskArray:
     """Rows of a .npy file, or a selection of them in any order; only `array[rows]` reads data.
 
     Attributes:
-        path, file: The path, and the open file, whose rows stay valid if the path is replaced by another file.
-        first, dtype, row: Offset of the first row in bytes, data type, and shape of a row.
-        ids, count: The selected rows of the file, int64 [n], or None for all in order; and their number.
+        path: The file.
+        file: The open file; its rows stay valid if the path is replaced by another file.
+        first: Offset of the first row in bytes.
+        dtype: Data type.
+        row: Shape of a row.
+        ids: int64 [n], the selected rows of the file; None: all rows in order.
+        count: Number of selected rows.
     """
 
     path: Path

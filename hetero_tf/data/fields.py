@@ -12,9 +12,13 @@ from hetero_tf.data.codecs import Assets, Field, Form, is_column, number, pictur
 
 
 def array_fields(kind: str, x: Any, names: Sequence[str] | None = None, rate: int | None = None) -> tuple[Field, ...]:
-    """Return the fields of stored examples `x` of a kind: "images", "table", "series" or "audio".
+    """Return the fields of arrays.
 
-    `names` are those of the features of a table or the channels of series, if known; `rate` is that of audio.
+    Args:
+        kind: "images", "table", "series" or "audio".
+        x: The stored examples.
+        names: Names of the features of a table, or of the channels of series; None if they are unknown.
+        rate: Samples per second of audio.
     """
     if kind == "images":
         return (picture.field(x),)

@@ -31,7 +31,13 @@ SYSTEM_FOLDERS = frozenset(
 
 @dataclass(frozen=True)
 class ClassFolder:
-    """The paths of the files of a split in a folder, ordered by class and then by path, and the class of each."""
+    """The files of a split, ordered by class and then by path.
+
+    Attributes:
+        folder: The folder with one folder per class.
+        files: Paths; strings take a third of the memory of paths.
+        labels: Class of each file.
+    """
 
     folder: Path
     # Strings take a third of the memory of paths.

@@ -23,9 +23,14 @@ NOUNS = {
 
 @dataclass(frozen=True)
 class GraphTokenizer:
-    """Splits texts of a request into tokens of a vocabulary, with a lookup table token -> id, `unknown` for others.
+    """Splits texts of a request into the tokens of a vocabulary.
 
-    Its `name` is that of a tokenizer; `special` tokens such as `<eos>`, which a text may contain, are not split.
+    Attributes:
+        name: "words", "characters" or "subwords".
+        table: Lookup table token -> id.
+        vocabulary: Tokens in the order of their ids.
+        unknown: Id of every other token.
+        special: Tokens such as `<eos>` that a text may contain, which are not split.
     """
 
     name: str
@@ -117,7 +122,12 @@ def encode_sentences(sentences: tf.Tensor, tokenizer: GraphTokenizer, length: in
 def vocabulary_tables(
     words: Sequence[str], scratch: Path, unknown: int = 0
 ) -> tuple[tf.lookup.StaticHashTable, tf.lookup.StaticHashTable]:
-    """Return lookup tables word -> id and id -> word over a file in `scratch`, an asset of the SavedModel.
+    """Return lookup tables word -> id and id -> word over a file that becomes an asset of the SavedModel.
+
+    Args:
+        words: In the order of their ids.
+        scratch: Folder for the file.
+        unknown: Id of every other word.
 
     Raises:
         InputError: A word is empty, contains white space, or occurs twice.

@@ -350,6 +350,9 @@ def read_targets(
         source, y_train, y_test, classes, names: As for `from_arrays`. Labels may also be `[n, 1]`. Floats that are
             whole numbers raise a warning.
         targets: Form of the targets, see `targets`.
+
+    Raises:
+        InputError: An array has a wrong dtype, shape or value, or its labels are not among the names.
     """
     names = None if names is None else tuple(map(str, names))
     if targets == LABEL:

@@ -62,10 +62,14 @@ _TIME_OF_DAY = re.compile(r"\d\d?:\d\d(:\d\d(\.\d+)?)?( ?[AaPp]\.?[Mm]\.?)?")
 
 @dataclass(frozen=True)
 class Decision:
-    """An option of `data: csv` that states how to read a column whose values leave it open.
+    """The option that states how to read a column whose values leave it open.
 
-    Its `value` is that of the column, the `reason` is what the column has, which a `text` of it shows, and the loader
-    refuses the column without the option if it `is_required`.
+    Attributes:
+        option: Name of the option of `data: csv`: "columns" for a type, "missing_values" or "numbers".
+        value: Its value, of "columns" that of the column.
+        reason: What the column has.
+        text: A text of the column that shows it, or "".
+        is_required: Whether the loader refuses the column without the option.
     """
 
     option: str
@@ -80,13 +84,17 @@ class ColumnSummary:
     """Values of a column.
 
     Attributes:
+        name: Name of the column.
         type: "number", "category", "date", "text" (names or free texts), or "id" (row numbers, or a different text
             without spaces in every row).
-        rows, missing, distinct: Number of rows, of those without a value, and of distinct values.
+        rows: Number of rows.
+        missing: Number of rows without a value.
+        distinct: Number of distinct values.
         frequent: `(value, rows)` of the most frequent values, the most frequent first.
         low, high: Smallest and largest number or date, in plain notation; "" for other types.
         is_whole: Whether all values are whole numbers.
-        notation, date_orders: Notation of the numbers, and possible orders of year, month and day of dates.
+        notation: Notation of the numbers, see `columns.to_plain_number`.
+        date_orders: Possible orders of year, month and day of dates.
         numbers_rows: Whether the numbers are consecutive and differ in all rows.
         has_times: Whether dates have a time of day.
         odd: `(text, rows)` of the texts among numbers or dates that are none, such as "two" and "inf".
@@ -188,7 +196,12 @@ class ColumnSummary:
 
 @dataclass(frozen=True)
 class TableSummary:
-    """Summaries of the columns of the training rows, or of the first ones of `count`."""
+    """Columns of the training rows as read.
+
+    Attributes:
+        columns: Summaries of all columns, or of the first ones.
+        count: Number of columns; 0: as many as there are summaries.
+    """
 
     columns: tuple[ColumnSummary, ...]
     count: int = 0
@@ -273,7 +286,13 @@ def inspect_table(table: RawTable) -> dict[str, ColumnSummary]:
 
 
 def inspect_column(name: str, values: np.ndarray | TextColumn, is_literal: bool = False) -> ColumnSummary:
-    """Summarize a column of numbers (NaN is missing) or texts; `is_literal`: only an empty text is a missing value."""
+    """Summarize a column of numbers (NaN is missing) or texts.
+
+    Args:
+        name: Name of the column.
+        values: Numbers `[n]`, or texts; see `columns.MISSING` for those that denote a missing value.
+        is_literal: Whether only an empty text denotes a missing value.
+    """
     notation: Notation = "plain"
     if isinstance(values, np.ndarray):
         present = values[~np.isnan(values)] if values.dtype.kind == "f" else values

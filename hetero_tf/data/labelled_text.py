@@ -124,7 +124,11 @@ def has_text_folders(folder: Path) -> bool:
 
 
 def read_text_folders(folder: Path, text: str, label: str) -> list[RawTable]:
-    """Read the tables, of two columns, of the training and, if present, of the test split of folders of texts.
+    """Read the tables of the training and, if present, of the test split.
+
+    Args:
+        folder: FOLDER/CLASS/*.txt, or FOLDER/train/CLASS/*.txt and FOLDER/test/CLASS/*.txt.
+        text, label: Names of the columns.
 
     Raises:
         InputError: See `list_class_folders`; or a file is not UTF-8 text.

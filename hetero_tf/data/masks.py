@@ -132,7 +132,12 @@ def decode_mask(path: str, content: bytes) -> np.ndarray:
 
 
 def encode_mask(mask: np.ndarray, palette: np.ndarray) -> bytes:
-    """Return a palette PNG of indices uint8 `[height, width]` of the colors uint8 `[256, 3]`."""
+    """Return a palette PNG.
+
+    Args:
+        mask: Palette indices, uint8 `[height, width]`.
+        palette: Colors of the indices, uint8 `[256, 3]`.
+    """
     from PIL import Image
 
     image, file = Image.fromarray(mask), io.BytesIO()

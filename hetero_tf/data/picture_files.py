@@ -28,9 +28,10 @@ _MODES = {"1": "grey", "L": "grey", "LA": "grey", "I;16": "grey", "P": "palette"
 
 
 def open_picture(source: bytes | str | Path) -> "Image":
-    """Open a picture file, given by its content or path, without decoding its pixels.
+    """Open a picture file, whose pixels are not decoded yet.
 
-    The `InputError` for another file has the end of a sentence.
+    Args:
+        source: Content of the file, or its path.
 
     Raises:
         InputError: The file is not a picture. The text is the end of a sentence.
@@ -61,10 +62,13 @@ def picture_header(source: bytes | str | Path) -> tuple[int, int, str] | None:
 
 
 def decode_picture(content: bytes, shape: tuple[int, int, int]) -> np.ndarray:
-    """Decode a picture file to upright float32 pixels in 0..1 [height, width, channels], resized by area means.
+    """Decode a picture file to upright float32 pixels in 0..1 of a fixed shape, resized by area means.
 
-    An export gives the same values for a PNG or JPEG that need not be rotated. A GIF or WebP gives its first frame. The
-    `InputError` for a damaged or translucent picture has the end of a sentence.
+    An export gives the same values for a PNG or JPEG that need not be rotated.
+
+    Args:
+        content: The file; a GIF or WebP gives its first frame.
+        shape: (height, width, channels), 1 or 3 channels.
 
     Raises:
         InputError: The picture is damaged, translucent or has another format. The text is the end of a sentence.
@@ -120,7 +124,14 @@ def _rotate(pixels, orientation):
 def decode_pictures(
     source: str, pictures: Iterable[tuple[str, Callable[[], bytes]]], count: int, size: int, channels: int
 ) -> np.ndarray:
-    """Decode `count` pictures, `(name, () -> content)` each, to uint8 `[count, size, size, channels]`.
+    """Decode pictures to uint8 `[count, size, size, channels]`, see `decode_picture`.
+
+    Args:
+        source: Description of the pictures, for the memory check.
+        pictures: `(name, () -> content of the file)` for each picture.
+        count: Number of pictures.
+        size: Height and width.
+        channels: 1 (grey) or 3.
 
     Raises:
         InputError: A picture cannot be decoded.

@@ -36,14 +36,24 @@ DAY, LARGEST_STEP = 86400, 1.5
 
 @dataclass(frozen=True)
 class Series:
-    """Rows of a table in the order of time, their times, and whether a time is missing before each, `[n]`."""
+    """The values of one series in the order of time.
+
+    Attributes:
+        rows: Rows of the table, int `[n]`.
+        times: Their times, numbers `[n]`.
+        gaps: Whether a time is missing before each row, bool `[n]`.
+    """
 
     rows: np.ndarray
     times: np.ndarray
     gaps: np.ndarray
 
     def starts(self, sizes: tuple[int, int, int]) -> np.ndarray:
-        """Return the first position of each window without a gap; `sizes`: its positions, the horizon, the stride."""
+        """Return the first position of each window without a gap.
+
+        Args:
+            sizes: Positions of a window, after it, and between two windows.
+        """
         window, horizon, stride = sizes
         starts = np.arange(0, len(self.rows) - window - horizon + 1, stride)
         part = np.cumsum(self.gaps)

@@ -48,9 +48,13 @@ _BLANK = re.compile(r"\s*(:?-{2,}:?)?\s*")
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a file as texts, with their lines or numbers; `sign` is between the path and a number in messages.
+    """The rows of a file as texts.
 
-    The first row may have the names of the columns.
+    Attributes:
+        path: The file.
+        sign: Text between the path and the number of a row in messages.
+        numbers: Line or number of each row.
+        cells: The texts of each row; the first row may have the names of the columns.
     """
 
     path: Path
@@ -79,7 +83,10 @@ class Rows:
         return Rows(self.path, self.sign, self.numbers[count:], self.cells[count:])
 
     def build_table(self, header: bool) -> RawTable:
-        """Return the table of the rows, of which the first one has the names of the columns if `header` is set.
+        """Return the table of the rows.
+
+        Args:
+            header: Whether the first row has the names of the columns; otherwise they are column_0, column_1 and so on.
 
         Raises:
             InputError: There is no row of data, or a name occurs twice.
@@ -150,7 +157,11 @@ def read_content(path: Path) -> bytes:
 
 
 def read_text(path: Path, encoding: str | None = None) -> str:
-    """Return the text of a file, perhaps compressed; without `encoding`, UTF-8, or UTF-16 with a byte order mark.
+    """Return the text of a file.
+
+    Args:
+        path: The file, perhaps compressed.
+        encoding: Name of its encoding; None: UTF-8, or UTF-16 with a byte order mark.
 
     Raises:
         InputError: The file has another encoding.

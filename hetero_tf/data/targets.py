@@ -28,9 +28,12 @@ TOP, MASK = 5, "<mask>"
 
 
 class BaseTargets:
-    """Defaults of a form of targets: type and number of axes of `Split.y`, and its description for messages.
+    """Defaults of a form of targets.
 
-    `RANKED` names the fields of a prediction that has a value for each of the likeliest classes.
+    Attributes:
+        DTYPE, NDIM: Type and number of axes of `Split.y`; None if there is none.
+        DESCRIPTION: The stored targets, for messages.
+        RANKED: Names of the fields of a prediction that has a value for each of the likeliest classes.
     """
 
     DTYPE: ClassVar[Any]
@@ -58,11 +61,24 @@ class BaseTargets:
         raise NotImplementedError
 
     def draw(self, labels: np.ndarray, classes: int, shape: Sequence[int], statistics: Rows | None) -> Any:
-        """Return targets for examples of a shape in which all classes occur; `labels`: class of each, int32 `[n]`."""
+        """Return targets in which all classes occur.
+
+        Args:
+            labels: Class of each example, int32 `[n]`.
+            classes: Number of classes or targets.
+            shape: Shape of the stored examples.
+            statistics: Statistics of numbers.
+        """
         return labels
 
     def names(self, class_names: Sequence[str], classes: int, top: int) -> tuple[str, ...]:
-        """Return the names of the fields of a prediction, of at most `top` classes or words, most likely first."""
+        """Return the names of the fields of a prediction, most likely first.
+
+        Args:
+            class_names: Names of the classes or targets.
+            classes: Their number.
+            top: Maximum number of classes or words.
+        """
         suffixes = ["", *(f"_{rank}" for rank in range(2, min(top, classes) + 1))]
         return tuple(name + suffix for suffix in suffixes for name in self.RANKED)
 
@@ -386,7 +402,11 @@ FORMS: dict[str, BaseTargets] = {
 
 
 def find(form: str) -> BaseTargets:
-    """Return the targets of a form; raise `InputError` if it is unknown."""
+    """Return the targets of a form.
+
+    Raises:
+        InputError: The form is unknown.
+    """
     if form not in FORMS:
         raise InputError(f"targets must be one of {', '.join(sorted(FORMS))}. Received: {form!r:.80}")
     return FORMS[form]

@@ -53,9 +53,15 @@ def split_lines(texts: Iterable[str]) -> list[str]:
 
 
 def build_vocabulary(words: Sequence[str], size: int | None = None) -> tuple[str, ...]:
-    """Return the vocabulary in the order of ids: `<ukn>`, `<eos>`, then the words in order of first appearance.
+    """Return the vocabulary: `<ukn>`, `<eos>`, then the words in order of first appearance.
 
-    The most frequent words stay in a vocabulary of at most `size` words; ties go to the earlier word.
+    Args:
+        words: Words of the training text.
+        size: Largest vocabulary size including both special words; the most frequent words stay, ties go to the earlier
+            word. None: all words.
+
+    Returns:
+        Tuple of words; a word's index is its id.
     """
     counts = {UNKNOWN: 0, END: 0}
     for word in words:
@@ -73,10 +79,11 @@ class TokenOptions:
     """The options that turn texts into tokens.
 
     Attributes:
+        tokenizer: "words", "characters" or "subwords".
         size: Largest vocabulary size, including two special tokens; None: all tokens.
         tokens: Tokens of a vocabulary file; None: those of the training texts.
         learned: Vocabulary that the run learned at its start, with special tokens; None before its start.
-        validation: Ids of training examples whose tokens are not learned.
+        validation: Ids of training examples whose tokens are not learned; None: none.
     """
 
     tokenizer: Tokenizer
@@ -89,7 +96,10 @@ class TokenOptions:
 def learn_vocabulary(words: Sequence[str], options: TokenOptions, rows: int | None = None) -> tuple[str, ...]:
     """Return the vocabulary of a training text: `<ukn>`, `<eos>`, then the tokens of the run, the file or the words.
 
-    `rows`: equal parts of the text, of which those for validation are left out; None: nothing is left out.
+    Args:
+        words: The words of the text.
+        options: How the text becomes tokens.
+        rows: Equal parts of the text, of which those for validation are left out; None: nothing is left out.
 
     Raises:
         InputError: The size is missing, or smaller than the file's.
@@ -156,7 +166,13 @@ def split_end(words: list[str], share: float) -> tuple[list[str], list[str]]:
 def text_dataset(
     train_words: list[str], test_words: list[str], source: str, options: TokenOptions, *, rows: int, test_rows: int
 ) -> Dataset:
-    """Build the `Dataset` of the words of two texts; see `reshape_to_rows` for their rows.
+    """Build the `Dataset` of two lists of words.
+
+    Args:
+        train_words, test_words: Words of the texts.
+        source: Description of the texts.
+        options: How the texts become tokens.
+        rows, test_rows: See `reshape_to_rows`.
 
     Raises:
         InputError: A number is out of range, or the text has no spaces between words.
@@ -182,13 +198,24 @@ def split_text(text: str, tokenizer: str) -> list[str]:
 
 
 def build_sentence_vocabulary(sentences: Sequence[Sequence[str]], options: TokenOptions) -> tuple[str, ...]:
-    """Return the vocabulary of the words of sentences: `<pad>`, `<ukn>`, then tokens as in `learn_vocabulary`."""
+    """Return the vocabulary of training texts: `<pad>`, `<ukn>`, then tokens as in `words.learn_vocabulary`.
+
+    Args:
+        sentences: Words of the training texts.
+        options: How the texts become tokens.
+    """
     # Running text has two special tokens as well.
     return (PADDING, UNKNOWN, *learn_vocabulary([word for words in sentences for word in words], options)[2:])
 
 
 def encode_sentences(sentences: Sequence[Sequence[str]], vocabulary: Sequence[str], length: int) -> np.ndarray:
-    """Return word ids, int32 `[sentences, length]`: 1 for a word outside the vocabulary, 0 for padding."""
+    """Return word ids, int32 `[sentences, length]`: 1 for a word outside the vocabulary, 0 for padding.
+
+    Args:
+        sentences: Words of each sentence.
+        vocabulary: Result of `build_sentence_vocabulary`.
+        length: Row length; longer sentences are truncated.
+    """
     truncated = [words[:length] for words in sentences]
     numbers = encode([word for words in truncated for word in words], vocabulary)
     encoded = np.zeros((len(truncated), length), np.int32)

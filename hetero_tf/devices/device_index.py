@@ -18,6 +18,7 @@ class Transfer:
     """Values that one device receives and returns in a round, as indices of the global values by path.
 
     Attributes:
+        submodel: Index of its sub-model.
         down: Received values: all values that its steps use, except constants, which the device has.
         up: Returned values: all values that are merged.
         merged: Coordinates of `up` on each cut axis.
@@ -40,6 +41,7 @@ class DeviceIndex:
 
         Args:
             labels: int [n], the outputs of its labels, see `Federation.present_outputs`.
+            round: Round number, counted from 0.
         """
         setup, position = self.federation.setup, self.federation.recipe.levels.names.index(level)
         cut, submodel = setup.layout.cut, self.federation.family.submodel_of[position]

@@ -77,7 +77,11 @@ DEFAULT_SELECTION = Selection()
 
 @dataclass(frozen=True)
 class DeviceRounds:
-    """The `RoundRunner` whose clients are devices. Create it with `deployed`."""
+    """The `RoundRunner` whose clients are devices. Create it with `deployed`.
+
+    Attributes:
+        fleet_file: Path of the fleet file with the times of the devices, see `measured_fleet`; None: not written.
+    """
 
     federation: Federation
     fleet: WaitingFleet
@@ -318,7 +322,12 @@ class DeviceRounds:
         return self.federation.metrics_row(plan, rate, records, outcome)
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
-        """Evaluate the global model on the server's test set; empty if no device returned its statistics."""
+        """Evaluate the global model on the server's test set; empty if no device returned its statistics.
+
+        Args:
+            state: `State`.
+            levels: "global" or None.
+        """
         evaluator, global_level = self.federation.evaluator, self.federation.recipe.levels.global_level
         # Devices that train files need statistics of the server for inference.
         of_files = {member.level for member in self._members(0).values() if member.measures == ITS_LEVEL}

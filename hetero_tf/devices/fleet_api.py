@@ -59,7 +59,11 @@ def from_records(records: Any) -> Message:
 
 
 class FlowerNetwork:
-    """The devices that are connected to Flower's grid, by client number."""
+    """The devices that are connected to Flower's grid, by client number.
+
+    Args:
+        nodes: Id of the node of each client.
+    """
 
     def __init__(self, grid: Any, nodes: Mapping[int, int], say: Callable[[str], None]):
         self._grid, self._nodes, self._say = grid, nodes, say
@@ -221,6 +225,7 @@ def respond(server: str, authority: bytes, key: Any, answer: Callable[[str, Mess
     """Respond to the requests of a server until the connection is lost. Flower then ends the process.
 
     Args:
+        authority: Certificate of the server's authority in PEM.
         answer: Returns the response to a request of an action; the third argument are the totals of the transfers.
 
     Raises:

@@ -34,7 +34,11 @@ FLOAT32 = np.dtype(np.float32)
 
 @dataclass(frozen=True)
 class Share:
-    """A device's share of the data."""
+    """A device's share of the data.
+
+    Attributes:
+        position: Index of its examples in the partition.
+    """
 
     position: int
     level: str
@@ -85,6 +89,8 @@ class LiteRTClient:
     """A device that trains with LiteRT.
 
     Attributes:
+        trainer: Trains the exported file of its level.
+        member: The device as it introduces itself.
         x, y: Its examples, see `on_device.LiteRTTrainer.batches`.
         earlier: Numbers of examples of the preceding clients, since the simulator shuffles clients in order.
     """

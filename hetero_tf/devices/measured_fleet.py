@@ -30,7 +30,13 @@ MIN_STEPS, MAX_STEPS, MAX_SECONDS = 5, 50, 20.0
 
 @dataclass(frozen=True)
 class StepTime:
-    """Median time of the steps with one batch size."""
+    """Median time of the steps with one batch size.
+
+    Attributes:
+        examples: Examples of a batch.
+        flops: Operations of a step.
+        seconds: Median wall time of a step.
+    """
 
     level: str
     examples: int
@@ -43,6 +49,7 @@ class DeviceSpeed:
     """Training speed of a device.
 
     Attributes:
+        seconds_per_step: Constant part of a step.
         seconds_per_gflop: Further seconds for each 1e9 operations.
         steps: The times that it is fitted to.
     """
@@ -116,7 +123,11 @@ DIGITS = 4
 
 
 def device_of(speed: DeviceSpeed, mebibytes: float) -> dict[str, float | str]:
-    """Return the keys of a device class that a measurement determines, see `recipe.schema.Device`."""
+    """Return the keys of a device class that a measurement determines, see `recipe.schema.Device`.
+
+    Args:
+        speed: Its training speed; a part that is 0 gives no key.
+    """
     gflops = 1 / speed.seconds_per_gflop if speed.seconds_per_gflop else None
     times = {"seconds_per_step": speed.seconds_per_step or None, "gflops": gflops}
     device = {name: round_digits(value) for name, value in times.items() if value is not None}
@@ -215,6 +226,7 @@ class MeasuredFleet:
 
         Args:
             levels: Level of each requested device, by client.
+            responded: Clients that responded.
             times: Times of the merged results by client, see `messages.parse_times`.
         """
         self._rounds += 1

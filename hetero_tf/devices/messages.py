@@ -61,6 +61,7 @@ class Message:
 
     Attributes:
         arrays: Values by variable path: arrays to send, or their received bytes.
+        metadata: Numbers, strings and lists of numbers.
     """
 
     arrays: Mapping[str, Any] = field(default_factory=dict)
@@ -135,6 +136,9 @@ def parse_arrays(
     received: Mapping[str, bytes], shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype | str
 ) -> dict[str, np.ndarray]:
     """Return the arrays of a response after all checks.
+
+    Args:
+        received: Bytes of each value.
 
     Raises:
         Refused: A value is missing, unknown, of another size, or not finite.

@@ -135,6 +135,7 @@ class LiteRTTrainer:
 
         Args:
             batches: Batches of `batches`; missing random numbers of Dropout, `uniform_0` and so on, are drawn.
+            learning_rate: Learning rate of this round.
             present: bool [classes], the labels of the client, see `present`.
 
         Raises:
@@ -165,6 +166,9 @@ class LiteRTTrainer:
         """Return the statistics of static batch normalization with the current weights, `{path: float32 array}`.
 
         They are the unweighted means of the mean and the unbiased variance of each batch. The weights do not change.
+
+        Args:
+            batches: Batches of `statistics_batches`, of any size.
         """
         run, moments = self._signatures["statistics"], list[dict]()
         details = run.get_input_details()
@@ -183,7 +187,11 @@ class LiteRTTrainer:
     def statistics_batches(
         self, x: np.ndarray, y: np.ndarray | None, rng: np.random.Generator
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the batches of the statistics query: one pass in random order; for text, the first segment of rows."""
+        """Yield the batches of the statistics query: one pass in random order; for text, the first segment of rows.
+
+        Args:
+            rng: Generator for the order, random crops and masked words.
+        """
         size = self.settings["statistics_batch"]
         order = rng.permutation(len(x))
         for first in range(0, len(x), size):

@@ -34,6 +34,7 @@ class TensorFlowClient:
     """A device that trains with TensorFlow. Create it with `machine.build_device`.
 
     Attributes:
+        process: Learning process of the recipe on the device's data; it trains one client at a time.
         share: Index of its examples in the partition of `process`.
     """
 

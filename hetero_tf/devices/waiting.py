@@ -36,6 +36,8 @@ class DeviceStatus:
     """A connected device.
 
     Attributes:
+        member: Its introduction; None before.
+        request: Id of the pending request; None if there is none.
         missed: True if the deadline of that request has passed.
         failures: Number of consecutive requests without a valid response.
         pause_until: Earliest time of the next request.
@@ -94,6 +96,9 @@ class WaitingFleet:
         """Send requests to devices and wait for their responses until the deadline.
 
         Training ends with as many responses as a round has clients; devices still busy then are late.
+
+        Args:
+            action: One of `fleet_api.MESSAGE_TYPES`.
 
         Returns:
             Responses by client, with arrays as bytes; without devices that did not respond in time or disconnected.

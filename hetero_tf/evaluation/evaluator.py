@@ -55,15 +55,15 @@ class Evaluator(EvaluationSetup):
         return self.tests_by_split["test"]
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict[str, float], dict[str, dict]]:
-        """Measure the global model; with personal values or twins, Local metrics measure every client's own model.
+        """Measure the global model; with personal units, Local metrics measure every client's personal model.
 
         Args:
             levels: "all" also measures the models of all levels, "global" does not; by default as the recipe.
 
         Returns:
-            Metrics by name, with models of clients also Local metrics of the validation examples; and `{level:
-            {variable path: value}}`, the statistics of static batch normalisation of each level that was measured (no
-            paths without it).
+            Metrics by name, with personal units also Local metrics of the validation examples; and `{level: {variable
+            path: value}}`, the statistics of static batch normalisation of each level that was measured (no paths
+            without it).
         """
         statistics = self.statistics(state)
         metrics = self.measure_global(*self.global_values(state, statistics))
@@ -146,7 +146,11 @@ class Evaluator(EvaluationSetup):
         return self.predictor(level).statistics(self._predicting(state, level), rows, rng)
 
     def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
-        """Return the trained Keras model of a level, with all classes and the first channels of the global weights."""
+        """Return the trained Keras model of any level, with all classes and the first channels of the global weights.
+
+        Args:
+            statistics: The result of `statistics` for this level; None queries them.
+        """
         level = level or self.recipe.levels.global_level
         predictor, state = self.predictor(level), self._predicting(state, level)
         statistics = predictor.statistics(state) if statistics is None else statistics

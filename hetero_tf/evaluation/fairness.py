@@ -58,6 +58,8 @@ def client_tests(
     """Return the `ClientTests` of the examples that clients are tested on.
 
     Args:
+        shares: Rows of the split that each client is tested on.
+        label_mask: bool [clients, classes], labels of each client.
         levels: int [clients], index in `names` of each client's fixed level. If None, levels are dynamic.
     """
     clients = np.flatnonzero(shares.sizes).astype(np.int32)

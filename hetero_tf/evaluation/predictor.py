@@ -209,6 +209,7 @@ def sort_networks(state: State, networks: int, accuracy: Callable[[State], float
 
     Args:
         state: State of an ensemble whose networks are all merged.
+        accuracy: Accuracy of the first network of a state.
 
     Reference: authors' code of SplitMix, which reverses the ascending order.
     """

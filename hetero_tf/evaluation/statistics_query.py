@@ -21,11 +21,15 @@ BATCHES_PER_CALL = 20
 def statistics_batches(
     examples: Iterable[np.ndarray], batch_size: int, rng: np.random.Generator | None = None
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the batches of the query: int32 [batches, batch_size], and shorter int32 arrays.
+    """Return the batches of the statistics query.
 
     Args:
-        examples: int32 arrays; one array for the pooled training set, or one per client. Batches do not cross arrays.
+        examples: int32 arrays; one array for the pooled training set, or one per client. Batches do not
+            cross arrays; the last batch of each may be short.
         rng: Shuffles each array unless None.
+
+    Returns:
+        (full, short): int32 [batches, batch_size], and a list of shorter int32 arrays.
     """
     full, short = [], []
     for ids in examples:
@@ -109,6 +113,7 @@ def batch_moments(model: keras.Model, values: tuple, examples: Examples, rows: t
     """Return the moments that a training step of a model on rows of the training split leaves.
 
     Args:
+        rows: int32 [batch].
         key: int32 [words], seed of the noise of the inputs.
     """
     inputs, _ = examples.input.batch(examples.x, examples.y, rows, 0, key, all_labels(0), training=True)

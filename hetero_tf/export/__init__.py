@@ -169,7 +169,11 @@ def _write_model(task, level, draft, folder, others):
 
 
 def reference_logits(task: ExportTask) -> list[np.ndarray]:
-    """Return the logits of the Keras model for the first test examples, in batches, on which exports are compared."""
+    """Return the logits of the Keras model for the test examples that exports are compared on, in batches.
+
+    Returns:
+        Arrays [n, ..., classes] of the whole test set, up to `MAX_COMPARED` examples and `MAX_LOGITS` values.
+    """
     test = task.process.dataset.test.x
 
     def logits(examples):
@@ -316,7 +320,9 @@ def _write_about(draft, about, card):
 def warning_of(entry: dict, float_metrics: dict) -> str | None:
     """Return the warning about an inexact format; None if it is smaller and about as good as its float version.
 
-    `entry` is its entry in `export.json`, and `float_metrics` are those of the SavedModel.
+    Args:
+        entry: Entry of the format in `export.json`; "float_bytes" is the size of the same file in 32-bit floats.
+        float_metrics: Metrics of the SavedModel, as `ExportTask.measure` returns them.
     """
     size, float_size, metrics = entry["bytes"], entry["float_bytes"], entry["measured"]
     difference, problems = entry["largest_difference_of_logits"], []

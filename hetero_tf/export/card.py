@@ -20,7 +20,12 @@ SENTENCES = {"text": "the <mask> of the year", "next_word": "the end of the"}
 
 
 def example_request(about: Mapping) -> dict[str, Any]:
-    """Return the body of a predict request with one example: a picture of a ring, a tone, a sentence, or numbers."""
+    """Return the body of a predict request with one example.
+
+    Returns:
+        {"signature_name", "instances": [example]}: a picture of a ring, a tone, a sentence, a row with the means of the
+        training examples, or waves around these means.
+    """
     signatures = about["signatures"]
     fields: tuple[Field, ...] = ()
     with contextlib.suppress(InputError, KeyError, TypeError):

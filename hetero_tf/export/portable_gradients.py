@@ -32,7 +32,11 @@ ERF_DENOMINATOR = (
 
 
 def gradients(function: Callable, values: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor], list]:
-    """Return the loss, its gradients and the others of `function(values) -> (loss, others)` in a graph being traced."""
+    """Call `function(values) -> (loss, others)` inside a graph that is being traced.
+
+    Returns:
+        The loss, its gradient with respect to each value (zeros for values that it does not depend on), and the others.
+    """
     # A GradientTape would ignore the override map.
     with tf.compat.v1.get_default_graph().gradient_override_map({name: PREFIX + name for name in PORTABLE}):
         loss, others = function(values)

@@ -260,7 +260,9 @@ def split_words(texts: tf.Tensor, tokenizer: GraphTokenizer, classes: int) -> tu
 def encode_masked(texts: tf.Tensor, tokenizer: GraphTokenizer, mask: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return (ids int32 [n, longest], is_mask, lengths [n]) of texts [n], padded with -1 to at least one position.
 
-    The id of `<mask>` is `mask`, the number of classes. No `<eos>` is added to the end of a text.
+    Args:
+        tokenizer: Splits the texts as in training, but adds no `<eos>` to the end of a text.
+        mask: Id of `<mask>`, which is the number of classes.
     """
     # `<mask>` without spaces around it, or in capitals, would silently become an unknown word.
     words, longest = split_words(tokenizer.isolate(texts, f"(?i){MASK}", MASK), tokenizer, mask)

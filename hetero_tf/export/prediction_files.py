@@ -34,9 +34,12 @@ def check_output(path: Path, inputs: Sequence[str]) -> None:
 
 
 def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Write at least one row to a file, which replaces an earlier one when complete; its ending selects the format.
+    """Write rows to a file, which replaces an earlier one when it is complete.
 
-    In tables, which have the columns of the first row, the entries of lists are separated by semicolons.
+    Args:
+        path: Path whose ending selects the format. JSON lines have lists as lists; in tables their entries are
+            separated by semicolons.
+        rows: At least one row; a table has the columns of the first one.
     """
     delimiter = DELIMITERS.get(path.suffix.lower())
     with replace_file(path) as file:

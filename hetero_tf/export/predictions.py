@@ -43,9 +43,15 @@ LONGEST_MESSAGE = 300
 
 @dataclass(frozen=True)
 class ItemForm:
-    """Form of the items and predictions of a model, as `export.json` describes them.
+    """Form of the items that a model predicts.
 
-    The label of an item is read from the columns `labels`, to compare it with the prediction.
+    Attributes:
+        targets: Form of the targets, see `data.targets`.
+        classes: Number of classes, targets or words.
+        class_names: Names of the classes or targets; empty for words.
+        fields: Fields of an item; a text has the name of its column in a file with several.
+        labels: Columns of the targets; a single label is compared with the prediction.
+        header: Whether the first line of a table contains the column names.
     """
 
     targets: str
@@ -238,9 +244,11 @@ def _encode(source, row, form):
 
 
 def parse_row(row: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the values of a row by column name.
+    """Return the values of a row written as text by column name.
 
-    The row is text: values in column order, `5.1,red`, or named values in any order, `size=5.1,colour=red`.
+    Args:
+        row: Comma-separated values in column order, `5.1,red`, or named values in any order, `size=5.1,colour=red`.
+        names: Names of the columns.
     """
     values = next(csv.reader([row], skipinitialspace=True), [])
     fields = [value.partition("=") for value in values]
@@ -258,7 +266,14 @@ def parse_row(row: str, names: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A signature `(**inputs) -> {output: tensor [n, ...]}` that predicts items, and the limits of a request."""
+    """A model that predicts items.
+
+    Attributes:
+        form: Form of the items.
+        specs: Inputs of the signature for items, one for each field.
+        serve: The signature: `(**inputs) -> {output: tensor [n, ...]}`.
+        limits: Limits of a request, as in `export.json`.
+    """
 
     form: ItemForm
     specs: Sequence[tf.TensorSpec]
@@ -275,7 +290,12 @@ class Predictor:
 
 
 def predictor_of_process(process: LearningProcess, model: keras.Model) -> Predictor:
-    """Return the predictor of the Keras model of a level, see `process.network`."""
+    """Return the predictor of a trained model.
+
+    Args:
+        process: `process.LearningProcess`.
+        model: Keras model of a level, see `process.network`.
+    """
     task, dataset = task_of(process, model), process.dataset
     with temporary_folder() as scratch:
         endpoints, _ = task.endpoints(scratch)
@@ -289,7 +309,10 @@ def predictor_of_process(process: LearningProcess, model: keras.Model) -> Predic
 
 
 def predictor_of_export(folder: Path) -> Predictor:
-    """Verify the version of an exported level, `FOLDER/<level>/<version>`, and return its predictor.
+    """Verify the version of an exported level, and return its predictor.
+
+    Args:
+        folder: `FOLDER/<level>/<version>` of an export.
 
     Raises:
         InputError: The version is incomplete or changed, or has no signature for items.

@@ -19,7 +19,10 @@ WAIT_MICROSECONDS = 1000
 
 
 def write(folder: Path, model: keras.Model, endpoints: dict, tables: Collection) -> dict:
-    """Write a SavedModel of `{signature: (function, input specs)}` that stores every variable once.
+    """Write a SavedModel that stores every variable once.
+
+    Args:
+        endpoints: `{signature: (function, input specs)}`.
 
     Returns:
         `{signature: {"inputs": {name: {"dtype", "shape"}}, "outputs": likewise}}`; None in a shape means any size.
@@ -91,7 +94,11 @@ def blank_requests(signatures: dict[str, dict[str, tf.TensorSpec]]) -> dict[str,
 
 
 def write_batching(folder: Path, max_batch_size: int) -> None:
-    """Write the largest batch of one call, in examples, for TensorFlow Serving into the folder of a version."""
+    """Write the size of batches for TensorFlow Serving into the folder of a version.
+
+    Args:
+        max_batch_size: Examples of one call of the model.
+    """
     size = min(max_batch_size, BATCH_SIZE)
     hint = f"max_batch_size {{ value: {size} }}\nbatch_timeout_micros {{ value: {WAIT_MICROSECONDS} }}\n"
     files.write_new(folder / BATCHING, hint.encode())

@@ -84,7 +84,11 @@ class ExportTask:
         return {self.codec.NOUN: self._limit, **self.codec.limits}
 
     def endpoints(self, scratch: Path) -> tuple[dict[str, tuple[Callable, list[tf.TensorSpec]]], tuple]:
-        """Return `{signature: (function, input specs)}` and lookup tables; `scratch` is for the vocabulary file."""
+        """Return `{signature: (function, input specs)}` and the lookup tables of the signatures.
+
+        Args:
+            scratch: Folder for the vocabulary file, which the SavedModel copies.
+        """
         assets = Assets(scratch)
         endpoints = {
             signature: (self._build(signature, forms), [form.spec for form in forms])
@@ -149,7 +153,12 @@ class ExportTask:
         return inputs
 
     def measure(self, predict: Callable, signature: str) -> dict[str, float]:
-        """Measure a signature of an exported model on the test set: "loss", and "accuracy" or "perplexity"."""
+        """Measure an exported model on the whole test set: "loss", and "accuracy" in percent or "perplexity".
+
+        Args:
+            predict: `(**inputs) -> outputs` of a signature.
+            signature: Its name.
+        """
         test, size = self.process.dataset.test, self.process.recipe.evaluate.batch_size
         starts = range(0, len(test.x), size)
         requests = (self.request(test.x[start : start + size], signature) for start in starts)

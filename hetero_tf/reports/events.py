@@ -27,9 +27,10 @@ GROUPS = {
 
 
 def write_events(runs: Sequence[Run], folder: Path) -> list[Path]:
-    """Write one event file for each run, atomically; earlier files are replaced. Return the folders of the runs.
+    """Write one event file for each run, FOLDER/RUN/..., atomically; earlier files are replaced.
 
-    Runs in folders of the same name are numbered.
+    Returns:
+        The folders of the runs.
     """
     require_modules("tensorboard", ["tensorboard"], "tensorboard")
     names = [Path(run.folder).resolve().name for run in runs]

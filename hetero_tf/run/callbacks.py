@@ -49,7 +49,12 @@ class Callback(Protocol):
 
 @dataclass(frozen=True)
 class Trained:
-    """Result of `train`."""
+    """Result of `train`.
+
+    Attributes:
+        state: The state after the last round.
+        rows: Metrics of each round.
+    """
 
     state: State
     rows: list[dict]

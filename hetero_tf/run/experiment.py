@@ -370,6 +370,9 @@ def open_state(
     """Return the process of a run folder and one of its states, without writing to it.
 
     Args:
+        recipe: The recipe of the folder, with overrides that a run may change.
+        which: "best" or "last".
+        say: Receives a message for each damaged newer state.
         described: Use the folder's description of the data instead of the data, see
             `experiment.build_described_process`.
 

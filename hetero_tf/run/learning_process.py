@@ -95,7 +95,11 @@ class RoundRunner(Protocol):
 
 @dataclass(frozen=True)
 class LearningProcess(Federation):
-    """Steps of the run of a recipe, `State -> State`. Create it with `learning_process`."""
+    """Steps of the run of a recipe, `State -> State`. Create it with `learning_process`.
+
+    Attributes:
+        build_runner: Builds the `RoundRunner` of this process.
+    """
 
     build_runner: Callable[[Federation], RoundRunner] = SimulatedRounds
 
@@ -149,10 +153,11 @@ class LearningProcess(Federation):
         """Return the trained Keras model at a level, from unprocessed examples of the data set to logits.
 
         Pixels of uint8 data are 0..255 in float32 or uint8; the model normalises them like the input of the recipe.
-        Samples of audio have the range of 16 bits. Several arrays of an example, and several outputs, are dictionaries.
+        Samples of audio have the range of 16 bits. Examples of several arrays are a dictionary of them.
 
         Args:
             level: Name of a level of the recipe; None for the global model.
+            statistics: Result of `statistics` for this level; None computes them.
         """
         model = add_preprocessing(self.network(state, level, statistics), self.input, self.dataset.train.x, True)
         return named_model(model, self.dataset.fields, self.functions.outputs, self.functions.strings)

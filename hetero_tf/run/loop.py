@@ -27,6 +27,7 @@ class Progress:
     """Progress of a run.
 
     Attributes:
+        state: The state after the last finished round.
         last, best: The metrics of the last and the best evaluation, with "round".
         totals: Totals of all rounds by name, see `traffic.TOTALS`.
         rows: Content of `metrics.jsonl`.
@@ -47,6 +48,8 @@ class TrainingLoop:
     Each call ends at a round that is evaluated or saved.
 
     Args:
+        run: The folder of the run, which this process has locked.
+        run_environment: The environment, as checkpoints store it.
         console: Its phases end with those of the first call.
         display: Shows the current work between two lines of the console.
     """

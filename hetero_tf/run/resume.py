@@ -67,7 +67,11 @@ def check_recipe(run: RunFolder, recipe: Recipe, newest_facts: dict | None) -> N
 
 
 def check_best(run: RunFolder, process: LearningProcess, newest_facts: dict | None) -> None:
-    """Refuse to continue a run with another selection metric for its best state."""
+    """Refuse to continue a run with another selection metric for its best state.
+
+    Args:
+        process: The process of the recipe to continue with, on the data and partition of the run.
+    """
     if newest_facts is None:
         return
     selection_metric = loads(newest_facts["recipe"]).evaluate.best or process.default_selection_metric

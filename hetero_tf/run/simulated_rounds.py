@@ -278,7 +278,11 @@ class SimulatedRounds:
         return {name: value for name, value in tuned.items() if find_metric(name)}
 
     def fine_tune(self, state: State, clients: Sequence[int]) -> State:
-        """Return a state after one fine-tuning round of some clients; all trained values are personal."""
+        """Return a state after one fine-tuning round of some clients; all trained values are personal.
+
+        Args:
+            state: State before fine-tuning; these rounds are the `fine_tuning` of its process.
+        """
         start = self.federation.begin({path: state.weights[path] for path in self.federation.paths})
         personal_values = start.clients["personal"] | state.clients.get("personal", {})
         start = dataclasses.replace(start, round=state.round, clients={**start.clients, "personal": personal_values})

@@ -81,6 +81,7 @@ def load_newest(
     """Return the newest valid checkpoint. The function writes nothing, so it can run concurrently with a writer.
 
     Args:
+        folder: Folder of the checkpoints; it may be missing.
         expect, optional, with_arrays: See `read`.
 
     Returns:

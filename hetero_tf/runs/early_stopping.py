@@ -25,7 +25,11 @@ class Patience:
     waited: int = -1
 
     def after(self, metric: str, value: float | None, min_delta: float) -> "Patience":
-        """Return the count after another evaluation."""
+        """Return the count after another evaluation.
+
+        Args:
+            min_delta: Difference from the best value that an improvement exceeds.
+        """
         known = find_metric(metric)
         sign = -1 if known is not None and known.better == "lower" else 1
         if not isinstance(value, numbers.Real) or not abs(value) < LARGEST:
@@ -40,8 +44,10 @@ class StoppingRule:
     """Early stopping of a run.
 
     Attributes:
+        metric: Name of the metric that must improve.
         patience: Evaluations without an improvement after which the run ends; None: it never ends early.
         min_delta: See `Patience.after`.
+        every: Rounds between two evaluations.
     """
 
     metric: str

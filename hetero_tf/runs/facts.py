@@ -162,6 +162,9 @@ def global_weights(run: RunFolder) -> tuple[dict[str, np.ndarray], str]:
 
     Personal units have no global values; their weights are the mean over the clients.
 
+    Args:
+        run: The folder of the run, which may still be training.
+
     Returns:
         `{variable path: array}`, and the name of the state, such as "runs/digits/checkpoints, round 12".
 

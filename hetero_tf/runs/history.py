@@ -77,6 +77,7 @@ class RoundWork:
     """Work of a client in a round.
 
     Attributes:
+        levels: The levels of the mix.
         reads: Number of times that an epoch reads each batch: the segments of a row of text, else 1.
         draws_stages: Each step draws its stage at random.
     """
@@ -163,7 +164,11 @@ class Run:
 
 
 def gather(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
-    """Return the runs in some folders that have finished a round, and a message for each omitted or unfinished one."""
+    """Read the runs in some folders; a folder that contains run folders represents all of them.
+
+    Returns:
+        The runs that have finished a round, and a message for each run that is omitted or unfinished.
+    """
     runs, messages = [], []
     for folder in dict.fromkeys(path for parent in folders for path in _within(Path(parent))):
         run = read(folder)
@@ -281,7 +286,12 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def distinct_names(runs: Sequence[Run], without: Collection[str] = ("name", "seed")) -> list[str]:
-    """Return a distinct name for each run: that of the recipe, with the differing keys if several runs have it."""
+    """Return a distinct name for each run: the recipe's name, with the differing keys if several runs have that name.
+
+    Args:
+        runs: One run of each recipe.
+        without: Keys to ignore.
+    """
     names = []
     for run in runs:
         alike = [other for other in runs if other.name == run.name]
@@ -300,6 +310,10 @@ def distinct_names(runs: Sequence[Run], without: Collection[str] = ("name", "see
 
 def differences(runs: Sequence[Run], without: Collection[str]) -> list[str]:
     """Describe the differences of each run from the others: "client.epochs=2, partition=iid, mix=a-e".
+
+    Args:
+        runs: One run of each recipe.
+        without: Keys to ignore.
 
     Returns:
         A text for each run; "" for all if no key or more than `MOST_DIFFERENCES` keys differ.

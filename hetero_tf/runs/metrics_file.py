@@ -26,6 +26,7 @@ def append(path: Path, row: dict) -> bytes:
     """Append one row, sync it to disk, and return its line.
 
     Args:
+        path: The file; it is created if missing.
         row: Dict with an integer "round". NumPy numbers are allowed; NaN and infinity are written as null.
 
     Raises:
@@ -228,6 +229,7 @@ def seconds_left(calls: Sequence[tuple[int, float]], training: float | None, rou
         calls: Number of rounds of each call, and its seconds with evaluation and checkpoint.
         training: Seconds of all local steps of the first call at the rate after its first steps, as
             `Live.seconds_of_steps` returns them; None if unknown.
+        rounds: Number of remaining rounds.
     """
     if len(calls) == 1:
         (first, seconds), *_ = calls

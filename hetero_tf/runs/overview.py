@@ -130,6 +130,7 @@ def is_finished(run: RunFolder, done: int, requested: Mapping[str, Any]) -> bool
     """Return True if a run needs no further round: all are done, or early stopping ended it.
 
     Args:
+        run: The folder of the run.
         done: Round of its newest checkpoint.
         requested: `{dotted key: value}` of the recipe to finish, with its number of rounds and its early stopping.
     """

@@ -77,7 +77,12 @@ def recipe_name(path: str) -> str:
 
 
 def render(draft: RecipeDraft, commands: tuple[str, ...]) -> str:
-    """Return the text of a recipe; `commands` are the next ones of the user."""
+    """Return the text of a recipe.
+
+    Args:
+        draft: The recipe.
+        commands: Next commands of the user.
+    """
     facts = [f"data: {draft.dataset.source}", *draft.dataset.describe()]
     facts += [f"check: {warning}" for warning in draft.warnings]
     metric, value, prediction = draft.dataset.baseline

@@ -14,7 +14,13 @@ LABEL_TASKS = ("classification", "binary", "ordinal")
 
 @dataclass(frozen=True)
 class Choice:
-    """A plain value of a recipe key, the reason in its comment, and whether that asks the user to check the value."""
+    """A value of a recipe key.
+
+    Attributes:
+        value: Plain value, see `recipe.write.flow`.
+        reason: Comment on the line of the key; "" for no comment.
+        is_doubtful: Whether the comment asks the user to check the value.
+    """
 
     value: Any
     reason: str = ""
@@ -28,9 +34,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class Request:
-    """Data of the user: a path, or a name of TensorFlow Datasets; and the task and columns of labels, if given.
+    """Data of the user, and the choices that the user made.
 
-    `choose_label` is `(likely columns, default) -> column`, for a question to the user.
+    Attributes:
+        path: Path, as written by the user, or a name of TensorFlow Datasets.
+        data_dir: Data folder or None, see `data_files.find`.
+        task: Name of the task; None: the targets determine it.
+        label: Columns of labels or targets; empty: the columns determine them.
+        choose_label: `(likely columns, default) -> column`, for a question to the user.
     """
 
     path: str

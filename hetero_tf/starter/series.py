@@ -26,7 +26,13 @@ _TIMES |= {"timestamp", "year", "zeit"}
 
 @dataclass(frozen=True)
 class TimeColumns:
-    """The column of times, that of the names of several series, and the rows of each series."""
+    """Columns that order the rows of a table.
+
+    Attributes:
+        time: The column of times.
+        series: The column of the names of the series; None for a single series.
+        parts: The rows of each series.
+    """
 
     time: str
     series: str | None

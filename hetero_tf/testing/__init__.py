@@ -39,7 +39,11 @@ CHECKS = {
 
 @dataclass(frozen=True)
 class Check:
-    """A rule for a plug-in; call it to test the rule, and pass `ids=str` to `pytest.mark.parametrize`."""
+    """A rule for a plug-in; call it to test the rule, and pass `ids=str` to `pytest.mark.parametrize`.
+
+    Attributes:
+        function: Raises `AssertionError` if the plug-in violates the rule.
+    """
 
     subject: Subject
     function: Callable[[Subject], None]
@@ -53,6 +57,9 @@ class Check:
 
 def plugin_checks(kind: str, name: str, options: Mapping[str, Any] | None = None, **example: Any) -> list[Check]:
     """Return the checks of a shipped or registered plug-in; see `check_plugin`.
+
+    Args:
+        options, example: See `check_plugin`.
 
     Raises:
         ValueError: The kind is unknown.

@@ -17,6 +17,7 @@ class Subject:
     """A plug-in under test.
 
     Attributes:
+        kind: Its kind, such as "submodels".
         options: Options of its function, or arguments of a layer; those without a default are needed.
         inputs: Layers: example inputs of the layer.
         data_dir: Data: folder of the data.

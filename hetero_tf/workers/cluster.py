@@ -80,7 +80,11 @@ def _check_cluster(source, addresses, index):
 
 
 def parse_address(source: str, address: str) -> tuple[str, int]:
-    """Return the host and the port of `host:port`."""
+    """Return the host and the port of `host:port`.
+
+    Args:
+        source: The flag or variable, for error messages.
+    """
     with contextlib.suppress(ValueError):
         parts = urlsplit(f"//{address}")
         if parts.hostname and parts.port:

@@ -31,10 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Form:
-    """A way to send the values of a field to an exported model: name, type and shape of an input, None for any size.
+    """A way to send the values of a field to an exported model.
 
-    `decode` is `values [n, *shape] -> stored values [n, ...]` in the graph; an invalid value becomes NaN, or -1 if
-    whole numbers are stored.
+    Attributes:
+        name: Name of the input.
+        dtype: Type of the values, such as "float32" or "string".
+        shape: Shape of one value; None for an axis of any size.
+        decode: `values [n, *shape] -> stored values [n, ...]` in the graph; an invalid value becomes NaN, or -1 if
+            whole numbers are stored.
     """
 
     name: str
@@ -52,7 +56,12 @@ class Form:
 
 @dataclass(frozen=True)
 class Assets:
-    """The folder of vocabulary files, which a SavedModel copies, and its lookup tables; codecs add theirs."""
+    """Resources of the signatures of an export.
+
+    Attributes:
+        folder: Folder for vocabulary files, which a SavedModel copies.
+        tables: Lookup tables, which a SavedModel tracks; codecs add theirs.
+    """
 
     folder: Path
     tables: list["tf.lookup.StaticHashTable"] = dataclasses.field(default_factory=list)
@@ -63,18 +72,22 @@ class BaseCodec:
 
     Attributes:
         KIND: Name of the data in recipes, which inputs list, see `data.inputs`.
-        NOUN, EXAMPLE: Nouns for examples and for one of them, in messages and limits.
-        STORED, DTYPES: Stored examples, for messages, and their types.
+        NOUN: Plural noun for examples in messages and limits.
+        EXAMPLE: Noun for one example.
+        STORED: Stored examples, for messages.
+        DTYPES: Types of stored examples.
         IS_PACKED: Whether the values of several fields are side by side, float32 [n, values].
         PORTABLE: Signature without texts and files, which other formats convert.
-        ITEMS, PREDICT: Signatures for values as users have them, and as `predict` has read them.
+        ITEMS: Signature for values as users have them.
+        PREDICT: Signature for values that `predict` has read.
         ITEM_NEEDS: Property of the data that `ITEMS` requires.
         UNNAMED: Signatures without names of classes in their outputs.
         HAS_ONE_SCALE: Whether one 8-bit scale suits all values of an example.
         LOCAL: Attributes that a run folder stores, but not an export.
         PIPELINES: Pipeline of the Hub by the task, or by the kind of the input in `export.json`.
         STEPS: Optimizer, learning rate and rounds that suit the data.
-        texts, shape: Texts that files store, such as categories, and the shape of a stored value.
+        texts: Texts that files store, such as categories.
+        shape: Shape of a stored value.
     """
 
     KIND: ClassVar[str]
@@ -121,7 +134,13 @@ class BaseCodec:
         raise NotImplementedError
 
     def describe(self, fields: Sequence["Field"], x: Any, summary: Any) -> list[str]:
-        """Return lines about training examples `x` of fields, of which the first one has this codec."""
+        """Return lines about the training examples.
+
+        Args:
+            fields: The fields of the data set, of which this codec is the first.
+            x: The stored examples.
+            summary: Summary of the files as read, see `inspection`; None if there is none.
+        """
         raise NotImplementedError
 
     def forms(self, name: str, assets: Assets) -> dict[str, Form]:
@@ -177,7 +196,13 @@ class BaseCodec:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnCodec(BaseCodec):
-    """A column of a table, stored as features that are scaled by a mean and a divisor each, see `fit_scaled`."""
+    """A column of a table, stored as one or more features.
+
+    Attributes:
+        scale: Scaling of the features.
+        mean: Number to subtract from each feature: the mean, the minimum for "minmax", and 0 for "none".
+        std: Divisor of each feature: the standard deviation, the range, or 1.
+    """
 
     scale: Scale = "standard"
     mean: tuple[float, ...] = ()
@@ -245,7 +270,12 @@ class ColumnCodec(BaseCodec):
 
 @dataclass(frozen=True)
 class Field:
-    """A named value of each example, such as a column, and the codec of its values."""
+    """A named value of each example.
+
+    Attributes:
+        name: Name in the data, such as that of a column.
+        codec: The codec of its values.
+    """
 
     name: str
     codec: Any
@@ -264,7 +294,11 @@ def names() -> tuple[str, ...]:
 
 
 def build_fields(descriptions: Iterable[Any], source: object = "fields", advice: str = "") -> tuple[Field, ...]:
-    """Return fields from the results of `Field.describe`; for `source` and `advice`, see `typed_json.from_json`.
+    """Return fields from the result of `Field.describe`.
+
+    Args:
+        descriptions: The descriptions.
+        source, advice: See `typed_json.from_json`.
 
     Raises:
         InputError: A description was not written by `Field.describe`.
@@ -321,7 +355,13 @@ def mean_and_std(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def decode_files(data: "tf.Tensor", decode: Callable, shape: Sequence[int]) -> "tf.Tensor":
-    """Decode files, string [n], to float32 [n, *shape] each by itself; a file that `decode` rejects becomes NaN."""
+    """Decode files independently to float32 [n, *shape]; a file that `decode` rejects becomes NaN.
+
+    Args:
+        data: string [n].
+        decode: `scalar string -> float32 [*shape]`.
+        shape: Shape of a decoded file.
+    """
     import tensorflow as tf
 
     count, blank = tf.shape(data, tf.int64)[0], tf.fill(shape, np.float32(np.nan))

@@ -15,7 +15,15 @@ MAX_LISTED = 50
 
 @dataclass(frozen=True)
 class Codec(ColumnCodec):
-    """Categories in order, one feature for each, or their index; others are invalid, and `fill` is a missing one."""
+    """Categories; other texts are invalid.
+
+    Attributes:
+        categories: The texts, in order.
+        one_hot: Whether there is a feature for each category; else one, its index.
+        fill: Category that replaces a missing one; None if it is invalid.
+        notation: Notation of categories that are numbers in files.
+        missing_values: Further texts that denote a missing category, see `columns.is_listed`.
+    """
 
     categories: tuple[str, ...]
     one_hot: bool = True

@@ -18,7 +18,13 @@ PATTERN = r"(\d{4})-(\d\d)-(\d\d)(?:[T ].*)?"
 
 @dataclass(frozen=True)
 class Codec(ColumnCodec):
-    """Dates in an order of year, month and day; `fill` is a missing one, and None makes it invalid."""
+    """Dates.
+
+    Attributes:
+        order: Order of year, month and day in files.
+        fill: Date that replaces a missing one, in that order; None if it is invalid.
+        missing_values: Further texts that denote a missing date.
+    """
 
     order: DateOrder
     fill: str | None = None

@@ -13,7 +13,14 @@ from hetero_tf.data.columns import Notation, is_listed, is_missing, normalize, p
 
 @dataclass(frozen=True)
 class Codec(ColumnCodec):
-    """Numbers, of which `fill` replaces a missing one, and a further feature marks it; None makes it invalid."""
+    """Numbers, of which missing ones are invalid or have a value that replaces them.
+
+    Attributes:
+        fill: Number that replaces a missing one; None if it is invalid.
+        marks_missing: Whether a further feature is 1 for a missing number, else 0.
+        notation: Notation of numbers in files, see `columns.to_plain_number`.
+        missing_values: Further texts that denote a missing number, see `columns.is_listed`.
+    """
 
     fill: float | None = None
     marks_missing: bool = False

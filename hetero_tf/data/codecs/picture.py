@@ -26,7 +26,13 @@ MIN_SIDE = 64
 
 @dataclass(frozen=True)
 class Codec(BaseCodec):
-    """Pictures of a height, a width and channels: uint8 pixels in 0..255, or unscaled floats from `low` to `high`."""
+    """Pictures of one size.
+
+    Attributes:
+        shape: Height, width and channels.
+        dtype: "uint8" for pixels in 0..255, or a type of unscaled floats.
+        low, high: Smallest and largest pixel.
+    """
 
     shape: tuple[Positive, Positive, Positive]
     dtype: Literal["uint8", "float32", "float64"] = "uint8"

@@ -11,7 +11,11 @@ from hetero_tf.data.codecs import Field, words
 
 @dataclass(frozen=True)
 class Codec(words.Codec):
-    """Rows of a text, whose tokens are also the targets; `count` is their number if the vocabulary is unknown."""
+    """Rows of a text, whose tokens are also the targets.
+
+    Attributes:
+        count: Number of tokens, if the vocabulary is unknown.
+    """
 
     count: int = 0
 

@@ -13,9 +13,15 @@ from hetero_tf.data.inspection import LINE, TableSummary, shorten
 
 @dataclass(frozen=True)
 class Codec(BaseCodec):
-    """Series of positions and channels, such as windows of measurements, with the statistics of the channels.
+    """Series of one length, such as windows of measurements.
 
-    For each target, `base_channels` has the channel whose last value was subtracted from it, if values are relative.
+    Attributes:
+        shape: Positions and channels.
+        channels: Names of the channels; None if they are unknown.
+        base_channels: Channel whose last value was subtracted from each target, after the last values of a
+            series were subtracted from it; None for unchanged values.
+        mean: Mean of each channel.
+        std: Standard deviation of each channel.
     """
 
     shape: tuple[Positive, Positive]

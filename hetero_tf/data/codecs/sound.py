@@ -21,7 +21,12 @@ SOUNDS = FileKind(
 
 @dataclass(frozen=True)
 class Codec(BaseCodec):
-    """Clips of a number of samples at a rate."""
+    """Clips of one length.
+
+    Attributes:
+        samples: Samples of a clip.
+        rate: Samples per second.
+    """
 
     samples: Positive
     rate: Positive

@@ -18,7 +18,14 @@ UNKNOWN_ID = 1
 
 @dataclass(frozen=True)
 class Codec(BaseCodec):
-    """Rows of tokens, padded with 0, of the sentences of `data.words`; the vocabulary of an export is a file."""
+    """Rows of tokens, padded with 0: the lower-case sentences of `data.words`.
+
+    Attributes:
+        length: Tokens of a row.
+        vocabulary: Tokens in the order of their ids; None if they are unknown, such as in an export, where they are a
+            file.
+        tokenizer: Tokens of the vocabulary, see `words.build_tokenizer`.
+    """
 
     length: Positive
     vocabulary: tuple[str, ...] | None = None

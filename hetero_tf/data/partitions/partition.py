@@ -93,10 +93,15 @@ class ClientExamples:
 def label_counts(
     labels: np.ndarray, examples: ClientExamples, classes: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Count the labels of each client as a sparse table, sorted by client, then by label.
+    """Count the labels of each client as a sparse table.
+
+    Args:
+        labels: int `[n]` of images, or int `[rows, length]` of text.
+        examples: Example ids of each client.
+        classes: Number of labels.
 
     Returns:
-        client, label, count: int64 `[pairs]` each.
+        client, label, count: int64 `[pairs]` each, sorted by client, then by label.
     """
     present = labels[examples.ids]
     owners = examples.owners.astype(np.int64).reshape(-1, *[1] * (present.ndim - 1))
@@ -106,9 +111,14 @@ def label_counts(
 
 
 def label_distances(labels: np.ndarray, examples: ClientExamples, classes: int) -> np.ndarray:
-    """Return the total variation distance of each client's label distribution from that of all, float64 `[clients]`.
+    """Compute the distance between each client's label distribution and that of all clients.
 
-    It is 0 for equal distributions and for a client without examples, and 1 if they have no label in common.
+    Args:
+        labels, examples, classes: As for `label_counts`.
+
+    Returns:
+        float64 `[clients]`, the total variation distance: 0 for equal distributions, 1 if they have no label in common.
+        It is 0 for a client without examples.
     """
     client, label, count = label_counts(labels, examples, classes)
     sizes = np.bincount(client, weights=count, minlength=len(examples))
@@ -277,7 +287,13 @@ def _summarise(values):
 def check_partition(
     partition: Partition, source: str, train_labels: np.ndarray, test_labels: np.ndarray, classes: int
 ) -> None:
-    """Check that a partition of a file or plug-in, named `source` in messages, fits the labels of the data.
+    """Check that a partition fits the data.
+
+    Args:
+        partition: The partition of a file or of a plug-in.
+        source: Its name in messages.
+        train_labels, test_labels: int `[n]`, or int `[rows, length]` of text.
+        classes: Number of labels.
 
     Raises:
         InputError: It is for data with other labels or fewer examples, or has a client without examples.

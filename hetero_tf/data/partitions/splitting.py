@@ -32,9 +32,14 @@ def check_no_empty_client(train: ClientExamples, advice: str) -> None:
 
 
 def cut(total: int, count: int, least: int, proportions: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
-    """Split `total` examples into `count` sizes: `least` each, and the rest by `proportions`, or equally if None.
+    """Split `total` examples into `count` sizes: `least` each, and the rest by `proportions`.
 
-    The rounding remainder goes to shares that `rng` draws with replacement. The result is int64 `[count]`.
+    Args:
+        proportions: float `[count]` with sum 1, or None for equal proportions.
+        rng: NumPy random generator; the rounding remainder goes to shares drawn with replacement.
+
+    Returns:
+        int64 `[count]` with sum `total`.
     """
     rest = total - least * count
     sizes = np.full(count, rest // count) if proportions is None else (proportions * rest).astype(np.int64)
@@ -58,7 +63,15 @@ def shuffle(examples: ClientExamples, rng: np.random.Generator) -> ClientExample
 
 
 def hold_out(examples: ClientExamples, share: float, first: bool = False) -> tuple[ClientExamples, ClientExamples]:
-    """Hold out the last, or first, int(share * size) examples of every client for validation: (train, held_out).
+    """Hold out int(share * size) examples of every client for validation.
+
+    Args:
+        examples: Examples of the clients; shuffle them first for a random choice.
+        share: Share of each client's examples, in [0, 1).
+        first: Hold out the client's first examples instead of its last ones.
+
+    Returns:
+        (train, held_out): two `ClientExamples`.
 
     Raises:
         InputError: The share is above 0, but too small to hold out an example of any client.
@@ -101,8 +114,11 @@ def build_partition(
 ) -> Partition:
     """Return the partition of assigned training examples, of which each client has the labels.
 
-    Shares of the training examples are held out for validation, see `hold_out`. `test` has the test examples of the
-    clients, or how to split them, see `split_test`; the last arguments are those of a partitioner.
+    Args:
+        assigned: Training examples of the clients, with those for validation.
+        held_out, first: See `hold_out`.
+        test: Test examples of the clients, or how to split them, see `split_test`.
+        train_labels, test_labels, classes, rng: Arguments of a partitioner.
     """
     train, validation = hold_out(assigned, held_out, first)
     tests = split_test(test, train_labels, test_labels, classes, train, rng) if isinstance(test, str) else test
@@ -117,10 +133,18 @@ def split_test(
     train: ClientExamples,
     rng: np.random.Generator,
 ) -> ClientExamples:
-    """Assign every test example to one client; clients get no test rows of text.
+    """Assign every test example to one client.
 
-    `test` is "own": each label is divided in proportion to the clients' training examples of it; "equal": equal numbers
-    at random; or "contiguous": equal numbers in data order, as in FeDepth and SplitMix.
+    Args:
+        test: "own": each label is divided in proportion to the clients' training examples of it; "equal": equal numbers
+            at random; "contiguous": equal numbers in data order, as in FeDepth and SplitMix.
+        train_labels, test_labels: int `[n]` each; clients get no test rows of text.
+        classes: Number of labels.
+        train: Training examples of the clients.
+        rng: NumPy random generator.
+
+    Returns:
+        `ClientExamples` of test ids.
     """
     clients, total = len(train), len(test_labels)
     if test_labels.ndim != 1:

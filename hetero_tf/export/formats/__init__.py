@@ -29,7 +29,13 @@ EXAMPLES = 200
 
 @dataclass(frozen=True)
 class ConversionSource:
-    """Source of a conversion: an export, and its signature `task.portable_signature` as a function with input specs."""
+    """Source of a conversion to another format.
+
+    Attributes:
+        task: Export task, with the learning process and the Keras model that the function calls.
+        function, specs: The signature `task.portable_signature` as a function for tf.function, and its input specs.
+        weights_sha256: Digest of the values of the model's variables.
+    """
 
     saved_model: Path
     task: ExportTask

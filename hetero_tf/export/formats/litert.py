@@ -63,7 +63,11 @@ for signature in sorted({key.split("/")[0] for key in requests}):
 
 
 def write(content: bytes, path: Path, requests: dict[str, dict[str, np.ndarray]]) -> None:
-    """Write a file and run it with a request `{input: array}` for each signature in a process, since it may abort."""
+    """Write a file and run it in a child process, since a failure may abort the process of the interpreter.
+
+    Args:
+        requests: `{input: array}` for each signature to run.
+    """
     files.write_new(path, content)
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         requests_path = Path(scratch, "requests.npz")

@@ -15,7 +15,11 @@ __all__ = ["convert", "load_runtime"]
 
 
 def convert(source: ConversionSource, path: Path) -> dict:
-    """Write the file of one signature, whose inputs and outputs stay floats; return the size of the float file."""
+    """Write the file of one signature; its inputs and outputs stay 32-bit floats.
+
+    Returns:
+        {"float_bytes": size of the same file in 32-bit floats}.
+    """
     if not source.task.codec.HAS_ONE_SCALE:
         raise InputError(
             "--format litert_int8: not available for tables, series, audio and arrays, because one 8-bit scale for all "

@@ -43,7 +43,11 @@ SMALLEST_BATCH = 2
 
 
 def convert(source: ConversionSource, path: Path) -> dict:
-    """Write the file, and compare its training steps with those of TensorFlow; return settings for `LiteRTTrainer`."""
+    """Write the file, and compare its training steps with those of TensorFlow.
+
+    Returns:
+        {"training": settings for `hetero_tf.devices.on_device.LiteRTTrainer`}.
+    """
     process = source.task.process
     check_trainable(process, source.level)
     step, sizes = build_local_step(source.task, source.level, is_portable=True), _sizes(process)

@@ -79,7 +79,12 @@ class App:
     """The ASGI application: counts requests and routes them to its methods."""
 
     def __init__(self, serving: Serving, concurrency: int, trusted_hosts: Sequence[str], say: Callable[[str], None]):
-        """Create the application, which computes `concurrency` requests at a time and says changes of versions."""
+        """Create the application.
+
+        Args:
+            concurrency: Requests that are computed at the same time; others wait.
+            say: Receives a message for each change of the versions.
+        """
         self.serving, self.say = serving, say
         self.body_bytes, self.metrics = 0, Metrics()
         self.pool, self.large_pool = ThreadPoolExecutor(concurrency), ThreadPoolExecutor(1)

@@ -107,7 +107,11 @@ class Serving:
         return {number: failure.message for number, failure in self._failures.get(level, {}).copy().items()}
 
     def refresh(self) -> list[str]:
-        """Load new versions, and unload those that were removed or exceed the policy; return a message for each."""
+        """Load new versions, and unload those that were removed or exceed the policy.
+
+        Returns:
+            A message for each version that was loaded, unloaded, or cannot be loaded.
+        """
         sentences: list[str] = []
         warnings: set[str] = set()
         names = set()

@@ -18,7 +18,14 @@ LOOPBACK, ALL_ADDRESSES = ("localhost", "127.0.0.1", "[::1]"), ("", "0.0.0.0", "
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Options of the server: port 0 selects a free one; for `versions`, see `VersionPolicy.parse`."""
+    """Options of the server.
+
+    Attributes:
+        port: Port; 0 selects a free one.
+        concurrency: Requests that are computed at the same time; others wait.
+        versions: Version policy, see `VersionPolicy.parse`.
+        allow_hosts: Additional hosts that clients may address.
+    """
 
     host: str
     port: int
@@ -42,7 +49,12 @@ class ServerOptions:
 
 
 def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export: str) -> None:
-    """Serve FOLDER/<level>/<version>/ until a signal ends the program; `export` is the command that makes exports."""
+    """Serve the exports of a folder until a signal ends the program.
+
+    Args:
+        folder: FOLDER of FOLDER/<level>/<version>/.
+        export: The command that makes exports, for the error message if there are none.
+    """
     require_modules("serve", NEEDS, EXTRA)
     import uvicorn
 
