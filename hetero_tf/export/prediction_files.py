@@ -96,7 +96,7 @@ def write_maps(folder: Path, form: ItemForm, predictions: Iterable[Item]) -> Ite
     names: set[str] = set()
     for prediction in predictions:
         path = None
-        if prediction.class_map is not None:
+        if prediction.class_map is not None and prediction.size is not None:
             # Pictures of equal names get the endings _2, _3 and so on.
             stem = Path(prediction.source).stem
             candidates = itertools.chain([f"{stem}.png"], (f"{stem}_{number}.png" for number in itertools.count(2)))

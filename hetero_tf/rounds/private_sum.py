@@ -29,6 +29,7 @@ def sum_clipped(
         counts: bool [K], the clients that are merged.
         completed_stages: See `SubmodelCut.scatter_sum`.
     """
+    assert setup.private is not None
     segments = [segment for segment in submodel.cut.segments if segment.part_size]
     sizes, is_merged = zip(*((segment.part_size, segment.first_merged_stage > 0) for segment in segments))
     changes = submodel.block.network_rows(result.values) - submodel.cut.gather(state.weights, result.coordinates)
@@ -41,6 +42,7 @@ def sum_clipped(
 
 def expected_coverage(setup: RoundSetup) -> tf.Tensor:
     """Return the expected number of clients of a round that change each entry of the global row, [values]."""
+    assert setup.private is not None
     layout, zero, rows = setup.layout, tf.constant(0), []
     labels = next((axis.size for axis in layout.cut.distinct if axis.label), 0)
     for submodel in setup.submodels:

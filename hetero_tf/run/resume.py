@@ -146,6 +146,7 @@ def with_stored_noise(run: RunFolder, process: LearningProcess, newest_facts: di
             "another folder by --run_dir"
         )
     account = process.privacy
+    assert account is not None
     account.check_rounds(process.recipe.rounds)
     if not os.path.lexists(run.noise):
         content = typed_json.dump({"key": account.key.hex(), "noise": account.noise}, "the noise")

@@ -53,7 +53,7 @@ def smoothed_cross_entropy(
         class_shares: Share of each class among the training examples, for balanced weights. If None, all have weight 1.
         leaves_out: Whether the classes outside the mask are not in the sum, instead of having logit 0.
     """
-    if leaves_out:
+    if leaves_out and mask is not None:
         # Finite, since rows of padding may have any target; its exponential is 0.
         lowest = tf.constant(logits.dtype.min / 4, logits.dtype)
         losses = softmax_cross_entropy(tf.where(mask > 0, logits, lowest), targets)
