@@ -98,6 +98,7 @@ NOT_PRIVATE: Rules = {
     "the entries that a client changes depend on its data": {"round.mask": True},
     "a client would change entries that it lacks": {"round.uncovered": True},
     "values that are not trained would get noise": {"round.untrained": True},
+    "it sees the changes of single clients, without noise": {"round.merge": True},
     "products of factors are not sums of clipped changes": {"round.adapters.PRODUCTS": True},
     "a client would be clipped once for each of its networks": {"levels.members": True},
     "the server sums the memories of the clients without noise": {"client.correction.REMEMBERS": True},

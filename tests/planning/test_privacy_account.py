@@ -141,6 +141,7 @@ REFUSED = {
     "round.mask": ("round.mask=fiarse", "levels.widths={a: 1, e: 1}", "levels.entries={e: 0.5}"),
     "round.uncovered": ("round.uncovered=zeros",),
     "round.untrained": ("round.untrained=counted",),
+    "round.merge": ("round.merge=median",),
     "round.adapters.PRODUCTS": ("round.adapters=products",),
     "levels.members": ("levels.members={a: 3, e: 1}", "levels.widths={a: 0.25, e: 0.25}"),
     "client.correction.REMEMBERS": ("client.correction=scaffold", "round.server=scaffold"),
