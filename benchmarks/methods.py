@@ -77,8 +77,15 @@ UNSHARED = {
     "fedepth_mkd": ("levels.budgets=surplus",),
     # Their results are the clients' personal models; the global model has the mean of the values that stay there.
     "lg_fedavg": ("evaluate.best=validation_local_accuracy",),
-    "standalone": ("evaluate.best=validation_local_accuracy",),
+    **dict.fromkeys(
+        ("standalone", "fedper", "fedrep", "fedbn", "ditto", "apfl"), ("evaluate.best=validation_local_accuracy",)
+    ),
+    "pfedme": ("evaluate.best=validation_local_accuracy", "optimizer.momentum=0.0", "round.weighting=uniform"),
 }
+# Of the two local epochs of SMALL, one trains the head.
+EPOCHS = {"fedrep": ("client.personalization.personal_epochs=1",)}
+# Private runs have other weights, and hold out no examples of clients.
+LEFT_OUT = {"dp_fedavg"}
 # Rows whose shared settings replace a part of their method.
 LABELS = {"heterofl": "heterofl, cross-entropy, all label rows"}
 RATES = (0.03, 0.1, 0.3)
@@ -109,8 +116,9 @@ def parse(arguments=None):
 
 
 def methods():
-    """The names of all recipes of methods, and of BOUNDS."""
-    return sorted([*BOUNDS, *(path.stem for path in (ROOT / "recipes/methods").glob("*.yaml"))])
+    """The names of the recipes of methods, and of BOUNDS."""
+    shipped = {path.stem for path in (ROOT / "recipes/methods").glob("*.yaml")}
+    return sorted([*BOUNDS, *shipped - LEFT_OUT])
 
 
 def unshared_settings(method, rounds):
@@ -129,7 +137,7 @@ def planned(args, method, seed, rates, pilot=False, name=None):
     rounds, evaluations = max(rounds, 1), 1 if pilot else 2
     name = name or short
     label = name if rate is None else f"{name}-rate{rate:g}"
-    overrides = [*SMALL, *DATA[args.data], f"rounds={rounds}", f"schedule.rounds={rounds}"]
+    overrides = [*SMALL, *EPOCHS.get(short, ()), *DATA[args.data], f"rounds={rounds}", f"schedule.rounds={rounds}"]
     overrides += [f"evaluate.every={-(-rounds // evaluations)}", f"name={name}", f"seed={seed}"]
     overrides += ["evaluate.levels=global"] * pilot
     if args.mode == "controlled":

@@ -16,7 +16,7 @@ while [ -n "$entries" ]; do
 done
 
 venv=$root/.venv
-needed="hetero_tf tensorflow keras numpy yaml absl tensorflow_datasets importlib_resources pandas PIL pyarrow tabulate ${also-}"
+needed="hetero_tf tensorflow keras numpy yaml absl tensorflow_datasets importlib_resources pandas PIL pyarrow rich tabulate ${also-}"
 
 # An activated .venv is ours, not a person's choice, and its links must not be the base of its own rebuild.
 PATH=${PATH#"$venv/bin:"}

@@ -17,10 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hetero_tf.base import files
+from hetero_tf.base import files, registry
+from hetero_tf.base.constraints import Plugin, walk_keys
 from hetero_tf.base.errors import InputError, did_you_mean
-from hetero_tf.recipe.nodes import to_plain
+from hetero_tf.recipe.changes import PLUGINS
+from hetero_tf.recipe.nodes import dotted, to_plain
 from hetero_tf.recipe.reader import parse
+from hetero_tf.recipe.schema import Recipe
 from hetero_tf.runs.history import MIX
 
 CELLS, RUNS = (Path(__file__).with_name(name) for name in ("published.csv", "published_runs.csv"))
@@ -75,15 +78,33 @@ def fingerprint(keys: Mapping[str, object]) -> str:
     """Return a digest of the keys of a resolved recipe that decide its result.
 
     Args:
-        keys: See `Run.keys`. Keys of value None count as absent. The path of initial weights does not count, nor does
-            the assignment of a single level.
+        keys: See `Run.keys`. Keys with their default count as absent, so a new key changes no digest. The path of
+            initial weights does not count, nor does the assignment of a single level.
     """
-    deciding = {key: value for key, value in keys.items() if value is not None and key not in IGNORED_KEYS}
+    defaults = defaults_of(keys)
+    deciding = {
+        key: value
+        for key, value in keys.items()
+        if key not in IGNORED_KEYS and (key not in defaults or value != defaults[key])
+    }
     if "model.initial_weights" in deciding:
         deciding["model.initial_weights"] = "a file"
     if "-" not in str(keys[MIX]):
         deciding.pop("levels.assignment", None)
     return hashlib.sha256(repr(sorted(deciding.items())).encode()).hexdigest()[:16]
+
+
+def defaults_of(keys):
+    """Return the default of each key of the schema that has one, and of each option of the plug-ins of a recipe."""
+    defaults = {dotted(path): option.default for path, option in walk_keys(Recipe)}
+    for path, option in PLUGINS.items():
+        kind, section = option.constraint.kind, dotted(path)
+        if isinstance(option.default, Plugin):
+            defaults[f"{section}.name"] = option.default.name
+        name = keys.get(f"{section}.name", defaults.get(f"{section}.name"))
+        if name in registry.names(kind):
+            defaults |= {f"{section}.{each.name}": each.default for each in registry.options(kind, name).values()}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in defaults.items()}
 
 
 def read_published() -> list[PublishedValue]:

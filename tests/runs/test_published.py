@@ -75,14 +75,15 @@ def test_all_fingerprints_are_those_of_the_script():
 )
 def test_a_change_of_any_deciding_key_ends_the_match(recipe, overrides):
     keys = keys_of_recipe(load(recipe, overrides))
-    expected = published.matching_values(VALUES, keys)
+    expected, defaults = published.matching_values(VALUES, keys), published.defaults_of(keys)
     single = {"levels.assignment"} if "-" not in keys[MIX] else set()
     assert expected and keys.keys() >= published.IGNORED_KEYS
     for key in (*keys, "data.stand_in_for"):
         changed = published.matching_values(VALUES, keys | {key: ("another", keys.get(key))})
         assert changed == (expected if key in published.IGNORED_KEYS | single else []), key
         removed = published.matching_values(VALUES, {name: keys[name] for name in keys if name != key or key == MIX})
-        ignored = key in published.IGNORED_KEYS | single | {MIX} or keys.get(key) is None
+        has_default = key not in keys or keys[key] == defaults.get(key, key)
+        ignored = key in published.IGNORED_KEYS | single | {MIX} or has_default
         assert removed == (expected if ignored else []), key
 
 
