@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import Epsilon
 from hetero_tf.base.written_gradient import written_gradient
-from hetero_tf.layers.stacked.forms import SameShape
+from hetero_tf.layers.stacked.forms import SameShape, sum_axes
 
 
 def normalize(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -47,13 +47,6 @@ def _normalized(inputs, gamma, beta, *, count, epsilon):
         return for_inputs, for_gamma, for_beta
 
     return (centred * (gamma * inverse) + beta, mean, variance), gradient
-
-
-def sum_axes(values: tf.Tensor, axis: tf.Tensor, rank: int) -> tf.Tensor:
-    """Sum over one `axis` at a time, until `rank` axes remain: short sums lose far fewer digits than one long sum."""
-    while values.shape.rank > rank:
-        values = tf.reduce_sum(values, axis)
-    return values
 
 
 @keras.saving.register_keras_serializable("hetero_tf")

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.trainers import compile_utils
 
 from hetero_tf import recipe as recipes
 from hetero_tf.base import registry
@@ -78,6 +79,7 @@ class UserFunction:
             outputs, targets = (
                 unpack_tensors(layout, rows)[self.output] for layout, rows in zip(self.layouts, (outputs, targets))
             )
+            return tf.cast(targets, outputs.dtype), outputs
         return self._targets(targets, outputs), self._outputs(outputs)
 
     def _outputs(self, outputs):
@@ -151,7 +153,8 @@ class UserMetric(UserFunction):
     @property
     def BETTER(self) -> str:  # noqa: N802
         """Direction of better values, as Keras declares it."""
-        return "lower" if getattr(self.function, "_direction", "up") == "down" else "higher"
+        is_lower = isinstance(self.function, keras.Loss) or getattr(self.function, "_direction", "up") == "down"
+        return "lower" if is_lower else "higher"
 
     def metric(self, scores: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """Return the value on all examples, float64; a mean if the function returns one for each example or class."""
@@ -288,27 +291,21 @@ def _read_outputs(recipe, model, targets, loss, metrics):
     loss_of = _by_output(names, "loss", loss)
     weight_of = _by_output(names, "loss_weights", weights or [1.0] * len(names))
     metrics_of = _by_output(names, "metrics", metrics or [None] * len(names))
-    shapes = {name: tuple(tensor.shape[1:]) for name, tensor in zip(names, model.outputs)}
-    outputs = tuple((each.name, shapes[each.name], "float32") for each in targets)
-    kinds = ("float32" if each.codec.dtype == "float32" else "int32" for each in targets)
-    layouts = outputs, tuple((each.name, each.codec.shape, kind) for each, kind in zip(targets, kinds))
-    parts: list[UserLoss] = []
+    tensors = dict(zip(names, model.outputs))
+    outputs = tuple((each.name, tuple(tensors[each.name].shape[1:]), "float32") for each in targets)
+    layouts = outputs, tuple((each.name, each.codec.shape, "float32") for each in targets)
+    losses: list[UserLoss] = []
     user_metrics: dict[str, UserMetric] = {}
     for name, shape, _ in layouts[1]:
-        prefix = _prefix(shape, shapes[name])
-
-        def resolve(find, kind, value, words, prefix=prefix):
-            return _get(find, kind, f"{prefix}_{words[0]}" if value in words else value)
-
-        function = resolve(keras.losses.get, "loss", loss_of.get(name), ("crossentropy", "ce"))
+        pair = keras.KerasTensor((None, *shape)), tensors[name]
+        function = _get(lambda value, pair=pair: compile_utils.get_loss(value, *pair), "loss", loss_of[name])
         _check_reduction(function)
-        parts.append(UserLoss(function, output=name, layouts=layouts))
-        user_metrics[f"{name}_loss"] = LossMetric(function, output=name, layouts=layouts)
+        losses.append(UserLoss(function, output=name, layouts=layouts))
+        user_metrics[f"{name}_loss"] = UserMetric(function, output=name, layouts=layouts)
         for metric in _flatten(metrics_of.get(name)):
-            function = resolve(keras.metrics.get, "metric", metric, ("accuracy", "acc"))
-            user_metric = UserMetric(function, output=name, layouts=layouts)
-            user_metrics[f"{name}_{metric if isinstance(metric, str) else user_metric.name}"] = user_metric
-    total = SumOfLosses(tuple(parts), tuple(float(weight_of.get(each.name, 1.0)) for each in targets))
+            function = _get(lambda value, pair=pair: compile_utils.get_metric(value, *pair), "metric", metric)
+            user_metrics[f"{name}_{function.name}"] = UserMetric(function, output=name, layouts=layouts)
+    total = SumOfLosses(tuple(losses), tuple(float(weight_of.get(each.name, 1.0)) for each in targets))
     return UserFunctions(total, user_metrics, outputs)
 
 
@@ -324,14 +321,6 @@ def _by_output(names, key, value):
             f"Received: {key}={value}"
         )
     return dict.fromkeys(names, value)
-
-
-def _prefix(targets, outputs):
-    """Return the form of a metric or loss of Keras that its users call accuracy or crossentropy, by the shapes."""
-    if outputs[-1:] == (1,):
-        return "binary"
-    is_sparse = len(targets) < len(outputs) or targets[-1:] == (1,)
-    return "sparse_categorical" if is_sparse else "categorical"
 
 
 def _check_compiled(model, loss, has_outputs):

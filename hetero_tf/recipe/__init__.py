@@ -71,20 +71,21 @@ def loads(text: str, name: str = "recipe", overrides: Iterable[str] = (), passed
     return _build(Source(text, name, Path(name)), overrides, passed)
 
 
-def as_recipe(value: Recipe | Mapping[str, Any] | str | Path, passed: Collection[str] = ()) -> Recipe:
+def as_recipe(value: Recipe | Mapping[str, Any] | str | Path, model: Any = None, dataset: Any = None) -> Recipe:
     """Convert a Python value to a recipe.
 
     Args:
         value: A `Recipe`; a mapping with the keys of a recipe, in which texts such as "!w 8" and "!classes" are tags; a
             YAML text with at least one line break; or a file path or the name of a shipped recipe.
-        passed: See `load`.
+        model, dataset: Those that are passed from Python, whose keys are then optional; None for others.
 
     Raises:
         InputError: See `load`; or the mapping has a value that YAML cannot represent.
     """
+    passed = [key for key, each in (("model", model), ("data", dataset)) if each is not None]
     if isinstance(value, Recipe):
         function = value.model.function
-        is_replaced = "model" in passed and (function is None or function.name != FROM_PYTHON)
+        is_replaced = model is not None and (function is None or function.name != FROM_PYTHON)
         return loads(value.source, value.path, passed=["model"]) if is_replaced else value
     if isinstance(value, Mapping):
         return loads(mapping_to_yaml(value), passed=passed)

@@ -195,28 +195,23 @@ def _unknown_names(recipe):
     """Lists of units, layers and levels have only existing names."""
     layers = [spec.name for spec in recipe.model.layers]
     units, tuned = list(dict.fromkeys(spec.unit for spec in recipe.model.layers)), recipe.evaluate.fine_tune.units
+    # Personal names of a function are read with its model.
+    personal = () if recipe.model.function is not None else recipe.round.personal
     for path, names, known, noun in (
         (("model", "reinitialize"), recipe.model.reinitialize, layers, "unknown layer"),
-        (("round", "personal"), _listed_values(recipe, layers), ["all", *units, *KINDS], "unknown unit or kind"),
+        (("round", "personal"), personal, ["all", *units, *KINDS], "unknown unit or kind"),
         (("model", "frozen"), recipe.model.frozen, units, "unknown unit"),
         (("evaluate", "fine_tune", "units"), tuned, ["all", *units], "unknown unit"),
         (("levels", "idle"), recipe.levels.idle, recipe.levels.names, "the mix has no level"),
     ):
         for index, name in enumerate(names):
             # A layer of a block has a name such as `1_0_block/conv`.
-            if (name.split("/")[0] if known is layers else name) not in known:
+            is_layer = path[-1] in ("reinitialize", "personal") and name.split("/")[0] in layers
+            is_pattern = path[-1] == "personal" and {*"*?["} & {*name}
+            if not (name in known or is_layer or is_pattern):
                 yield InvalidValue((*path, index), f"{noun} {name!r}{did_you_mean(name, known)}")
     if not tuned:
         yield ("evaluate", "fine_tune", "units"), "no unit is selected; list units, or all", []
-
-
-def _listed_values(recipe, layers):
-    """Return the personal units and kinds; layers and patterns, and those of a function, are read with the model."""
-    if recipe.model.function is not None:
-        return ()
-    # In place of others, a valid name keeps the index.
-    is_pattern = [name.split("/")[0] in layers or bool({*"*?["} & {*name}) for name in recipe.round.personal]
-    return ["all" if other else name for name, other in zip(recipe.round.personal, is_pattern)]
 
 
 def _larger_levels(recipe):

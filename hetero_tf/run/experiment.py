@@ -143,7 +143,7 @@ def train_from_python(
         InputError, Locked, DiskProblem, NotFinite: See `train`.
     """
     function = model_function(model)
-    recipe = as_recipe(recipe, ["model"] * (model is not None) + ["data"] * (dataset is not None))
+    recipe = as_recipe(recipe, model, dataset)
     overrides = [] if function is None else [f"model.function={function}"]
     overrides += [] if dataset is None else [f"data.name={FROM_PYTHON}"]
     overrides += [] if rounds is None else [f"rounds={rounds}"]

@@ -30,7 +30,7 @@ from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.methods import function_of
 from hetero_tf.models.compiled import read_functions
 from hetero_tf.models.costs import memory
-from hetero_tf.models.custom_model import ModelBuilder, as_builder, user_model, width_function
+from hetero_tf.models.custom_model import ModelBuilder, as_builder, reuse_first, user_model, width_function
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.models.preprocessed import add_preprocessing, name_outputs, named_model
 from hetero_tf.models.state import State
@@ -153,7 +153,7 @@ class LearningProcess(Federation):
         """Return the trained Keras model at a level, from unprocessed examples of the data set to logits.
 
         Pixels of uint8 data are 0..255 in float32 or uint8; the model normalises them like the input of the recipe.
-        Samples of audio have the range of 16 bits. Examples of several arrays are a dictionary of them.
+        Samples of audio have the range of 16 bits. Several arrays of an example, and several outputs, are dictionaries.
 
         Args:
             level: Name of a level of the recipe; None for the global model.
@@ -209,7 +209,8 @@ def _read_model(recipe, dataset, model, loss, metrics):
         model = width_function(model, recipe.levels.widths)
         built = user_model(model, recipe.levels.widths[recipe.levels.global_level], outputs)
     strings, rest = split_strings(built)
-    model = rest if isinstance(model, keras.Model) else model
+    if built is not None:
+        model = rest if isinstance(model, keras.Model) else reuse_first(model, built)
     dataset = name_outputs(encode_strings(dataset, strings), built)
     recipe, functions = read_functions(recipe, built, dataset.outputs, loss, metrics)
     builder = None if model is None else as_builder(model, None if dataset.outputs else outputs)
@@ -275,7 +276,7 @@ def learning_process(
     hardware.configure_threads(parallel)
     hardware.skip_graph_passes()
     recipe, loss = _split_loss(recipe, loss)
-    recipe = as_recipe(recipe, ["model"] * (model is not None) + ["data"] * (dataset is not None))
+    recipe = as_recipe(recipe, model, dataset)
     dataset = load_data(recipe, data_dir) if dataset is None else dataset
     check_data(recipe, dataset)
     partition = split(recipe, dataset) if partition is None else partition

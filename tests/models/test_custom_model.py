@@ -450,8 +450,8 @@ def test_recipe_may_be_a_mapping_a_text_a_path_or_a_recipe():
     assert one.model.layers[1].args == {"units": Width(8)}
     assert recipe.as_recipe(one) is one and recipe.as_recipe(one.source) == recipe.loads(one.source)
     assert recipe.as_recipe("tiny/digits").source == recipe.load("tiny/digits").source
-    assert recipe.as_recipe({**mapping, "model": 3}, passed=["model"]).model.layers == ()
-    assert recipe.as_recipe(one, passed=["model"]).model.layers == ()
+    assert recipe.as_recipe({**mapping, "model": 3}, dense).model.layers == ()
+    assert recipe.as_recipe(one, dense).model.layers == ()
     assert refusal(recipe.as_recipe, {**mapping, "rounds": object()}) == (
         "a recipe may contain only numbers, texts, lists, tuples and mappings; pass functions as arguments of "
         "learning_process, such as loss=. Received: object"

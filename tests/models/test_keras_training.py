@@ -382,3 +382,10 @@ def test_a_function_may_take_the_name_of_the_level():
 def test_the_loss_of_a_run_folder_is_that_of_a_compiled_model(tmp_path):
     message = refusal(hetero_tf.train, RECIPE, run_dir=tmp_path / "run", model=dense, loss=brier)
     assert message == "a run folder has the loss and metrics of a compiled model: give loss to compile()"
+
+
+def test_a_function_is_called_once_for_compile_and_the_checks_of_the_widest_level():
+    calls = []
+    process_of(lambda width, classes: calls.append(classes) or compiled()(width, classes))
+    # For the checks, for training, and with another number of classes, which shows the axes of labels.
+    assert calls == [CLASSES, CLASSES, 2]

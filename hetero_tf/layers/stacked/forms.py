@@ -23,6 +23,13 @@ def leading_shape(shape: tuple, clients: int) -> tuple:
     return (clients, *shape[:-1], shape[-1] // clients)
 
 
+def sum_axes(values: tf.Tensor, axis: tf.Tensor, rank: int) -> tf.Tensor:
+    """Sum over one `axis` at a time, until `rank` axes remain: short sums lose far fewer digits than one long sum."""
+    while values.shape.rank > rank:
+        values = tf.reduce_sum(values, axis)
+    return values
+
+
 def to_leading(inputs: tf.Tensor, clients: int) -> tf.Tensor:
     """Convert channel form to leading form; all axes except the batch must be static."""
     rank = inputs.shape.rank

@@ -4,8 +4,7 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.written_gradient import written_gradient
-from hetero_tf.layers import static_batch_normalization
-from hetero_tf.layers.stacked.forms import SameShape, is_leading, leading_shape
+from hetero_tf.layers.stacked.forms import SameShape, is_leading, leading_shape, sum_axes
 
 
 @written_gradient
@@ -32,17 +31,14 @@ def normalize_groups(
         return tf.reshape(totals, [-1, channels]) / count
 
     axis = tf.constant(-2)
-    centred = inputs - tf.reshape(mean(static_batch_normalization.sum_axes(inputs, axis, 2)), per_example)
-    inverse = tf.math.rsqrt(mean(static_batch_normalization.sum_axes(tf.square(centred), axis, 2)) + epsilon)
+    centred = inputs - tf.reshape(mean(sum_axes(inputs, axis, 2)), per_example)
+    inverse = tf.math.rsqrt(mean(sum_axes(tf.square(centred), axis, 2)) + epsilon)
     factor = tf.reshape(inverse * gamma, per_example)
 
     def gradient(upstream):
         # As in `static_batch_normalization`: a separate function would capture the forward constant as an input.
         axis = tf.constant(-2)
-        for_beta, along = (
-            static_batch_normalization.sum_axes(upstream, axis, 2),
-            static_batch_normalization.sum_axes(upstream * centred, axis, 2),
-        )
+        for_beta, along = sum_axes(upstream, axis, 2), sum_axes(upstream * centred, axis, 2)
         offset = mean(for_beta * gamma) * inverse
         slope = mean(along * gamma) * inverse**3
         for_inputs = upstream * factor - centred * tf.reshape(slope, per_example) - tf.reshape(offset, per_example)
