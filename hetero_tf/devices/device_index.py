@@ -9,7 +9,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.cut import Axis
 from hetero_tf.models.variables import constants, queried
-from hetero_tf.rounds.merge import coverage
+from hetero_tf.rounds.merge import axis_mask, coverage
 from hetero_tf.run.federation import Federation
 
 
@@ -49,18 +49,16 @@ class DeviceIndex:
         everything = np.arange(self.federation.family.classes)
         model_labels = everything if setup.examples.labels is None else labels
         returned = everything if setup.layout.merge_absent_labels else labels
-        received_coordinates, merged = {}, {}
-        for axis in cut.distinct:
-            if axis.label:
-                received_coordinates[axis] = np.concatenate(
-                    [model_labels, np.arange(axis.size, axis.size + axis.extra)]
-                )
-                merged[axis] = np.asarray(returned)
-            else:
-                coordinates = setup.algorithm.submodel(
-                    axis.size, axis.sizes[submodel], tf.constant(round), tf.constant(client), self.federation.seed
-                )
-                received_coordinates[axis] = merged[axis] = np.asarray(coordinates)
+        coordinates = setup.submodels[submodel].cut.coordinates(
+            setup.algorithm.submodel,
+            tf.constant(round),
+            tf.constant(client),
+            self.federation.seed,
+            labels=tf.constant(model_labels, tf.int32),
+            member=tf.constant(0),
+        )
+        received_coordinates = {axis: np.asarray(index) for axis, index in coordinates.items()}
+        merged = received_coordinates | {axis: np.asarray(returned) for axis in cut.distinct if axis.label}
         received = self._received(level)
         down, up = {}, {}
         for index, (path, shape) in enumerate(zip(self.federation.paths, cut.shapes)):
@@ -75,7 +73,7 @@ class DeviceIndex:
         layout = self.federation.setup.layout
         weights = np.asarray([weight for _, weight in counted], layout.dtype)
         masks = {
-            axis: tf.constant(np.stack([_mask(axis, each.merged[axis], layout.dtype) for each, _ in counted]))
+            axis: tf.stack([axis_mask(axis, each.merged, layout.dtype) for each, _ in counted])
             for axis in layout.cut.distinct
         }
         kinds, submodels = layout.first_merged_stage, [each.submodel for each, _ in counted]
@@ -98,12 +96,6 @@ class DeviceIndex:
 
 def _index(shape, axes, coordinates):
     return np.ix_(*(np.arange(size) if axis is None else coordinates[axis] for size, axis in zip(shape, axes)))
-
-
-def _mask(axis, coordinates, dtype):
-    mask = np.zeros(axis.size + axis.extra, dtype)
-    mask[coordinates] = 1
-    return mask
 
 
 def check_deployable(federation: Federation) -> None:
