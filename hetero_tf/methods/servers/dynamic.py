@@ -7,7 +7,10 @@ from hetero_tf.methods.servers import where_covered
 
 SLOTS = ("drift",)
 REQUIRES = {"client.correction": "dynamic", "client.correction.alpha": "round.server.alpha"}
-CONFLICTS = {"the server counts clients": {"round.weighting": "samples"}}
+CONFLICTS = {
+    "the server counts clients": {"round.weighting": "samples"},
+    "the server reads the drift of all clients from their mean": {"round.merge": True},
+}
 
 
 def apply(
