@@ -114,8 +114,7 @@ def _find_classes(folder, kind):
         )
     if set(names) == {"images", "masks"}:
         raise InputError(
-            f"{folder}: images/ and masks/ are pictures with masks, not two classes; use data: masks and task: "
-            f"segmentation. Received: data: {kind.loader}"
+            f"{folder}: images/ and masks/ are pictures with masks, not classes; set data: masks, task: segmentation"
         )
     return tuple(names)
 
