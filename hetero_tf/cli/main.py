@@ -154,8 +154,7 @@ def _recipe(source, command, flags):
     if not flags.run_dir:
         raise InputError("--run_dir is missing; name the folder of a run, such as runs/digits")
     run = RunFolder(flags.run_dir)
-    missing = [name for name in environment.plugins(run.environment) if name not in registry.plugin_modules()]
-    if missing:
+    if missing := environment.missing_plugins(run.environment):
         plugin_flags = " ".join(f"--plugin {quote_shell(name)}" for name in missing)
         raise InputError(
             f"{run.path}: needs {plugin_flags} to be read: "

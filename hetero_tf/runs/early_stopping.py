@@ -30,11 +30,9 @@ class Patience:
         Args:
             min_delta: Difference from the best value that an improvement exceeds.
         """
-        known = find_metric(metric)
-        sign = -1 if known is not None and known.better == "lower" else 1
-        if not isinstance(value, numbers.Real) or not abs(value) < LARGEST:
-            return Patience(self.best, self.waited + 1)
-        if self.best is None or sign * (value - self.best) > min_delta:
+        sign = -1 if (known := find_metric(metric)) and known.better == "lower" else 1
+        is_finite = isinstance(value, numbers.Real) and abs(value) < LARGEST
+        if is_finite and (self.best is None or sign * (value - self.best) > min_delta):
             return Patience(value, 0)
         return Patience(self.best, self.waited + 1)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from hetero_tf.base import files, typed_json
+from hetero_tf.base import files, registry, typed_json
 from hetero_tf.base.errors import UserError, shorten_repr
 
 PACKAGES = {
@@ -104,13 +104,13 @@ def load(path: Path) -> Environment | None:
         return None
 
 
-def plugins(path: Path) -> tuple[str, ...]:
-    """Return the plug-in modules that an `environment.json` names; empty if it cannot be read.
+def missing_plugins(path: Path) -> tuple[str, ...]:
+    """Return the plug-in modules that an `environment.json` names and that are not registered.
 
     The names are only displayed: a module named by a run folder is never imported.
     """
-    stored = load(path)
-    return () if stored is None else tuple(filter(MODULE.fullmatch, stored.plugins))
+    names, known = () if (stored := load(path)) is None else stored.plugins, registry.plugin_modules()
+    return tuple(name for name in names if MODULE.fullmatch(name) and name not in known)
 
 
 def decisive(facts: dict) -> dict:

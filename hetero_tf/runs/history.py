@@ -201,7 +201,7 @@ def read(folder: str | Path) -> Run | None:
     try:
         text = facts.load_recipe(run).source
     except InputError:
-        if not environment.plugins(run.environment):
+        if not environment.missing_plugins(run.environment):
             raise
         text = run.read_recipe()
     rows = _rows(run.metrics)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from hetero_tf import recipe
-from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.recipe.recipe_files import shipped
 from hetero_tf.runs import checkpoints, environment, facts, metrics_file
@@ -84,7 +83,7 @@ def is_run(path: Path) -> bool:
 def _read_run(run):
     checkpoint = checkpoints.load_newest(run.checkpoints, with_arrays=False)
     info = {} if checkpoint is None else facts.from_checkpoint(checkpoint, run.checkpoints)
-    missing = tuple(name for name in environment.plugins(run.environment) if name not in registry.plugin_modules())
+    missing = environment.missing_plugins(run.environment)
     text = info["recipe"] if info else run.read_recipe()
     resolved, keys = _read_keys(text, run, missing)
     done, last, best = info.get("round", 0), info.get("last") or {}, info.get("best") or {}
@@ -94,12 +93,7 @@ def _read_run(run):
         _, requested = _read_keys(run.read_recipe(), run, missing)
     except InputError:
         requested = keys
-    if run.holder is not None:
-        state = RUNNING
-    else:
-        state = FINISHED if is_finished(run, done, requested) else STOPPED
-    folder = run.path.absolute().parent
-    sweep = folder.name if (folder / SWEEP).is_file() else ""
+    state = RUNNING if run.holder else FINISHED if is_finished(run, done, requested) else STOPPED
     return Overview(
         run.path,
         state,
@@ -109,8 +103,8 @@ def _read_run(run):
         metric,
         best.get(metric),
         last.get(metric),
-        None if sweep or resolved is None else _changes(resolved),
-        sweep=sweep,
+        None if run.sweep or resolved is None else _changes(resolved),
+        sweep=run.sweep,
         plugins=missing,
     )
 

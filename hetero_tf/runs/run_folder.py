@@ -70,6 +70,12 @@ class RunFolder:
         """True if `recipe.yaml` exists: the run is resumed instead of started."""
         return os.path.isfile(self.recipe)
 
+    @property
+    def sweep(self) -> str:
+        """Name of the sweep whose folder contains the run; "" outside of sweeps."""
+        folder = self.path.absolute().parent
+        return folder.name if (folder / SWEEP).is_file() else ""
+
     def read_recipe(self) -> str:
         """Return the text of the recipe; the run may be finished or running.
 

@@ -23,7 +23,7 @@ from hetero_tf.base.typed_json import Natural
 from hetero_tf.base.version import __version__
 from hetero_tf.runs import metrics_file
 from hetero_tf.runs.history import MIX, hyperparameters, is_number, keys_of_recipe, method_of
-from hetero_tf.runs.run_folder import SWEEP, RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 # MLflow experiment and W&B project, unless MLFLOW_EXPERIMENT_NAME or WANDB_PROJECT names another one.
 PROJECT = "hetero_tf"
@@ -45,9 +45,8 @@ class RunDescription:
     """A run, as trackers list it: its name, sweep (or None), parameters and tags."""
 
     def __init__(self, run: RunFolder):
-        keys, parent = keys_of_recipe(run.read_recipe()), run.path.parent
-        self.name, self.sweep = run.path.name, parent.name if (parent / SWEEP).is_file() else None
-        self.parameters = hyperparameters(keys)
+        keys = keys_of_recipe(run.read_recipe())
+        self.name, self.sweep, self.parameters = run.path.name, run.sweep or None, hyperparameters(keys)
         data = str(keys.get("data.dataset", keys["data.name"]))
         self.tags = {"recipe": str(keys["name"]), "method": method_of(keys), "seed": str(keys["seed"])}
         self.tags |= {"levels": keys[MIX], "data": data, "hetero_tf": __version__}

@@ -67,9 +67,9 @@ def test_a_forgotten_module_is_named_with_the_command_that_works(folder):
 
 def test_messages_contain_only_names_of_modules(tmp_path):
     path = tmp_path / "environment.json"
-    assert environment.plugins(path) == ()
+    assert environment.missing_plugins(path) == ()
     path.write_text("{")
-    assert environment.plugins(path) == ()
+    assert environment.missing_plugins(path) == ()
     names = ["windows", "../evil", "a b", "--flag", "x" * 200, "", "own.part_2"]
     environment.save(path, environment.environment({}, {}, names))
-    assert environment.plugins(path) == ("windows", "own.part_2")
+    assert environment.missing_plugins(path) == ("windows", "own.part_2")
