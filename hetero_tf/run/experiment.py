@@ -101,15 +101,8 @@ def train(
             if newest_facts is None or not run.partition.exists():
                 process.partition.save(run.partition)
             resume.store_trace(run, process.recipe.fleet)
-            if not run.data.exists():
-                # Without a description (too many words or columns), `predict` and `export` need the data too.
-                with contextlib.suppress(InputError):
-                    data.save_description(run.data, process.dataset)
+            _describe_run(run, process)
             write_readme(run, recipe, settings.command, process.selection_metric)
-            if not run.costs.exists():
-                # For tables and figures, which then need no TensorFlow.
-                costs = typed_json.finite(process.mix_costs())
-                files.write_atomic(run.costs, typed_json.dump(costs, "the costs"))
             resume.write_copies(run, recipe, run_environment, console.say)
             start = f"resumes after round {progress.state.round}" if progress.state.round else "starts"
             console.open_log(run.log, f"{settings.command or 'hetero_tf.train'}  ({start})")
@@ -122,6 +115,16 @@ def train(
                 progress = TrainingLoop(run, process, progress, run_environment, console, display).train()
                 display.begin("finishing")
     return process, progress.state, _finish(run, process, progress, run_environment, console)
+
+
+def _describe_run(run, process):
+    """Write the data and the costs of a run, which other commands read without TensorFlow."""
+    if not run.data.exists():
+        # Without a description (too many words or columns), `predict` and `export` need the data too.
+        with contextlib.suppress(InputError):
+            data.save_description(run.data, process.dataset)
+    if not run.costs.exists():
+        files.write_atomic(run.costs, typed_json.dump(typed_json.finite(process.mix_costs()), "the costs"))
 
 
 def train_from_python(

@@ -87,7 +87,7 @@ def test_plugins_of_a_server_are_checked(keys, monkeypatch, tmp_path):
     def train(recipe, settings, console, execution):
         with pytest.raises(ZeroDivisionError), execution(fail, console, ProgressDisplay(console)):
             pass
-        return {}
+        return None, None, {}
 
     monkeypatch.setattr(experiment, "train", train)
     flags = (f"--certificates={keys}", "--address=127.0.0.1:1", f"--run_dir={tmp_path / 'run'}")
