@@ -26,6 +26,7 @@ CONFLICTS: dict[str, dict] = {
         "evaluate.members": "best",
     },
     "a twin has all values of the client's model": {"client.personalization.TWIN": True, "round.personal": True},
+    "a mask selects entries of a network without a twin": {"client.personalization.TWIN": True, "round.mask": True},
     "a twin has one copy of the values": {"client.personalization.TWIN": True, "round.by_level": True},
     "a level's copy has the first channels": {"round.submodel": True, "round.by_level": True},
     "a mask selects entries that all levels share": {"round.mask": True, "round.by_level": True},

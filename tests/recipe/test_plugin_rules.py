@@ -56,6 +56,7 @@ FURTHER = {
     "bn has one set of running statistics for all widths; use wbn or sbn": ["model.settings.norm=bn"],
     **dict.fromkeys(
         (
+            "a twin has one copy of the values",
             "a level's copy has the first channels",
             "a client trains the copies of its level alone",
             "products of factors are merged over all levels",

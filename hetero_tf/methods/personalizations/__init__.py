@@ -22,7 +22,6 @@ import tensorflow as tf
 CONFLICTS = {
     "a client has one personal model": {"levels.members": True},
     "stages train the client's model part by part": {"client.stages": "blockwise"},
-    "a mask selects entries of a network that all clients share": {"round.mask": True},
     "they train, merge or replace parts of the values": {"round.adapters": True},
 }
 

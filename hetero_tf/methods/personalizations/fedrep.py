@@ -6,7 +6,7 @@ from hetero_tf.methods.personalizations import LocalStep, LocalUpdate
 
 TWIN = False
 PASSES = 1
-REQUIRES = {"round.personal": True}
+REQUIRES = {"round.personal": True, "client.epochs": True}
 CONFLICTS = {"no value is shared": {"round.personal": "all"}}
 
 
