@@ -42,7 +42,7 @@ def model_values(
         return tables, None
 
     def per_client(numbers, table):
-        return tf.reshape(numbers, [-1, *[1] * (table.shape.rank - 1)])
+        return tf.reshape(numbers, [-1, *[1] * (len(table.shape) - 1)])
 
     if state.clients.get("twin"):
         scalars = state.clients["twin_scalars"]

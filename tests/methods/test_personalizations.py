@@ -88,7 +88,9 @@ def test_a_stored_state_continues_bit_by_bit(name, settings):
     process = built(*settings)
     first, _ = process.run(process.initialize(), [process.plan(0)])
     stored = {path: np.asarray(value) for path, value in flatten_state(first).items()}
-    again, _ = process.run(unflatten_state(1, stored, process.initialize()), [process.plan(1)])
+    loaded = unflatten_state(1, stored, process.initialize())
+    assert process.evaluate(loaded)[0] == process.evaluate(first)[0]
+    again, _ = process.run(loaded, [process.plan(1)])
     assert tiny.same(flatten_state(again), flatten_state(after_rounds(*settings)))
 
 
