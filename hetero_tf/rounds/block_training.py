@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from hetero_tf.models.state import StateRows
 from hetero_tf.planning.packing import BlockPlan
-from hetero_tf.rounds.adapters import trained_values
 from hetero_tf.rounds.batches import Batches, global_classes, label_axis_of, labels_of
 from hetero_tf.rounds.client_tables import read_tables
 from hetero_tf.rounds.local_training import NO_CALLS, LocalResult, LocalTraining
+from hetero_tf.rounds.merge import trained_values
 from hetero_tf.rounds.round_setup import RoundSetup, Submodel
 from hetero_tf.rounds.submodel_cut import Coordinates, merged_coordinates
 from hetero_tf.rounds.training_step import Objective

@@ -8,9 +8,8 @@ import tensorflow as tf
 
 from hetero_tf.models.state import StateRows
 from hetero_tf.planning.packing import PackedRounds
-from hetero_tf.rounds.adapters import sum_products
 from hetero_tf.rounds.block_training import RoundScalars, table_rows, train_block
-from hetero_tf.rounds.merge import axis_mask, coverage
+from hetero_tf.rounds.merge import axis_mask, coverage, sum_products
 from hetero_tf.rounds.private_sum import sum_clipped
 from hetero_tf.rounds.round_setup import RoundSetup
 
@@ -23,7 +22,7 @@ class CohortResult(NamedTuple):
             asynchronous policy [delays + 1, values], by the delay of the clients.
         coverage: The sum of their weights, in the shape of `total`.
         memory_change: Sum of the changes of these clients' memories, [values]; None if the server does not read it.
-        products: Sum and coverage of the products of adapters, see `adapters.merge_products`; None without products.
+        products: Sum and coverage of the products of adapters, see `merge.merge_products`; None without products.
         records: Values of each client, [S * K]: those of `record_types`; "weight" in the merge, 0 for excluded clients;
             and under "tables" its new rows, `{table: [S * K, ...]}`; "rows" and "covered" of `client_results`.
     """

@@ -8,13 +8,12 @@ import tensorflow as tf
 
 from hetero_tf.models.state import StateLayout, StateRows
 from hetero_tf.planning.packing import RANKS, PackedRounds
-from hetero_tf.rounds.adapters import merge_products, trained_values
 from hetero_tf.rounds.arrivals import merge_arrivals
 from hetero_tf.rounds.batches import row_specs
 from hetero_tf.rounds.block_training import RoundScalars
 from hetero_tf.rounds.client_tables import write_tables
 from hetero_tf.rounds.cohort import client_results, record_types, train_cohort, train_cohort_on_replicas
-from hetero_tf.rounds.merge import is_finite, merge_updates
+from hetero_tf.rounds.merge import is_finite, merge_products, merge_updates, trained_values
 from hetero_tf.rounds.private_sum import private_sum
 from hetero_tf.rounds.round_setup import RoundSetup
 
