@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -106,20 +105,9 @@ class UnpackArrays(keras.layers.Layer):
     def __init__(self, arrays: Layout, **options: Any):
         super().__init__(**options)
         self.arrays = [(name, tuple(shape), dtype) for name, shape, dtype in arrays]
-        self.sizes = [int(np.prod(shape)) for _, shape, _ in self.arrays]
 
     def call(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         return unpack_tensors(self.arrays, inputs)
-
-    @property
-    def id_slices(self) -> list[slice]:
-        """Ranges of the packed values that are ids."""
-        ends = itertools.accumulate(self.sizes)
-        return [
-            slice(end - size, end)
-            for (_, _, dtype), size, end in zip(self.arrays, self.sizes, ends)
-            if dtype == "int32"
-        ]
 
 
 def packed_builder(function: Any, dataset: Dataset) -> Any:
