@@ -11,11 +11,11 @@ import tiny
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.layers.transformer_block import TransformerBlock
-from hetero_tf.models import repeated_blocks
 from hetero_tf.models.costs.counting import forward, total
-from hetero_tf.models.repeated_blocks import call_by_functions
 from hetero_tf.models.state import flatten_state
 from hetero_tf.models.variables import layer_signature
+from hetero_tf.rounds import engine
+from hetero_tf.rounds.engine import call_by_functions
 
 MAPS = "    - PreActivationBlock: {filters: !w 12, stride: 2}\n"
 FOUR = "    - Repeat: {times: 4, layer: {PreActivationBlock: {filters: !w 8, norm: bn}}}\n"
@@ -61,7 +61,7 @@ def count_nodes(process):
 def test_rounds_equal_those_of_blocks_traced_one_by_one(name, monkeypatch):
     process, values, rows = trained(name)
     assert functions_of(process) and process.engine_report()["reasons"] == []
-    monkeypatch.setattr(repeated_blocks, "MIN_BLOCKS", 50)
+    monkeypatch.setattr(engine, "MIN_BLOCKS", 50)
     with shared_models.apart():
         apart, expected, wanted_rows = trained(name)
     assert not functions_of(apart) and values.keys() == expected.keys()
