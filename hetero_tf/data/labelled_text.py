@@ -6,7 +6,6 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Count, TestShare, Tokenizer, Vocabulary
-from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.data.arrow_files import ColumnSelection
 from hetero_tf.data.codecs import Field, words
 from hetero_tf.data.column_types import read_targets
@@ -14,7 +13,7 @@ from hetero_tf.data.columns import RawTable, TextColumn
 from hetero_tf.data.data_files import find, find_folder
 from hetero_tf.data.dataset import Dataset, Split, held_out
 from hetero_tf.data.folder import FileKind, iterate_files, list_class_folders, list_folders, split_folders
-from hetero_tf.data.table_files import read_tables
+from hetero_tf.data.table_files import read_tables, read_text
 from hetero_tf.data.tokenizers import check_spaces, find_tokens
 from hetero_tf.data.words import TokenOptions, build_sentence_vocabulary, build_tokenizer, encode_sentences, split_text
 
@@ -111,8 +110,6 @@ def _split_texts(table: RawTable, name: str, tokenizer: str) -> list[list[str]]:
 
 
 TEXTS = FileKind("labelled_text", "text files", ".txt", (".txt", ".text"), (".pdf", ".doc", ".docx", ".odt", ".rtf"))
-# Bytes of the largest text.
-LARGEST_TEXT = 2**20
 
 
 def has_text_folders(folder: Path) -> bool:
@@ -138,7 +135,7 @@ def read_text_folders(folder: Path, text: str, label: str) -> list[RawTable]:
 
 
 def _read_table(split, names, text, label):
-    contents = [decode(read_bytes(file, LARGEST_TEXT, follow=True), file) for file in split.files]
+    contents = [read_text(Path(file)) for file in split.files]
     labels = TextColumn.from_values(names[number] for number in split.labels)
     columns = {text: TextColumn.from_values(contents), label: labels}
     return RawTable(str(split.folder), columns, lambda row: str(split.files[row]))

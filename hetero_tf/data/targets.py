@@ -21,7 +21,7 @@ MAX_MAJORITY = 0.6
 MAX_CLASSES = 8
 # Groups of numbers of equal size, for partitions that divide by labels.
 GROUPS = 10
-# Field of a prediction with the path of its label map, see `export.prediction_files`.
+# Field of a prediction with the path of its label map, see `export.predictions`.
 MAP = "map"
 # Most likely words of a position, and the word that hides another.
 TOP, MASK = 5, "<mask>"

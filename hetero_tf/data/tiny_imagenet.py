@@ -6,14 +6,11 @@ import numpy as np
 
 from hetero_tf.base.constraints import Pixels
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.data.codecs import picture
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.folder import list_folders, read_pictures
-
-# The published list takes 0.6 MB.
-LARGEST_LIST = 2**26
+from hetero_tf.data.table_files import read_text
 
 
 def load(data_dir: Path | None, *, path: str = "tiny-imagenet-200", size: Pixels = 64) -> Dataset:
@@ -47,7 +44,7 @@ def _list_val(folder, classes):
     """Return the files of the test split and their labels, in the order of val_annotations.txt."""
     annotations, listed = folder / "val" / "val_annotations.txt", []
     images = {path.name: path for path in (folder / "val" / "images").glob("*.JPEG")}
-    for line in decode(read_bytes(annotations, LARGEST_LIST, follow=True), annotations).splitlines():
+    for line in read_text(annotations).splitlines():
         name, label = (line.split("\t") + [""])[:2]
         if label not in classes or name not in images:
             raise InputError(

@@ -1,7 +1,7 @@
 """Detect the kind of data at a path, and draft how a recipe reads it."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +11,15 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import read_bytes
 from hetero_tf.base.npz_reader import read_arrays
-from hetero_tf.base.sound_files import ENDINGS as SOUNDS
 from hetero_tf.data.arrow_files import ENDINGS as ARROW
 from hetero_tf.data.arrow_files import ColumnSelection, column_contents, find_splits, read_splits
 from hetero_tf.data.audio import inspect_sounds
+from hetero_tf.data.codecs.sound import SOUNDS
+from hetero_tf.data.columns import RawTable, TextColumn
 from hetero_tf.data.data_files import LOADERS, TEST_NAMES, find
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, split_folders
-from hetero_tf.data.inspection import inspect_column, inspect_table, sample
+from hetero_tf.data.inspection import ColumnSummary, inspect_column, inspect_table, sample
 from hetero_tf.data.labelled_text import has_text_folders, read_text_folders
 from hetero_tf.data.masks import decode_mask
 from hetero_tf.data.picture_files import ENDINGS as PICTURES
@@ -34,11 +35,230 @@ from hetero_tf.data.table_files import (
     table_ending,
 )
 from hetero_tf.data.tfds import NAME
-from hetero_tf.data.words import read_words, split_lines
+from hetero_tf.data.tokenizers import check_spaces
+from hetero_tf.data.words import read_words, split_lines, split_text
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 from hetero_tf.starter.series import TimeColumns, draft_series, find_times
-from hetero_tf.starter.tables import LABEL_NAMES, choose_label, draft_table, task_of_numbers
-from hetero_tf.starter.texts import draft_labelled, draft_running, find_sentences
+from hetero_tf.starter.tables import LABEL_NAMES, choose_label, draft_table, find_owner, task_of_numbers
+from hetero_tf.starter.training import ROWS_PER_CLIENT
+
+# Mean words or, without spaces, characters of a text from which a column has sentences.
+LEAST_WORDS, LEAST_CHARACTERS = 5, 12
+# A table with more columns of numbers, categories or dates is trained on those.
+MOST_OTHER_FEATURES = 2
+SAMPLED_TEXTS = 2000
+# Usual names of columns of texts.
+TEXT_NAMES = ("text", "texts", "sentence", "review", "comment", "message", "content", "body", "tweet", "document")
+# A larger share of cut texts is worth a check.
+MOST_CUT = 0.1
+# Share of the texts that fit into a row without being cut, and its least length.
+FITTING_SHARE, LEAST_LENGTH = 0.95, 8
+# Longest rows: an LSTM learns little more from more tokens of a few thousand texts, and takes longer.
+LONGEST_LENGTHS = {"words": 32, "characters": 64}
+# Largest vocabulary of labelled texts, and tokens of running text for each of its words.
+LARGEST_VOCABULARY, TOKENS_PER_WORD = 5000, 10
+WORDS_PER_CLIENT, MOST_CLIENTS = 2000, 50
+# Words of the shortest text that has a training and a test part, and of the shortest one that is learned by words.
+LEAST_TOKENS, FEW_WORDS = 200, 30_000
+
+
+def find_sentences(table: RawTable, summaries: Mapping[str, ColumnSummary], request: Request) -> str | None:
+    """Return the column of texts that a model should read; None: the table is trained on its other columns.
+
+    A column with the name of a text beside the name of a label wins over the lengths of its texts.
+    """
+    texts = [name for name, column in table.columns.items() if isinstance(column, TextColumn)]
+    texts = [name for name in texts if name not in request.label and summaries[name].type in ("text", "id", "category")]
+    named = [name for name in texts if name.strip().lower() in TEXT_NAMES and _has_words(table.columns[name])]
+    if named and len(summaries) > 1 and (request.label or any(each.lower() in LABEL_NAMES for each in summaries)):
+        return named[0]
+    lengths = {name: _mean_length(table.columns[name]) for name in texts if summaries[name].type != "category"}
+    features = [s for s in summaries.values() if s.type in ("number", "category", "date") and s.distinct > 1]
+    # One of them is the label.
+    if max(lengths.values(), default=0) < 1 or len(features) - 1 > MOST_OTHER_FEATURES:
+        return None
+    return max(lengths, key=lengths.__getitem__)
+
+
+def _has_words(column):
+    """Return whether most texts have several words, or differ."""
+    sample = column.texts[:SAMPLED_TEXTS]
+    return 2 * sum(" " in text for text in sample) > len(sample) or len(column.texts) > len(column) // 4
+
+
+def _mean_length(column):
+    """Return the mean length of texts, where 1 is the length of a short sentence."""
+    sample = column.texts[:SAMPLED_TEXTS]
+    # Ids in ASCII have no spaces either.
+    if not "".join(sample).isascii() and _is_unspaced(" ".join(sample).split()):
+        return np.mean(list(map(len, sample))) / LEAST_CHARACTERS
+    return np.mean([len(text.split()) for text in sample]) / LEAST_WORDS
+
+
+def _is_unspaced(words: Sequence[str]) -> bool:
+    try:
+        check_spaces("", list(words))
+    except InputError:
+        return True
+    return False
+
+
+def _choose_tokenizer(words):
+    if _is_unspaced(words):
+        return Choice("characters", "the text has no spaces between words")
+    return Choice("words", "the text has spaces between words")
+
+
+def draft_labelled(
+    table: RawTable, text: str, summaries: Mapping[str, ColumnSummary], request: Request, loader: Mapping[str, Choice]
+) -> DataDraft:
+    """Draft how a recipe reads a table with a column of texts; `loader` has the options that name the file."""
+    others = {name: summary for name, summary in summaries.items() if name != text}
+    label, _ = choose_label(table, others, replace(request, task="classification"))
+    name = str(label.value)
+    reason = f"{others[name].distinct:,} distinct values in {table.rows:,} rows"
+    task = requested_task(request, LABEL_TASKS) or Choice("classification", reason)
+    options = {**loader, "text": Choice(text, "its values are sentences"), "label": label}
+    if (owner := find_owner(others, (name,))) is not None:
+        options["owner"] = Choice(owner, f"{others[owner].distinct:,} distinct values: clients", True)
+    if missing := np.count_nonzero(table.missing_rows(text) | table.missing_rows(name)):
+        options["missing"] = Choice("drop", f"{missing:,} rows without a text or a label are left out", True)
+    sample = [each for each in table.columns[text].texts[:SAMPLED_TEXTS] if each.strip()]
+    tokenizer = _choose_tokenizer([word for each in sample for word in each.split()])
+    lengths = np.array([len(split_text(each, tokenizer.value)) for each in sample])
+    # Most texts fit into a row, whose length is a multiple of 8.
+    fitting = max(-(-int(np.quantile(lengths, FITTING_SHARE)) // 8) * 8, LEAST_LENGTH)
+    length = min(fitting, LONGEST_LENGTHS[tokenizer.value])
+    cut = (lengths > length).mean()
+    options |= {
+        "tokenizer": tokenizer,
+        "length": Choice(length, f"{cut:.0%} of the texts are longer and cut", cut > MOST_CUT),
+        "vocabulary": Choice(LARGEST_VOCABULARY, "at most; the most frequent ones are used"),
+    }
+    unused = [each for each in others if each not in (name, owner)]
+    note = f"columns {', '.join(unused)} are not used: the model reads {text} alone; `data: csv` reads other columns"
+    return DataDraft(options, task, (note,) if unused else ())
+
+
+def draft_running(words: Sequence[str], request: Request, loader: Mapping[str, Choice]) -> DataDraft:
+    """Draft how a recipe reads running text of some words; `loader` has the options of `data` that name the files."""
+    task = requested_task(request, ["classification"])
+    tokenizer, tokens = _choose_tokenizer(words), len(words)
+    if tokenizer.value == "words" and tokens < FEW_WORDS:
+        reason = f"{tokens:,} words are few; characters are learned from less text than words"
+        tokenizer = Choice("characters", reason, True)
+    if tokenizer.value == "characters":
+        tokens = sum(len(word) + 1 for word in words)
+    if tokens < LEAST_TOKENS:
+        raise InputError(f"{request.path}: a text must have at least {LEAST_TOKENS} words. Received: {tokens}")
+    rows = ROWS_PER_CLIENT * min(max(tokens // WORDS_PER_CLIENT, 2), MOST_CLIENTS)
+    parts = f"parts of the text with about {tokens // rows:,} {tokenizer.value}, {ROWS_PER_CLIENT} for each client"
+    vocabulary = min(max(tokens // TOKENS_PER_WORD, 100), LARGEST_VOCABULARY)
+    options = {
+        "tokenizer": tokenizer,
+        "rows": Choice(rows, parts),
+        "test_rows": Choice(min(max(tokens // (10 * 200), 1), 10)),
+        "vocabulary": Choice(vocabulary, "at most; the most frequent ones are used"),
+    }
+    return DataDraft({**loader, **options}, task or Choice("classification", "the next word of a text"))
+
+
+# Pictures whose size and channels are read.
+SAMPLED_PICTURES = 200
+# Pictures of one size stay unchanged up to this one; others become the largest of these sizes that fits.
+LARGEST_UNCHANGED, SIZES = 96, (96, 64, 32)
+
+
+def draft_folder(folder: Path, request: Request) -> DataDraft:
+    """Draft how a recipe reads a folder with one folder of pictures for each class."""
+    task = requested_task(request, LABEL_TASKS)
+    options = choose_size(_sample_files(folder))
+    loader = {"name": Choice("folder"), "path": Choice(request.path)}
+    return DataDraft({**loader, **options}, task or Choice("classification", "one folder for each class"))
+
+
+def draft_masks(folder: Path, request: Request) -> DataDraft:
+    """Draft how a recipe reads a folder with images/ and masks/."""
+    task = requested_task(request, ["segmentation"])
+    train, _ = split_folders(folder)
+    options = choose_size(_sample_files(train / "images"))
+    loader = {"name": Choice("masks"), "path": Choice(request.path)}
+    contents = {str(file): read_bytes(file, LARGEST_FILE, follow=True) for file in _sample_files(train / "masks")}
+    present = {int(value) for each in contents.items() for value in np.unique(decode_mask(*each))}
+    if present != set(range(len(present))):
+        reason = f"values of the masks of {SAMPLED_PICTURES} pictures, one for each class"
+        options["values"] = Choice(sorted(present), reason, True)
+    return DataDraft({**loader, **options}, task or Choice("segmentation", "one class for each pixel"))
+
+
+def _sample_files(folder):
+    files = sorted(file for file in iterate_files(folder, CLASS_LEVELS) if file.suffix.lower() in PICTURES)
+    return sample(files, SAMPLED_PICTURES)
+
+
+def choose_size(sources: Iterable[bytes | Path]) -> dict[str, Choice]:
+    """Choose the options `size` and `channels` from the contents or paths of picture files."""
+    headers = [header for source in sources if (header := picture_header(source))]
+    if not headers:
+        raise InputError("none of the sampled pictures has a readable header; save them as PNG or JPEG")
+    is_grey = all(mode == "grey" for *_, mode in headers)
+    channels = Choice(1, "all sampled pictures are grey") if is_grey else Choice(3, "color")
+    side = int(np.median([min(width, height) for width, height, _ in headers]))
+    width, height, _ = headers[0]
+    if len({header[:2] for header in headers}) > 1 or max(width, height) > LARGEST_UNCHANGED:
+        size = next((each for each in SIZES if each <= side), side)
+        reason = f"the median of the shorter sides is {side}; a larger size costs time and may score higher"
+    else:
+        size, reason = side, f"all sampled pictures have {width} x {height} pixels and become squares"
+        if width == height:
+            return {"size": Choice(width, "the size of all sampled pictures"), "channels": channels}
+    return {"size": Choice(size, reason, True), "channels": channels}
+
+
+def draft_tfds(request: Request) -> DataDraft:
+    """Draft how a recipe reads a set of TensorFlow Datasets."""
+    task = requested_task(request, LABEL_TASKS)
+    options = {"name": Choice("tfds"), "dataset": Choice(request.path)}
+    if request.path.partition("/")[0] == "emnist":
+        options["transpose"] = Choice(True, "the pictures of emnist are stored transposed")
+    return DataDraft(options, task or Choice("classification", "pictures with one label each"))
+
+
+# Speech and most sounds differ below half of this rate.
+ENOUGH = 16_000
+# Seconds of a longer clip cost much time.
+LONGEST = 10.0
+
+
+def draft_audio(folder: Path, request: Request) -> DataDraft:
+    """Draft how a recipe reads a folder with one folder of WAV files for each class."""
+    task = requested_task(request, LABEL_TASKS)
+    files = sorted(str(file) for file in iterate_files(folder, CLASS_LEVELS) if file.suffix.lower() in SOUNDS.endings)
+    sounds = inspect_sounds(files)
+    if sounds is None:
+        raise InputError(f"{folder}: none of the sampled WAV files has a readable header; copy them again")
+    loader = {"name": Choice("audio"), "path": Choice(request.path)}
+    options = {"rate": _choose_rate(sounds), "seconds": _choose_seconds(sounds)}
+    return DataDraft({**loader, **options}, task or Choice("classification", "one folder for each class"))
+
+
+def _choose_rate(sounds):
+    rate, count = sounds.rates[0]
+    if rate > ENOUGH:
+        return Choice(ENOUGH, f"most files have {rate:,} Hz; sounds above {ENOUGH // 2:,} Hz need a higher rate", True)
+    if count < sounds.examined:
+        return Choice(rate, "the rate of most files; others are converted", True)
+    return Choice(rate, "the rate of the files")
+
+
+def _choose_seconds(sounds):
+    shortest, median, most, longest = sounds.seconds
+    if shortest == longest and longest <= LONGEST:
+        return Choice(longest, "the duration of all files")
+    seconds = max(round(min(most, 2 * median, LONGEST), 1), 0.1)
+    extent = f"files have {shortest:.3g} to {longest:.3g} s, {median:.3g} in the median"
+    return Choice(seconds, f"{extent}; longer ones are cut off, zeros follow shorter ones", True)
+
 
 # The encoding of western Europe in Windows, and bytes that its texts do not have.
 WINDOWS, UNPRINTABLE = "cp1252", {*range(32)} - {*b"\t\n\r"}
@@ -85,7 +305,7 @@ def draft_data(request: Request) -> DataDraft:
     endings = {file.suffix.lower() for file in iterate_files(path, CLASS_LEVELS)}
     if not endings.isdisjoint(PICTURES):
         return draft_folder(path, request)
-    if not endings.isdisjoint(SOUNDS):
+    if not endings.isdisjoint(SOUNDS.endings):
         return draft_audio(path, request)
     if has_text_folders(path):
         table, *_ = read_text_folders(path, "text", "label")
@@ -122,7 +342,7 @@ def _draft_file(path, request, test=None):
             tasks, reason = registry.find("data", name).possible_tasks(path)
             options = {"name": Choice(name, f"it reads {path.suffix} files"), "path": Choice(request.path)}
             return DataDraft(options, requested_task(request, tasks) or Choice(tasks[0], reason))
-    if ending in (*PICTURES, *SOUNDS, ".npy"):
+    if ending in (*PICTURES, *SOUNDS.endings, ".npy"):
         raise InputError(f"{path}: expected data of a loader. Received: a single file; name its folder; {LOADERS}")
     options = {"path": Choice(request.path)}
     if test is not None:
@@ -238,100 +458,3 @@ def _task_of(y):
     if (y.sum(1) == 1).all():
         return Choice("classification", f"{shape} with exactly one 1 in each row")
     return Choice("multi_label", f"{shape} of 0 and 1")
-
-
-# Pictures whose size and channels are read.
-SAMPLED_PICTURES = 200
-# Pictures of one size stay unchanged up to this one; others become the largest of these sizes that fits.
-LARGEST_UNCHANGED, SIZES = 96, (96, 64, 32)
-
-
-def draft_folder(folder: Path, request: Request) -> DataDraft:
-    """Draft how a recipe reads a folder with one folder of pictures for each class."""
-    task = requested_task(request, LABEL_TASKS)
-    options = choose_size(_sample_files(folder))
-    loader = {"name": Choice("folder"), "path": Choice(request.path)}
-    return DataDraft({**loader, **options}, task or Choice("classification", "one folder for each class"))
-
-
-def draft_masks(folder: Path, request: Request) -> DataDraft:
-    """Draft how a recipe reads a folder with images/ and masks/."""
-    task = requested_task(request, ["segmentation"])
-    train, _ = split_folders(folder)
-    options = choose_size(_sample_files(train / "images"))
-    loader = {"name": Choice("masks"), "path": Choice(request.path)}
-    contents = {str(file): read_bytes(file, LARGEST_FILE, follow=True) for file in _sample_files(train / "masks")}
-    present = {int(value) for each in contents.items() for value in np.unique(decode_mask(*each))}
-    if present != set(range(len(present))):
-        reason = f"values of the masks of {SAMPLED_PICTURES} pictures, one for each class"
-        options["values"] = Choice(sorted(present), reason, True)
-    return DataDraft({**loader, **options}, task or Choice("segmentation", "one class for each pixel"))
-
-
-def _sample_files(folder):
-    files = sorted(file for file in iterate_files(folder, CLASS_LEVELS) if file.suffix.lower() in PICTURES)
-    return sample(files, SAMPLED_PICTURES)
-
-
-def choose_size(sources: Iterable[bytes | Path]) -> dict[str, Choice]:
-    """Choose the options `size` and `channels` from the contents or paths of picture files."""
-    headers = [header for source in sources if (header := picture_header(source))]
-    if not headers:
-        raise InputError("none of the sampled pictures has a readable header; save them as PNG or JPEG")
-    is_grey = all(mode == "grey" for *_, mode in headers)
-    channels = Choice(1, "all sampled pictures are grey") if is_grey else Choice(3, "color")
-    side = int(np.median([min(width, height) for width, height, _ in headers]))
-    width, height, _ = headers[0]
-    if len({header[:2] for header in headers}) > 1 or max(width, height) > LARGEST_UNCHANGED:
-        size = next((each for each in SIZES if each <= side), side)
-        reason = f"the median of the shorter sides is {side}; a larger size costs time and may score higher"
-    else:
-        size, reason = side, f"all sampled pictures have {width} x {height} pixels and become squares"
-        if width == height:
-            return {"size": Choice(width, "the size of all sampled pictures"), "channels": channels}
-    return {"size": Choice(size, reason, True), "channels": channels}
-
-
-def draft_tfds(request: Request) -> DataDraft:
-    """Draft how a recipe reads a set of TensorFlow Datasets."""
-    task = requested_task(request, LABEL_TASKS)
-    options = {"name": Choice("tfds"), "dataset": Choice(request.path)}
-    if request.path.partition("/")[0] == "emnist":
-        options["transpose"] = Choice(True, "the pictures of emnist are stored transposed")
-    return DataDraft(options, task or Choice("classification", "pictures with one label each"))
-
-
-# Speech and most sounds differ below half of this rate.
-ENOUGH = 16_000
-# Seconds of a longer clip cost much time.
-LONGEST = 10.0
-
-
-def draft_audio(folder: Path, request: Request) -> DataDraft:
-    """Draft how a recipe reads a folder with one folder of WAV files for each class."""
-    task = requested_task(request, LABEL_TASKS)
-    files = sorted(str(file) for file in iterate_files(folder, CLASS_LEVELS) if file.suffix.lower() in SOUNDS)
-    sounds = inspect_sounds(files)
-    if sounds is None:
-        raise InputError(f"{folder}: none of the sampled WAV files has a readable header; copy them again")
-    loader = {"name": Choice("audio"), "path": Choice(request.path)}
-    options = {"rate": _choose_rate(sounds), "seconds": _choose_seconds(sounds)}
-    return DataDraft({**loader, **options}, task or Choice("classification", "one folder for each class"))
-
-
-def _choose_rate(sounds):
-    rate, count = sounds.rates[0]
-    if rate > ENOUGH:
-        return Choice(ENOUGH, f"most files have {rate:,} Hz; sounds above {ENOUGH // 2:,} Hz need a higher rate", True)
-    if count < sounds.examined:
-        return Choice(rate, "the rate of most files; others are converted", True)
-    return Choice(rate, "the rate of the files")
-
-
-def _choose_seconds(sounds):
-    shortest, median, most, longest = sounds.seconds
-    if shortest == longest and longest <= LONGEST:
-        return Choice(longest, "the duration of all files")
-    seconds = max(round(min(most, 2 * median, LONGEST), 1), 0.1)
-    extent = f"files have {shortest:.3g} to {longest:.3g} s, {median:.3g} in the median"
-    return Choice(seconds, f"{extent}; longer ones are cut off, zeros follow shorter ones", True)

@@ -62,7 +62,7 @@ def test_folders_of_text_files_are_classes(tmp_path):
     (tmp_path / "train" / "odd").mkdir()
     assert refusal(load, None, path=str(tmp_path)).endswith("odd: expected .txt, .text files. Received: none")
     (tmp_path / "train" / "odd" / "x.txt").write_bytes(b"\xff")
-    assert refusal(load, None, path=str(tmp_path)).startswith(f"{tmp_path}/train/odd/x.txt: ")
+    assert refusal(load, None, path=str(tmp_path)).startswith(f"{tmp_path}/train/odd/x.txt:1: is not UTF-8 text")
 
 
 @pytest.mark.parametrize("name", ["texts.csv", "texts.tsv", "texts.jsonl", "texts.parquet", "texts.arrow"])

@@ -23,14 +23,17 @@ from hetero_tf.data.codecs import Field, category, number, picture, series, soun
 from hetero_tf.data.inputs import all_labels
 from hetero_tf.data.masks import decode_mask
 from hetero_tf.export import predictions
-from hetero_tf.export.prediction_files import check_output, encode_class_map, write, write_maps
 from hetero_tf.export.predictions import (
     ItemForm,
+    check_output,
+    encode_class_map,
     open_items,
     parse_row,
     predict,
     predictor_of_export,
     predictor_of_process,
+    write,
+    write_maps,
 )
 from hetero_tf.recipe import load
 from hetero_tf.run.data import load_data
