@@ -41,20 +41,10 @@ def build(train, test=None, classes=2, fields=None, source="s", **named):
         (images(count=0), images(), 2, r"all dimensions above 0. Received: uint8 \(0, 3, 3, 1\)"),
         (Split(images().x[..., 0], images().y), images(), 2, r"Received: uint8 \(4, 3, 3\)"),
         (Split(images().x.astype(int), images().y), images(), 2, r"Received: int64 \(4, 3, 3, 1\)"),
-        (
-            Split(images().x * np.nan, images().y),
-            images(),
-            2,
-            r"expected finite pixels. Received: nan in \(0, 0, 0, 0\)",
-        ),
+        (Split(images().x * np.nan, images().y), images(), 2, r"expected finite pixels. Received: nan in \(0, 0, 0"),
         (Split(images().x, images(3).y), images(), 2, r"int32 \[4\], one per image. Received: int32 \(3,\)"),
         (Split(images().x, images().y.astype(np.int64)), images(), 2, r"Received: int64 \(4,\)"),
-        (
-            Split(text().x.astype(np.int64)),
-            text(),
-            5,
-            r"expected words int32 \[rows, length\].*Received: int64 \(2, 5\)",
-        ),
+        (Split(text().x.astype(np.int64)), text(), 5, r"expected words int32 \[rows, length\].* int64 \(2, 5\)"),
         (Split(text().x[0]), text(), 5, r"Received: int32 \(5,\)"),
     ],
 )
@@ -96,9 +86,7 @@ def test_names_must_be_as_many_as_the_classes():
         build(text(), classes=5, class_names=("a", "b"))
     with pytest.raises(InputError, match=f"`vocabulary` {end}"):
         build(text(), classes=5, fields=(Field("text", running_text.Codec(5, ("a", "b"))),))
-    with pytest.raises(
-        InputError, match=r"`fields` must describe the examples, of shape \(3, 3, 1\). Received: 1 field"
-    ):
+    with pytest.raises(InputError, match=r"`fields` must describe the examples, of shape \(3, 3, 1\). Received: 1 "):
         build(images(), fields=(Field("x", picture.Codec((3, 4, 1))),))
 
 
@@ -107,9 +95,7 @@ def test_classes_are_numbered_in_the_order_of_their_names():
     ordered = grades.in_class_order(("low", "medium", "high"))
     assert ordered.class_names == ("low", "medium", "high") and grades.train.y.tolist() == [0, 1, 2, 0]
     assert ordered.train.y.tolist() == ordered.test.y.tolist() == [2, 0, 1, 2]
-    with pytest.raises(
-        InputError, match=r"each class name once; those of s: high, low, medium\. Received: .*\['low'\]"
-    ):
+    with pytest.raises(InputError, match=r"each class name once; those of s: high, low, medium\. .*\['low'\]"):
         grades.in_class_order(("low",))
     with pytest.raises(InputError, match="those of s: none"):
         build(images()).in_class_order(("a", "b"))
@@ -135,9 +121,7 @@ def test_digest_is_of_the_content_only():
 def test_unknown_loaders_and_fallbacks_are_named():
     with pytest.raises(InputError, match="no 'digitz' in data; did you mean 'digits'?"):
         data.load(Plugin("digitz"))
-    with pytest.raises(
-        InputError, match="`fallback` must be an embedded data set. Received: fallback='pydocs'; did you mean 'pydoc'?"
-    ):
+    with pytest.raises(InputError, match="an embedded data set. Received: fallback='pydocs'; did you mean 'pydoc'?"):
         data.load(Plugin("digits"), "pydocs")
 
 
@@ -191,9 +175,7 @@ def test_images_with_the_channels_first_are_rejected():
     labels = np.zeros(2, np.int32)
     for shape in ((2, 3, 16, 16), (2, 1, 16, 16), (2, 12, 64, 64)):
         split = Split(np.zeros(shape, np.uint8), labels)
-        with pytest.raises(
-            InputError, match=r"the second axis seems to be the channels; convert them with np.moveaxis"
-        ):
+        with pytest.raises(InputError, match=r"the second axis seems to be the channels; convert them with np.move"):
             build(split, classes=1)
     for shape in ((2, 16, 16, 3), (2, 3, 16, 3), (2, 7, 7, 512)):
         split = Split(np.zeros(shape, np.uint8), labels)

@@ -85,9 +85,7 @@ def test_equal_shares_are_drawn_each_time_and_no_label_is_lost():
     for share in (0.0, 1.0):
         with pytest.raises(InputError, match=f"`test_share` must be above 0 and below 1. Received: test_share={share}"):
             held_out(labels, share, "s")
-    with pytest.raises(
-        InputError, match="s: `test_share` is too small for any test example. Received: test_share=0.01 of 13 examples"
-    ):
+    with pytest.raises(InputError, match="s: `test_share` is too small for any test example. .*=0.01 of 13 examples"):
         held_out(labels, 0.01, "s")
 
 
@@ -139,9 +137,7 @@ def test_names_that_are_not_utf8_are_rejected(root, name):
 def test_invalid_class_folders_are_rejected(root, tmp_path):
     with pytest.raises(NotAvailable, match="`path` must name an existing file. Received: path='elsewhere'"):
         load(tmp_path / "elsewhere")
-    with pytest.raises(
-        InputError, match=r"expected a folder. Received: a file; data: npz reads .npz files, data: npy a folder"
-    ):
+    with pytest.raises(InputError, match=r"expected a folder. Received: a file; data: npz reads .npz files"):
         load(root / "notes.txt")
     (tmp_path / "one" / "bat").mkdir(parents=True)
     with pytest.raises(InputError, match=r"per class, at least two classes, such as .*/one/cat/1.png. Received: bat"):

@@ -163,19 +163,10 @@ def test_tf_data_and_descriptions_have_the_same_arrays():
     [
         ({"x": {**X, "a b": X["size"]}}, r"mine: x_test must have the arrays picture, .*, a b. Received: \['picture"),
         ({"x_test": X["table"]}, "mine: x_test must have the arrays picture, table, .* Received: ndarray"),
-        (
-            {"x": {"a b": Y}, "x_test": {"a b": Y}},
-            "the name of an array must be letters, digits and _. Received: 'a b'",
-        ),
+        ({"x": {"a b": Y}, "x_test": {"a b": Y}}, "the name of an array must be letters, .* Received: 'a b'"),
         ({"x": {**X, "size": np.full(6, "a")}}, r"x_train\['size'\] must be texts, or finite .* <U1"),
-        (
-            {"x": {**X, "size": np.full(6, np.nan)}},
-            "must be texts, or finite numbers .*, whole numbers at most 16,777,216",
-        ),
-        (
-            {"x": {**X, "words": X["words"] + 2**24}},
-            "must be texts, or finite numbers .*, whole numbers at most 16,777,216",
-        ),
+        ({"x": {**X, "size": np.full(6, np.nan)}}, "texts, or finite numbers .*, whole numbers at most 16,777,216"),
+        ({"x": {**X, "words": X["words"] + 2**24}}, "texts, or finite numbers .*, whole numbers at most 16,777,216"),
         ({"x": {**X, "size": np.zeros(5)}}, "the arrays of x_train must be equally long. .*'size': 5"),
         ({"x_test": {**FIRST, "table": np.zeros((4, 3))}}, r"x_test\['table'\] must have .* float32 \(2,\). .* \(3,\)"),
         ({"y": {"kind": Y}}, "mine: y_test must have the arrays kind. Received: ndarray"),
@@ -244,10 +235,7 @@ def test_tf_data_equals_arrays():
     ("train", "message"),
     [
         (lambda: pairs(IMAGES, LABELS).batch(2), r"tf.data, train: must yield pairs \(x, y\); call unbatch\(\) on"),
-        (
-            lambda: pairs(IMAGES, LABELS).batch(2, True),
-            r"must yield one example at a time; call unbatch\(\) on batches",
-        ),
+        (lambda: pairs(IMAGES, LABELS).batch(2, True), r"must yield one example at a time; call unbatch\(\) on"),
         (lambda: tf.data.Dataset.from_tensor_slices(IMAGES), r"must yield pairs \(x, y\)"),
         (
             lambda: tf.data.Dataset.from_generator(
@@ -274,7 +262,5 @@ def test_names_are_read_from_the_file(tmp_path):
     (tmp_path / "own.npz").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="own.npz: cannot be read as an .npz file"):
         npz.load(tmp_path, path="own.npz")
-    with pytest.raises(
-        InputError, match="expected the files x_train.npy, .* Missing: x_train; data: npz reads .npz files"
-    ):
+    with pytest.raises(InputError, match="expected the files .* Missing: x_train; data: npz reads .npz files"):
         npz.load(tmp_path, path=".")

@@ -102,21 +102,10 @@ def test_vocabulary_is_that_of_the_training_rows(tmp_path):
     assert (dataset.test.x[:, 0] == 1).all() and (dataset.train.x[:, 0] > 1).all()
 
 
-@pytest.mark.parametrize(
-    "lines, options, sentence",
-    [
-        ("text,label\na,x\n,y\n", {}, "r.csv:3: column 'text' has no words; fill it in or remove the row"),
-        ("txt,label\na,x\nb,y\n", {}, "r.csv: `text` must name a column. Received: text='text'; did you mean 'txt'?"),
-        (
-            "text,labels\na,x\nb,y\n",
-            {},
-            "r.csv: `label` must name a column. Received: label='label'; did you mean 'labels'?",
-        ),
-    ],
-)
-def test_what_is_missing_is_rejected(tmp_path, lines, options, sentence):
-    (tmp_path / "r.csv").write_text(lines)
-    assert refusal(lambda: load(tmp_path, path="r.csv", **options)).removeprefix(f"{tmp_path}/") == sentence
+def test_a_column_of_texts_that_is_missing_is_named(tmp_path):
+    (tmp_path / "r.csv").write_text("txt,label\na,x\nb,y\n")
+    message = "r.csv: `text` must name a column. Received: text='text'; did you mean 'txt'?"
+    assert refusal(load, tmp_path, path="r.csv").endswith(message)
 
 
 @pytest.mark.parametrize(

@@ -107,9 +107,7 @@ def test_column_of_pictures_becomes_images(tmp_path, hugging_face):
     assert dataset.train.x.shape == (6, 6, 6, 1) and dataset.source == f"pictures ({tmp_path}/own.parquet)"
     for split in (dataset.train, dataset.test):
         assert (split.x[:, 0, 0, 0] == np.array([10, 200])[split.y]).all() and set(split.owners.tolist()) <= {0, 1}
-    with pytest.raises(
-        InputError, match=r"column 'image' must contain numbers, texts or dates; .* or set it as `image`"
-    ):
+    with pytest.raises(InputError, match=r"'image' must contain numbers, texts or dates; .* or set it as `image`"):
         load(tmp_path)
     if hugging_face:
         paths = table.set_column(0, "image", [[{"bytes": None, "path": f"{index}.png"} for index in range(12)]])
@@ -120,26 +118,6 @@ def test_column_of_pictures_becomes_images(tmp_path, hugging_face):
     pq.write_table(table, tmp_path / "own.parquet")
     with pytest.raises(InputError, match=r"own.parquet, row 0: is not a readable PNG, JPEG, BMP, GIF"):
         load(tmp_path, image="image", size=6)
-
-
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        ([1.0, 2.0, float("nan"), 4.0], r"own.parquet, row 2: column 'odd' has no value here \('nan'\); fill it in"),
-        ([1.0, 2.0, 3.0, 1e39], r"row 3: column 'odd' must be finite numbers"),
-        ([float(number) for number in range(11)] + [float("inf")], r"row 11: column 'odd' has numbers, but here 'inf'"),
-        (["a", "b", " ", "b"], r"row 2: column 'odd' has no value here \(''\)"),
-        (
-            [[1], [2], [3], [4]],
-            r"column 'odd' must contain numbers, texts or dates; add it to `ignore`. Received: 'lis",
-        ),
-    ],
-)
-def test_invalid_value_is_reported(tmp_path, column, message):
-    pq.write_table(rows(len(column)).append_column("odd", [column]), tmp_path / "own.parquet")
-    with pytest.raises(InputError, match=message):
-        load(tmp_path, test_share=0.5)
-    assert len(load(tmp_path, test_share=0.5, ignore=("odd",)).train.x) == len(column) // 2
 
 
 def test_nulls_are_filled_and_dates_become_features(tmp_path):
@@ -200,9 +178,7 @@ def test_files_that_are_damaged_or_do_not_belong_together(tmp_path):
     with pytest.raises(InputError, match=r"b.parquet: must have the columns of .*a.parquet, with the same types"):
         load(tmp_path, path="two")
     (tmp_path / "none").mkdir()
-    with pytest.raises(
-        InputError, match=r"none: expected .parquet or .arrow or .feather or .pq files. Received: none; data: npz"
-    ):
+    with pytest.raises(InputError, match=r"none: expected .parquet or .* or .pq files. Received: none; data: npz"):
         load(tmp_path, path="none")
 
 
@@ -228,8 +204,6 @@ def test_options_that_do_not_fit_are_rejected(tmp_path):
             "own.parquet: column 'height' must contain the bytes of picture files. Received: 'doub",
         ),
         ({"image": "im", "size": 8}, "`image` must name a column. Received: image='im'"),
-        ({"ignore": ("hight",)}, "`ignore` must name a column. Received: ignore='hight'; did you mean 'height'?"),
-        ({"label": "lable"}, "`label` must name a column. Received: label='lable'; did you mean 'label'?"),
     ):
         with pytest.raises(InputError, match=message):
             load(tmp_path, **options)

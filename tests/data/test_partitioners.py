@@ -85,16 +85,6 @@ def test_impossible_splits_are_rejected(name, options, message, monkeypatch):
         split(registry.find("partitions", name), **{"clients": 10, "train": FEW, "test": FEW, **options})
 
 
-@pytest.mark.parametrize("module", [labels, class_deck, *DIRICHLET])
-def test_text_and_too_many_clients_are_rejected(module):
-    name = module.__name__.rpartition(".")[2]
-    options = {"alpha": 1.0} if module in DIRICHLET else {}
-    with pytest.raises(InputError, match=f"the partition `{name}` needs one label per example, which text does not"):
-        module.split(np.zeros((4, 9), np.int32), np.zeros((1, 9), np.int32), 5, None, clients=2, **options)
-    with pytest.raises(InputError, match="`clients` must be in 1..2000, .* Received: clients=2001"):
-        split(module, 2001, **options)
-
-
 def test_iid_assigns_equal_parts_and_drops_the_rest():
     train, test = np.arange(103, dtype=np.int32) % 5, np.arange(27, dtype=np.int32) % 5
     partition = iid.split(train, test, 5, rng(), clients=10)

@@ -34,14 +34,8 @@ def table(x, y=None, **named):
 
 
 def test_rows_of_numbers_are_a_table_and_odd_ones_are_rejected():
-    for x, message in (
-        ([[1, np.nan], [0, 0]], "s, train split: expected finite numbers. Received: nan in row 0, feature 1"),
-        (
-            np.zeros((0, 2)),
-            "s, train split: expected table rows float32 [n, features], all dimensions above 0. Received",
-        ),
-    ):
-        assert refusal(table, x).startswith(message)
+    message = refusal(table, [[1, np.nan], [0, 0]])
+    assert message == "s, train split: expected finite numbers. Received: nan in row 0, feature 1"
     good = table([[1, 2], [3, 4]]).train
     narrow, fields = Split(good.x[:, :1], good.y), array_fields("table", good.x)
     assert refusal(Dataset, good, narrow, fields, 2, "s") == (
@@ -74,10 +68,7 @@ def test_statistics_are_those_of_the_training_rows():
         ("Conv2D: {filters: 4, kernel_size: 3}", "Conv2D needs a feature map, but its input is a vector"),
         ("GlobalAveragePooling2D", "GlobalAveragePooling2D needs a feature map, but its input is a vector"),
         ("SelfAttention: {heads: 2, head_width: 4}", "SelfAttention needs a sequence, but its input is a vector"),
-        (
-            "MaskedTokenEmbedding: {classes: !classes, width: 4, positions: 4}",
-            "must be the first layer of a text model",
-        ),
+        ("MaskedTokenEmbedding: {classes: !classes, width: 4, positions: 4}", "must be the first layer of a text"),
     ],
 )
 def test_layers_of_other_data_are_refused_before_anything_is_read(layer, message):
@@ -184,12 +175,8 @@ def test_invalid_rows_give_nan_and_do_not_affect_others(exported):
     for invalid in (rows[:, :4], rows[0], rows[None]):
         with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
             serve(features=invalid)
-    columns = {
-        "size__cm_": [1.0, np.nan, 1.0],
-        "weight": [0.0] * 3,
-        "colour": ["red", "red", "Red"],
-        "coat": ["no"] * 3,
-    }
+    columns = {"size__cm_": [1.0, np.nan, 1.0], "weight": [0.0] * 3, "colour": ["red", "red", "Red"]}
+    columns |= {"coat": ["no"] * 3}
     outputs = saved_model.load_runtime(folder)(**{name: np.array(values) for name, values in columns.items()})
     assert outputs["class"].tolist()[1:] == [-1, -1] and outputs["class_name"].tolist()[1:] == [b"", b""]
     assert outputs["class"][0] >= 0

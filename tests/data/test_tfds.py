@@ -129,23 +129,15 @@ def test_only_plain_names_reach_tensorflow_datasets(monkeypatch, name):
 
 
 def test_unknown_sets_and_configurations_are_rejected(tmp_path):
-    with pytest.raises(
-        InputError,
-        match=r"`dataset` must name a set of TensorFlow Datasets [\d.]+ or a set prepared "
-        f"in {tmp_path}/tfds. Received: dataset='mnistt'",
-    ):
+    with pytest.raises(InputError, match=f"or a set prepared in {tmp_path}/tfds. Received: dataset='mnistt'"):
         loader.load(tmp_path, dataset="mnistt")
     with pytest.raises(InputError, match="emnist/none cannot be opened in .*: BuilderConfig none not found"):
         loader.load(tmp_path, dataset="emnist/none")
 
 
 def test_missing_set_says_where_to_put_it(tmp_path):
-    with pytest.raises(
-        NotAvailable,
-        match=f"mnist is not prepared in {tmp_path}/tfds/mnist/3.* and could not be "
-        r"downloaded: downloads are disabled \(download: false\); put the prepared"
-        r" set there, .*HETERO_TF_DATA.* dataset: mnist, fallback: digits\}",
-    ):
+    message = f"mnist is not prepared in {tmp_path}/tfds/mnist/3.*: downloads are disabled .* fallback: digits"
+    with pytest.raises(NotAvailable, match=message):
         loader.load(tmp_path, dataset="mnist", download=False)
 
 

@@ -273,7 +273,5 @@ def test_the_root_of_the_file_system_is_refused(tmp_path):
 def test_unknown_data_are_rejected_with_the_formats(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "b.txt").write_text("b")
-    with pytest.raises(
-        InputError, match="Received: a folder with a.txt, b.txt; join text .*; data: npz reads .npz files"
-    ):
+    with pytest.raises(InputError, match="a folder with a.txt, b.txt; join text .*; data: npz reads .npz files"):
         draft(tmp_path)
