@@ -184,10 +184,8 @@ def _read_series(path, codec):
     columns = {name: columns[name] for name in codec.channels or columns}
     time, count = codec.shape
     if len(columns) != count or table.rows < time:
-        raise InputError(
-            f"must have {count} columns of numbers and at least {time} rows, the oldest first. "
-            f"Received: {len(columns)} columns, {table.rows} rows"
-        )
+        received = f"{len(columns)} columns, {table.rows} rows"
+        raise InputError(f"must have {count} columns of numbers and at least {time} rows. Received: {received}")
     numbers = [
         [parse_number(column.texts[code], name) for code in column.codes[-time:]] for name, column in columns.items()
     ]
@@ -416,15 +414,14 @@ def _read_outputs(form, item, outputs, top):
     return replace(item, value=None, fields=fields, error=error, class_map=class_map)
 
 
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
-JSON_LINES = (".jsonl", ".ndjson")
+# Formats of written predictions by the ending: the delimiter of a table, or None for JSON lines.
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".jsonl": None, ".ndjson": None}
 
 
 def check_output(path: Path, inputs: Sequence[str]) -> None:
     """Check the path of a file of predictions before anything is computed."""
-    if path.suffix.lower() not in (*DELIMITERS, *JSON_LINES):
-        endings = ", ".join((*DELIMITERS, *JSON_LINES))
-        raise InputError(f"--out must end in one of {endings}. Received: --out={path}")
+    if path.suffix.lower() not in DELIMITERS:
+        raise InputError(f"--out must end in one of {', '.join(DELIMITERS)}. Received: --out={path}")
     check_write_target(path)
     for name in inputs:
         if path.exists() and os.path.exists(name) and os.path.samefile(path, name):

@@ -80,22 +80,21 @@ def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) ->
     Raises:
         InvalidItems: Some items cannot be read; the others are predicted.
     """
-    from hetero_tf.export import predictions
-    from hetero_tf.export.predictions import predict
+    from hetero_tf.export.predictions import check_output, predict, write, write_maps
 
     if not flags.input:
         raise InputError(
             "predict needs a file, a folder of pictures or WAV files, a row such as 5.1,red, or a sentence"
         )
     if flags.out:
-        predictions.check_output(Path(flags.out), flags.input)
+        check_output(Path(flags.out), flags.input)
     predictor, result = _open_run(recipe, flags, console) if recipe else _open_export(flags)
     # Only predictions go to standard output, so that it can be redirected to a file.
     notes = console if flags.out else Console(sys.stderr, quiet=flags.quiet)
     counts = Counter[str]()
     predictions = _counted(predict(predictor, flags.input, flags.top, notes.say), counts)
     if flags.maps:
-        predictions = predictions.write_maps(Path(flags.maps), predictor.form, predictions)
+        predictions = write_maps(Path(flags.maps), predictor.form, predictions)
     rows = (prediction.to_row(flags.copy_columns) for prediction in predictions)
     if flags.out:
         with ProgressDisplay(console) as display:
@@ -105,7 +104,7 @@ def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) ->
                     display.update(f"predicted {counts['items']:,} items")
                     yield row
 
-            predictions.write(Path(flags.out), shown())
+            write(Path(flags.out), shown())
         console.say(f"wrote {counts['items']:,} predictions to {flags.out}")
     elif flags.json:
         result["predictions"] = list(rows)
