@@ -18,7 +18,7 @@ from hetero_tf.base.hardware import check_memory
 from hetero_tf.base.sound_files import HEADER_BYTES, read_clip, read_header
 from hetero_tf.data.codecs import Field, sound
 from hetero_tf.data.codecs.sound import SOUNDS
-from hetero_tf.data.data_files import find_folder
+from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, Split, hold_out
 from hetero_tf.data.decoded import load_cached
 from hetero_tf.data.folder import ClassFolder, list_class_folders
@@ -48,7 +48,7 @@ def load(
         test_share: share of each class for the test split; no effect if the folder has train and one of test, val,
             validation or valid
     """
-    folder, count = find_folder(data_dir, path, "path"), round(rate * seconds)
+    folder, count = find(data_dir, path, "path", is_folder=True), round(rate * seconds)
     names, train, test = list_class_folders(folder, SOUNDS)
     read = functools.partial(_read_split, rate=rate, count=count)
     splits = (read(train), read(test)) if test else hold_out(read(train), test_share, str(folder))

@@ -47,17 +47,18 @@ class FileKind:
         return True
 
 
-def find(data_dir: Path | None, name: str, argument: str) -> Path:
+def find(data_dir: Path | None, name: str, argument: str, is_folder: bool | None = None) -> Path:
     """Return the path of `name`, searched in `data_dir` (unless None) and then in the working folder.
 
     Args:
         data_dir: Data folder or None.
         name: Path from a recipe.
         argument: Name of the option, for the message.
+        is_folder: Whether it must be a folder or a file. None: either.
 
     Raises:
         NotAvailable: The path does not exist.
-        InputError: The path is the root of the file system, or a link to it.
+        InputError: The path is the root of the file system, a link to it, or not what `is_folder` says.
     """
     candidates = [Path(name)] if data_dir is None else [Path(data_dir) / name, Path(name)]
     for candidate in candidates:
@@ -68,22 +69,9 @@ def find(data_dir: Path | None, name: str, argument: str) -> Path:
                     f"`{argument}` must name a folder of data, not the root of the file system. "
                     f"Received: {argument}={name!r}"
                 )
+            if is_folder not in (None, candidate.is_dir()):
+                expected = "a folder. Received: a file" if is_folder else "a file. Received: a folder"
+                raise InputError(f"{candidate}: expected {expected}; {LOADERS}")
             return candidate
     searched = ", ".join(str(candidate.absolute()) for candidate in dict.fromkeys(candidates))
     raise NotAvailable(f"`{argument}` must name an existing file. Received: {argument}={name!r}; searched: {searched}")
-
-
-def find_file(data_dir: Path | None, name: str, argument: str) -> Path:
-    """Find a path that must be a file; the `InputError` for a folder lists the loaders of folders."""
-    path = find(data_dir, name, argument)
-    if path.is_dir():
-        raise InputError(f"{path}: expected a file. Received: a folder; {LOADERS}")
-    return path
-
-
-def find_folder(data_dir: Path | None, name: str, argument: str) -> Path:
-    """Find a path that must be a folder; the `InputError` for a file lists the loaders of files."""
-    path = find(data_dir, name, argument)
-    if not path.is_dir():
-        raise InputError(f"{path}: expected a folder. Received: a file; {LOADERS}")
-    return path

@@ -14,7 +14,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import check_utf8, read_bytes
 from hetero_tf.data.codecs import picture
 from hetero_tf.data.codecs.picture import PICTURES
-from hetero_tf.data.data_files import TEST_NAMES, FileKind, find_folder
+from hetero_tf.data.data_files import TEST_NAMES, FileKind, find
 from hetero_tf.data.dataset import Dataset, Split, hold_out
 from hetero_tf.data.decoded import is_large, load_cached, open_cached
 from hetero_tf.data.disk_array import DiskArray
@@ -62,7 +62,7 @@ def load(
         test_share: share of each class for the test split; no effect if the folder has train and one of test, val,
             validation or valid
     """
-    folder = find_folder(data_dir, path, "path")
+    folder = find(data_dir, path, "path", is_folder=True)
     names, train, test = list_class_folders(folder, PICTURES)
     read = functools.partial(_read_split, size=size, channels=channels)
     splits = (read(train), read(test)) if test else hold_out(read(train), test_share, str(folder))

@@ -10,7 +10,7 @@ from hetero_tf.data.arrow_files import ColumnSelection
 from hetero_tf.data.codecs import Field, words
 from hetero_tf.data.column_types import read_targets
 from hetero_tf.data.columns import RawTable, TextColumn
-from hetero_tf.data.data_files import find, find_folder
+from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, Split, held_out
 from hetero_tf.data.folder import FileKind, iterate_files, list_class_folders, list_folders, split_folders
 from hetero_tf.data.table_files import read_tables, read_text
@@ -96,7 +96,7 @@ def _read_tables(data_dir, path, test, columns, header):
         return read_tables(data_dir, path, test, ColumnSelection(names, (), None), label, header=header)
     tables = read_text_folders(source, text, label)
     if test is not None:
-        tables[1:] = read_text_folders(find_folder(data_dir, test, "test"), text, label)[:1]
+        tables[1:] = read_text_folders(find(data_dir, test, "test", is_folder=True), text, label)[:1]
     return tables, None
 
 

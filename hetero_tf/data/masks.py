@@ -14,7 +14,7 @@ from hetero_tf.base.files import read_bytes
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.codecs import picture
 from hetero_tf.data.codecs.picture import PICTURES
-from hetero_tf.data.data_files import find_folder
+from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, Split, hold_out
 from hetero_tf.data.decoded import load_cached
 from hetero_tf.data.folder import iterate_files, read_pictures, split_folders
@@ -52,7 +52,7 @@ def load(
         test_share: share of the pictures for the test split; no effect if the folder has train and one of test, val,
             validation or valid
     """
-    folder = find_folder(data_dir, path, "path")
+    folder = find(data_dir, path, "path", is_folder=True)
     train, test = split_folders(folder)
     read = functools.partial(_read_split, size=size, channels=channels)
     splits = [read(train)] if test is None else [read(train), read(test)]

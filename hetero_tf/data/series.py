@@ -21,7 +21,7 @@ from hetero_tf.data.column_types import (
     read_targets,
 )
 from hetero_tf.data.columns import RawTable, TextColumn, sort_categories, to_names
-from hetero_tf.data.data_files import find_file
+from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, Split, held_out
 from hetero_tf.data.dates import date_orders, to_seconds
 from hetero_tf.data.inspection import ColumnUse, TableSummary, inspect_table
@@ -119,7 +119,9 @@ def load(
         if value and not is_forecast:
             raise InputError(f"`{key}` needs `task: regression`, which forecasts numbers. Received: {key}={value}")
     sizes = (window, horizon or 1, stride or 1) if is_forecast else (window, 0, stride or window)
-    table = read_table(find_file(data_dir, path, "path"), True, delimiter, skip, encoding).mark_missing(missing_values)
+    table = read_table(find(data_dir, path, "path", is_folder=False), True, delimiter, skip, encoding).mark_missing(
+        missing_values
+    )
     names = _channel_names(table, label, time, series, to_names(channels or ()), is_forecast)
     table = convert_numbers(table, {*names, *(label if is_forecast else ())}, numbers)
     parts, notes = _apply_gaps(table, time, divide_series(table, time, series), gaps)

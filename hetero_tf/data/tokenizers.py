@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import decode, read_bytes
-from hetero_tf.data.data_files import find_file
+from hetero_tf.data.data_files import find
 
 UNKNOWN, END, PADDING = "<ukn>", "<eos>", "<pad>"
 # White space between words, as in SentencePiece: a token must not contain white space.
@@ -152,7 +152,7 @@ def build_splitter(pieces: Collection[str]) -> Callable[[Sequence[str]], list[st
 
 def find_tokens(data_dir: Path | None, name: str | None, tokenizer: str) -> tuple[str, ...] | None:
     """Return the tokens of the option `vocabulary_file`; None if it is not set."""
-    return None if name is None else read_tokens(find_file(data_dir, name, "vocabulary_file"), tokenizer)
+    return None if name is None else read_tokens(find(data_dir, name, "vocabulary_file", is_folder=False), tokenizer)
 
 
 def read_tokens(path: Path, tokenizer: str) -> tuple[str, ...]:

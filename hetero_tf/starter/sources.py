@@ -169,26 +169,22 @@ SAMPLED_PICTURES = 200
 LARGEST_UNCHANGED, SIZES = 96, (96, 64, 32)
 
 
-def draft_folder(folder: Path, request: Request) -> DataDraft:
-    """Draft how a recipe reads a folder with one folder of pictures for each class."""
-    task = requested_task(request, LABEL_TASKS)
-    options = choose_size(_sample_files(folder))
-    loader = {"name": Choice("folder"), "path": Choice(request.path)}
-    return DataDraft({**loader, **options}, task or Choice("classification", "one folder for each class"))
+def _draft(request, loader, options, reason="one folder for each class", task="classification", key="path"):
+    """Draft how a loader reads the path of a request, whose task is one of examples with a label unless named."""
+    tasks = LABEL_TASKS if task == "classification" else [task]
+    options = {"name": Choice(loader), key: Choice(request.path), **options}
+    return DataDraft(options, requested_task(request, tasks) or Choice(task, reason))
 
 
-def draft_masks(folder: Path, request: Request) -> DataDraft:
-    """Draft how a recipe reads a folder with images/ and masks/."""
-    task = requested_task(request, ["segmentation"])
+def _draft_masks(folder, request):
     train, _ = split_folders(folder)
     options = choose_size(_sample_files(train / "images"))
-    loader = {"name": Choice("masks"), "path": Choice(request.path)}
     contents = {str(file): read_bytes(file, LARGEST_FILE, follow=True) for file in _sample_files(train / "masks")}
     present = {int(value) for each in contents.items() for value in np.unique(decode_mask(*each))}
     if present != set(range(len(present))):
         reason = f"values of the masks of {SAMPLED_PICTURES} pictures, one for each class"
         options["values"] = Choice(sorted(present), reason, True)
-    return DataDraft({**loader, **options}, task or Choice("segmentation", "one class for each pixel"))
+    return _draft(request, "masks", options, "one class for each pixel", "segmentation")
 
 
 def _sample_files(folder):
@@ -215,31 +211,18 @@ def choose_size(sources: Iterable[bytes | Path]) -> dict[str, Choice]:
     return {"size": Choice(size, reason, True), "channels": channels}
 
 
-def draft_tfds(request: Request) -> DataDraft:
-    """Draft how a recipe reads a set of TensorFlow Datasets."""
-    task = requested_task(request, LABEL_TASKS)
-    options = {"name": Choice("tfds"), "dataset": Choice(request.path)}
-    if request.path.partition("/")[0] == "emnist":
-        options["transpose"] = Choice(True, "the pictures of emnist are stored transposed")
-    return DataDraft(options, task or Choice("classification", "pictures with one label each"))
-
-
 # Speech and most sounds differ below half of this rate.
 ENOUGH = 16_000
 # Seconds of a longer clip cost much time.
 LONGEST = 10.0
 
 
-def draft_audio(folder: Path, request: Request) -> DataDraft:
-    """Draft how a recipe reads a folder with one folder of WAV files for each class."""
-    task = requested_task(request, LABEL_TASKS)
+def _draft_audio(folder, request):
     files = sorted(str(file) for file in iterate_files(folder, CLASS_LEVELS) if file.suffix.lower() in SOUNDS.endings)
     sounds = inspect_sounds(files)
     if sounds is None:
         raise InputError(f"{folder}: none of the sampled WAV files has a readable header; copy them again")
-    loader = {"name": Choice("audio"), "path": Choice(request.path)}
-    options = {"rate": _choose_rate(sounds), "seconds": _choose_seconds(sounds)}
-    return DataDraft({**loader, **options}, task or Choice("classification", "one folder for each class"))
+    return _draft(request, "audio", {"rate": _choose_rate(sounds), "seconds": _choose_seconds(sounds)})
 
 
 def _choose_rate(sounds):
@@ -287,12 +270,13 @@ def draft_data(request: Request) -> DataDraft:
     except NotAvailable:
         if not NAME.fullmatch(request.path):
             raise
-        return draft_tfds(request)
+        turned = Choice(True, "the pictures of emnist are stored transposed")
+        options = {"transpose": turned} if request.path.partition("/")[0] == "emnist" else {}
+        return _draft(request, "tfds", options, "pictures with one label each", key="dataset")
     if not path.is_dir():
         return _draft_file(path, request)
     if (path / "x_train.npy").exists():
-        task = requested_task(request, LABEL_TASKS) or Choice("classification", "whole numbers as labels")
-        return DataDraft({"name": Choice("npy"), "path": Choice(request.path)}, task)
+        return _draft(request, "npy", {}, "whole numbers as labels")
     folders = (path, path / "data", path / "train")
     if any(each.is_dir() and any(file.suffix in ARROW for file in each.iterdir()) for each in folders):
         return _draft_arrow(path, request)
@@ -301,12 +285,12 @@ def draft_data(request: Request) -> DataDraft:
         train, *test = (str(Path(request.path, file.name)) for file in files)
         return _draft_file(files[0], replace(request, path=train), *test)
     if {"images", "masks"} <= {entry.name for entry in split_folders(path)[0].iterdir()}:
-        return draft_masks(path, request)
+        return _draft_masks(path, request)
     endings = {file.suffix.lower() for file in iterate_files(path, CLASS_LEVELS)}
     if not endings.isdisjoint(PICTURES):
-        return draft_folder(path, request)
+        return _draft(request, "folder", choose_size(_sample_files(path)))
     if not endings.isdisjoint(SOUNDS.endings):
-        return draft_audio(path, request)
+        return _draft_audio(path, request)
     if has_text_folders(path):
         table, *_ = read_text_folders(path, "text", "label")
         loader = {"name": Choice("labelled_text"), "path": Choice(request.path)}
