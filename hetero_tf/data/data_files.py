@@ -75,3 +75,8 @@ def find(data_dir: Path | None, name: str, argument: str, is_folder: bool | None
             return candidate
     searched = ", ".join(str(candidate.absolute()) for candidate in dict.fromkeys(candidates))
     raise NotAvailable(f"`{argument}` must name an existing file. Received: {argument}={name!r}; searched: {searched}")
+
+
+def find_files(data_dir: Path | None, **names: str | None) -> list[Path]:
+    """Return the files that options name, without the options that are None; see `find`."""
+    return [find(data_dir, name, option, is_folder=False) for option, name in names.items() if name is not None]

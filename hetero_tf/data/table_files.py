@@ -23,7 +23,7 @@ from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.arrow_files import ENDINGS as ARROW
 from hetero_tf.data.arrow_files import ColumnSelection, read_arrow, read_splits
 from hetero_tf.data.columns import RawTable, TextColumn, is_number, normalize
-from hetero_tf.data.data_files import find
+from hetero_tf.data.data_files import find, find_files
 
 # Characters of the longest cell; csv allows fewer.
 LONGEST_CELL = 2**30
@@ -207,12 +207,7 @@ def read_tables(
     source = find(data_dir, path, "path")
     if is_typed(source):
         return read_splits(source, None if test is None else find(data_dir, test, "test"), selection, label)
-    files = [
-        find(data_dir, name, option, is_folder=False)
-        for option, name in (("path", path), ("test", test))
-        if name is not None
-    ]
-    return [read_table(file, **layout) for file in files], None
+    return [read_table(file, **layout) for file in find_files(data_dir, path=path, test=test)], None
 
 
 def read_table(

@@ -8,7 +8,7 @@ import numpy as np
 from hetero_tf.base.constraints import TestShare
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.hardware import check_memory
-from hetero_tf.data.data_files import find
+from hetero_tf.data.data_files import find_files
 from hetero_tf.data.dataset import Dataset, held_out
 from hetero_tf.data.in_memory import from_arrays
 from hetero_tf.data.table_files import read_text
@@ -40,9 +40,7 @@ def load(
         missing: treatment of missing values, `?`: error, or previous (the value before in the series; at its start the
             first one)
     """
-    files = [
-        find(data_dir, name, key, is_folder=False) for key, name in (("path", path), ("test", test)) if name is not None
-    ]
+    files = find_files(data_dir, path=path, test=test)
     headers, parts = zip(*(_read_file(file, missing, targets) for file in files))
     if len(parts) == 1:
         x, y = parts[0]
