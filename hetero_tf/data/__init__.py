@@ -49,7 +49,7 @@ def load(
     targets: str = LABEL,
     learned: tuple[str, ...] | None = None,
 ) -> Dataset:
-    """Loads the data of a recipe.
+    """Load the data of a recipe.
 
     Args:
         plugin: `recipe.schema.Plugin`: name and options of the loader.
@@ -90,7 +90,7 @@ def load(
 
 
 def data_folder(data_dir: str | Path | None) -> Path | None:
-    """Returns the data folder: `data_dir`, else the folder in HETERO_TF_DATA, if set.
+    """Return the data folder: `data_dir`, else the folder in HETERO_TF_DATA, if set.
 
     Raises:
         InputError: The path exists but is not a folder.
