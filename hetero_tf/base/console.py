@@ -301,13 +301,9 @@ def _live_line(terminal):
     from rich.live import Live
     from rich.text import Text
 
-    options: dict[str, Any] = {
-        "auto_refresh": False,
-        "transient": True,
-        "redirect_stdout": False,
-        "redirect_stderr": False,
-    }
-    with Live("", console=terminal, **options) as live:
+    with Live(
+        console=terminal, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+    ) as live:
         yield lambda text: live.update(Text(text, "dim", no_wrap=True, overflow="ellipsis"), refresh=True)
 
 

@@ -31,8 +31,9 @@ class Patience:
             min_delta: Difference from the best value that an improvement exceeds.
         """
         sign = -1 if (known := find_metric(metric)) and known.better == "lower" else 1
-        is_finite = isinstance(value, numbers.Real) and abs(value) < LARGEST
-        if is_finite and (self.best is None or sign * (value - self.best) > min_delta):
+        if not isinstance(value, numbers.Real) or not abs(value) < LARGEST:
+            return Patience(self.best, self.waited + 1)
+        if self.best is None or sign * (value - self.best) > min_delta:
             return Patience(value, 0)
         return Patience(self.best, self.waited + 1)
 
