@@ -193,7 +193,9 @@ def _personalization(setup, submodel, start, scalars, plan):
         return None
     examples, parameters = setup.examples, submodel.block.parameters
     sizes = tf.ensure_shape(tf.gather(examples.sizes, table_rows(plan)), [submodel.block.clients])
-    steps_of_epoch = -(-sizes // tf.shape(plan.rows)[2]) * len(examples.input.starts(examples.x))
+    # An empty slot may be that of a client without examples.
+    batches = tf.maximum(-(-sizes // tf.shape(plan.rows)[2]), 1)
+    steps_of_epoch = batches * len(examples.input.starts(examples.x))
     personal = np.zeros(start.rows.shape[1], bool)
     for first, end in submodel.tables["personal"].columns:
         personal[first:end] = True
