@@ -9,6 +9,7 @@ import tiny
 from refusals import refusal
 
 from hetero_tf.models.state import flatten_state
+from hetero_tf.planning.privacy_account import Sampling, epsilon
 from hetero_tf.rounds.private_sum import expected_coverage
 from hetero_tf.run.learning_process import advance
 
@@ -86,10 +87,24 @@ def test_a_replaced_client_may_move_the_sum_by_two_clips(eager):
     assert np.linalg.norm(difference) == pytest.approx(0.02, rel=1e-9)
 
 
-def test_without_noise_and_clip_a_full_round_is_that_without_privacy(eager):
+# Keys that decide which values of a client are merged, and from which of its networks.
+MERGED = {
+    "plain": (),
+    "personal": ("round.personal=[biases]",),
+    "by_level": ("round.by_level=[biases]",),
+    "twin": ("client.personalization=ditto",),
+    "frozen": ("model.frozen=[1]",),
+    "update": ("client.update={name: clip, norm: 0.01}",),
+}
+
+
+@pytest.mark.parametrize("overrides", MERGED.values(), ids=MERGED)
+def test_without_noise_and_clip_a_full_round_is_that_without_privacy(overrides, eager):
     """The expected number of clients of each entry is the real one if all clients take part."""
-    everyone = [0, 1, 2, 3]
-    np.testing.assert_allclose(run(private(1e9), everyone), run(plain(), everyone), rtol=0, atol=1e-13)
+    everyone, expected = [0, 1, 2, 3], tiny.process(FIXED, *OPTIONS, *overrides)
+    np.testing.assert_allclose(
+        run(private(1e9, 0.0, *overrides), everyone), run(expected, everyone), rtol=0, atol=1e-13
+    )
 
 
 def test_the_noise_has_the_stated_variance(eager):
@@ -114,6 +129,42 @@ def test_the_noise_has_the_stated_variance(eager):
     assert abs(sample.var() - 1) < 5 * np.sqrt(2 / count)
     first, second = (process.runner.plan(round, []).noise_seed for round in (0, 1))
     assert tuple(first) != tuple(second)
+
+
+@pytest.mark.long
+def test_an_attacker_finds_a_canary_no_more_often_than_the_bound_allows():
+    """The best test for one client, which knows the direction of its change and all others, in 1,000 rounds of each."""
+    pytest.importorskip("dp_accounting", reason="needs the extra `privacy`, dp-accounting")
+    clip, delta, trials = 0.01, 1e-2, 1000
+    for noise, finds in ((1.0, 0.76), (0.1, 1.0)):
+        # A step over all examples does not depend on their order, so all rounds have the same changes.
+        process = private(clip, noise, "client.batch_size=9", "optimizer.momentum=0")
+        silent = private(clip, 0.0, "client.batch_size=9", "optimizer.momentum=0")
+        direction = release(silent, [0]) / clip
+        start = process.initialize()
+        scale = np.asarray(expected_coverage(process.setup)) * direction
+        before = np.concatenate([np.ravel(start.weights[path]) for path in process.paths])
+
+        def scores(cohort, first):
+            rounds = range(first, first + trials)
+            after = (process.run(start, [process.plan(round, cohort)])[0] for round in rounds)
+            return np.asarray(
+                [
+                    scale @ (np.concatenate([np.ravel(s.weights[path]) for path in process.paths]) - before)
+                    for s in after
+                ]
+            )
+
+        members, others = scores([0, 1, 2, 3], 0), scores([1, 2, 3], trials)
+        thresholds = np.concatenate([members, others])
+        true, false = ((each[:, None] >= thresholds).mean(0) for each in (members, others))
+        # Five standard errors above the rates, since a rare error may not occur at all.
+        false += 5 * np.sqrt((false + 1 / trials) / trials)
+        bound = np.exp(epsilon(Sampling(4, 4, "poisson"), noise, delta, 1)) * false + delta
+        assert (true <= bound + 5 * np.sqrt(0.25 / trials)).all()
+        # The attack has its theoretical power: without enough noise it finds the client.
+        auc = (members[:, None] > others).mean()
+        assert auc == pytest.approx(finds, abs=5 * 0.5 / np.sqrt(trials))
 
 
 def test_clients_that_diverge_change_nothing_and_are_not_drawn_again(eager):

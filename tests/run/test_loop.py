@@ -200,6 +200,8 @@ class Diverging:
     """A process of which some clients diverge: `diverged[round][attempt]` of 4."""
 
     class recipe:
+        privacy = None
+
         class round:
             clients, non_finite_share, server, policy = 4, 0.5, Plugin("replace"), Plugin("wait")
 
