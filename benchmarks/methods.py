@@ -70,7 +70,6 @@ UNSHARED = {
     "scaffold": ("optimizer.momentum=0.0", "round.weighting=uniform"),
     "median": ("round.weighting=uniform",),
     "trimmed_mean": ("round.weighting=uniform",),
-    "dp_fedavg": ("round.weighting=uniform", "partition.held_out=0.0", "evaluate.best=global_accuracy"),
     # Exits need memory: without `fit`, their levels take 1.7 to 2.4 times the budgets.
     "depthfl": ("levels.fit=depths", "round.weighting=uniform", "client.coupling.ramp={ramp}"),
     "inclusivefl": ("levels.fit=depths",),
