@@ -119,9 +119,8 @@ def load(
         if value and not is_forecast:
             raise InputError(f"`{key}` needs `task: regression`, which forecasts numbers. Received: {key}={value}")
     sizes = (window, horizon or 1, stride or 1) if is_forecast else (window, 0, stride or window)
-    table = read_table(find(data_dir, path, "path", is_folder=False), True, delimiter, skip, encoding).mark_missing(
-        missing_values
-    )
+    file = find(data_dir, path, "path", is_folder=False)
+    table = read_table(file, True, delimiter, skip, encoding).mark_missing(missing_values)
     names = _channel_names(table, label, time, series, to_names(channels or ()), is_forecast)
     table = convert_numbers(table, {*names, *(label if is_forecast else ())}, numbers)
     parts, notes = _apply_gaps(table, time, divide_series(table, time, series), gaps)
