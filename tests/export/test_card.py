@@ -81,7 +81,8 @@ def test_series_are_waves_around_their_means():
 
 
 def test_without_a_signature_for_items_the_example_consists_of_numbers():
-    inputs = {"row": {"shape": [None, 3]}, "picture": {"shape": [None, 2, 1, 1]}}
+    row, size = {"dtype": "float32", "shape": [None, 3]}, [None, 2, 1, 1]
+    inputs = {"row": row, "picture": {"dtype": "uint8", "shape": size}}
     fields = Field("row", raw.Codec((3,))), Field("picture", raw.Codec((2, 1, 1), "uint8"))
     spec = {"kind": "arrays", "fields": [field.describe() for field in fields]}
     about = {"signatures": {"serving_default": {"inputs": inputs}}, "input": spec, "items": {"signature": ""}}

@@ -275,12 +275,12 @@ def test_narrow_level_is_exported(eager):
 def test_export_with_different_outputs_is_removed(text_process, tmp_path, monkeypatch):
     load_runtime = saved_model.load_runtime
 
-    def wrong(folder):
-        ask = load_runtime(folder)
+    def wrong(*arguments):
+        ask = load_runtime(*arguments)
         return lambda **inputs: {name: value * 1.001 for name, value in ask(**inputs).items()}
 
-    monkeypatch.setattr(saved_model, "load_runtime", wrong)
     exports.text().reuse(monkeypatch)
+    monkeypatch.setattr(saved_model, "load_runtime", wrong)
     message = refusal(export.export, text_process, exports.state(text_process), {}, tmp_path / "out", {})
     assert message.startswith(
         f"{tmp_path / 'out' / 'b'}: outputs differ from those of the trained model, so the export was removed"
@@ -316,7 +316,7 @@ def fake_saved_model(monkeypatch):
         return {"serve_text": {"inputs": {"text": {"dtype": "string", "shape": [None]}}, "outputs": {}}}
 
     monkeypatch.setattr(saved_model, "write", write)
-    monkeypatch.setattr(saved_model, "load_runtime", lambda folder: None)
+    monkeypatch.setattr(saved_model, "load_runtime", lambda *_: None)
     monkeypatch.setattr(export, "compare", lambda *_: {"measured": {"on": "nothing"}})
 
 
