@@ -120,11 +120,7 @@ def _open_described(recipe, flags, levels, console):
 
 def _checkpoint_statistics(process, loaded, level):
     """Return the statistics of a level from the checkpoint; None if they must be computed from data."""
-    from hetero_tf.models.variables import queried
-
-    if not queried(process.family.predictor(level)):
-        return {}
-    return loaded.statistics.get(level)
+    return loaded.statistics.get(level) if process.evaluator.queried(level) else {}
 
 
 def level_statistics(process: "LearningProcess", loaded: "LoadedState", level: str) -> dict:

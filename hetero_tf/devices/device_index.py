@@ -8,7 +8,7 @@ import tensorflow as tf
 from hetero_tf.base.errors import InputError
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.cut import Axis
-from hetero_tf.models.variables import constants, queried
+from hetero_tf.models.variables import constants
 from hetero_tf.rounds.merge import axis_mask, coverage
 from hetero_tf.run.federation import Federation
 
@@ -118,7 +118,7 @@ def _unsupported_keys(federation):
     levels, evaluate, correction = recipe.levels, recipe.evaluate, recipe.client.correction
     changes_levels = levels.assignment == "dynamic" and len(levels.names) > 1
     yield "levels.assignment: dynamic", changes_levels, "a device has one level; set levels.assignment=fixed"
-    pools = evaluate.statistics != "clients" and bool(queried(federation.evaluator.global_model))
+    pools = evaluate.statistics != "clients" and bool(federation.evaluator.queried())
     advice = "the server has no examples of its devices; set evaluate.statistics=clients"
     yield f"evaluate.statistics: {evaluate.statistics}", pools, advice
     yield "fleet", recipe.fleet is not None, "devices are not simulated; remove the key"

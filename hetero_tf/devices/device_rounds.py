@@ -31,7 +31,6 @@ from hetero_tf.devices.messages import (
 )
 from hetero_tf.devices.waiting import WaitingFleet
 from hetero_tf.models.state import State
-from hetero_tf.models.variables import queried
 from hetero_tf.planning.plan import DevicePlan, Plan, plan_devices
 from hetero_tf.planning.selection import pool_of, select_cohort
 from hetero_tf.rounds.merge import is_finite, merge_updates
@@ -334,7 +333,7 @@ class DeviceRounds:
         queried = dict.fromkeys((global_level, *sorted(of_files)))
         by_level = {level: self.statistics(state, level) for level in queried}
         statistics = by_level[global_level]
-        if not statistics and self._has_statistics:
+        if not statistics and evaluator.queried():
             self.fleet.say(
                 f"note: round {state.round}: no evaluation, since no device of level "
                 f"{global_level} responded to the statistics query"
@@ -351,7 +350,7 @@ class DeviceRounds:
         """
         recipe = self.federation.recipe
         level = recipe.levels.global_level if level is None else level
-        if not self._has_statistics:
+        if not self.federation.evaluator.queried():
             return {}
         # Read the fleet once: a device that disconnects is excluded together with its batches.
         members = self._members(0)
@@ -368,7 +367,7 @@ class DeviceRounds:
             or member.measures == ITS_LEVEL
             and member.level == level
         }
-        shapes = {v.path: tuple(v.shape) for v in queried(self.federation.family.predictor(level))}
+        shapes = {v.path: tuple(v.shape) for v in self.federation.evaluator.queried(level)}
         note = f"round {state.round}: statistics of client {{}} were refused"
         moments, _ = self._request(
             "statistics", requests, note, lambda _, response: _parse_moments(response.arrays, shapes, self._dtype)
@@ -379,11 +378,6 @@ class DeviceRounds:
         means = weighted_mean(list(moments.values()), batches)
         self._newest_statistics[level] = means
         return {path: tf.constant(value) for path, value in means.items()}
-
-    @property
-    def _has_statistics(self):
-        """True if the model has statistics to query."""
-        return bool(queried(self.federation.evaluator.global_model))
 
     @property
     def _dtype(self):

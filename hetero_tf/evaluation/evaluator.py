@@ -17,7 +17,7 @@ from hetero_tf.evaluation.global_metrics import with_prefix
 from hetero_tf.evaluation.personal_metrics import PersonalEvaluator, has_client_models
 from hetero_tf.evaluation.predictor import EvaluationSetup, LevelPredictor, sort_networks
 from hetero_tf.models.state import State
-from hetero_tf.models.variables import values
+from hetero_tf.models.variables import queried, values
 
 
 class Evaluator(EvaluationSetup):
@@ -37,6 +37,11 @@ class Evaluator(EvaluationSetup):
     def global_model(self) -> keras.Model:
         """The Keras prediction model of the global level, with the initial values if it is one network."""
         return self.global_predictor.model
+
+    def queried(self, level: str | None = None) -> list[keras.Variable]:
+        """Return the variables of a level's model that `statistics` measures, in its order."""
+        is_global = level in (None, self.recipe.levels.global_level)
+        return queried(self.global_model if is_global else self.family.predictor(level))
 
     @functools.cached_property
     def clients(self) -> ClientEvaluator:

@@ -8,7 +8,6 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError, NotFinite
 from hetero_tf.models.state import flatten_state, unflatten_state
-from hetero_tf.models.variables import queried
 from hetero_tf.run.learning_process import LearningProcess, State
 from hetero_tf.runs import checkpoints, facts
 from hetero_tf.runs.facts import LEVEL_STATISTICS, STATISTICS
@@ -92,8 +91,7 @@ def _open(load, folder, process):
         """Specs of a level's statistics by path. Its model is only built if the checkpoint has some of them."""
         if level not in {levels.global_level, *levels.names}:
             return {}
-        model = process.evaluator.global_model if level == levels.global_level else process.family.predictor(level)
-        return {variable.path: _spec(variable) for variable in queried(model)}
+        return {variable.path: _spec(variable) for variable in process.evaluator.queried(level)}
 
     def statistic(name):
         level, path = _level_and_path(name, levels.global_level)
