@@ -104,8 +104,8 @@ class ColumnRoles:
                 raise InputError(f"{table.source}: `columns` repeats {name!r} of `ignore` or `categorical`; remove one")
             if name == self.owner or (name in self.label and type_ != "category"):
                 raise InputError(
-                    f"{table.source}: `columns` sets types of features; only `category` may be set for the label. "
-                    f"Received: columns={{{name!r}: {type_}}}"
+                    f"{table.source}: `columns` sets types of features; only `category` may be set for the label, if "
+                    f"its numbers are names of classes. Received: columns={{{name!r}: {type_}}}"
                 )
         if odd := [name for name in self.scale if name not in features]:
             raise InputError(f"{table.source}: `scale` must name feature columns. Received: scale={{{odd[0]!r}: ...}}")
@@ -191,8 +191,10 @@ def _infer_codec(table, name, roles, summary):
         return date.Codec(find_date_order(table, name), missing_values=listed)
     categories = sort_categories(set(texts.texts))
     if len(categories) > MAX_CATEGORIES:
-        problem = f"must have at most {MAX_CATEGORIES} categories; add it to `ignore`. Received: {len(categories)}"
-        raise InputError(f"{table.source}: column {name!r} {problem} distinct values, such as {categories[0]!r}")
+        raise InputError(
+            f"{table.source}: column {name!r} must have at most {MAX_CATEGORIES} categories; add it to "
+            f"`ignore`. Received: {len(categories)} distinct values, such as {categories[0]!r}"
+        )
     notation: Notation = "plain" if kind else roles.numbers
     return category.Codec(categories, roles.one_hot, notation=notation, missing_values=listed)
 
@@ -421,6 +423,8 @@ def read_numbers(table, name):
         problem = f"must be finite numbers in the range of float32. Received: {values[invalid[0]]}"
         raise table.value_error(int(invalid[0]), name, f"{problem}; set `missing_values`, or add it to `ignore`")
     if are_coarse(values):
-        problem = f"has numbers such as {values[0]:.17g}, whose differences are too small for float32"
-        raise InputError(f"{table.source}: column {name!r} {problem}; subtract a constant, or add it to `ignore`")
+        raise InputError(
+            f"{table.source}: column {name!r} has numbers such as {values[0]:.17g}, whose differences are too small "
+            "for float32; subtract a constant, use times as `time` of `data: series`, or add the column to `ignore`"
+        )
     return values

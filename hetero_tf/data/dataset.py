@@ -103,9 +103,9 @@ class Dataset:
                 f"{len(self.fields)} fields of shape {expected}"
             )
         if self.test.x.shape[1:] != expected and self.targets != POSITIONS:
-            received = f"{expected} and {self.test.x.shape[1:]}"
             raise InputError(
-                f"{self.source}: train and test {self.codec.NOUN} must have the same shape. Received: {received}"
+                f"{self.source}: train and test {self.codec.NOUN} must have the same shape. Received: {expected} and "
+                f"{self.test.x.shape[1:]}"
             )
         self._check_class_names()
         texts = [text for field in self.fields for text in (field.name, *field.codec.texts)]
@@ -113,13 +113,17 @@ class Dataset:
             # Half of a surrogate pair cannot be saved as UTF-8.
             "".join([*texts, *(self.class_names or ())]).encode()
         except UnicodeEncodeError as error:
-            sign = error.object[error.start]
-            raise InputError(f"{self.source}: texts must be valid Unicode. Received: {sign!r}") from None
+            raise InputError(
+                f"{self.source}: names, categories and words must be valid Unicode text. "
+                f"Received: {error.object[error.start]!r}"
+            ) from None
 
     def _check_class_names(self):
         if self.class_names is not None and len(self.class_names) != self.classes:
-            received = f"{len(self.class_names)} entries, classes={self.classes}"
-            raise InputError(f"{self.source}: `class_names` must have one entry per class. Received: {received}")
+            raise InputError(
+                f"{self.source}: `class_names` must have one entry per class. "
+                f"Received: {len(self.class_names)} entries, classes={self.classes}"
+            )
         seen: set[str] = set()
         for index, name in enumerate(self.class_names or ()):
             if name.splitlines() != [name] or name in seen:
@@ -364,8 +368,10 @@ def held_out(labels: np.ndarray, share: float, source: str, groups: np.ndarray |
         indices = generator.permutation(np.flatnonzero(labels == label))
         is_test[indices[: min(round(share * len(indices)), len(indices) - 1)]] = True
     if not is_test.any():
-        received = f"test_share={share} of {len(labels)} examples"
-        raise InputError(f"{source}: `test_share` is too small for any test example. Received: {received}")
+        raise InputError(
+            f"{source}: `test_share` is too small for any test example; use a larger share or more examples. "
+            f"Received: test_share={share} of {len(labels)} examples"
+        )
     return is_test
 
 

@@ -114,7 +114,8 @@ def _find_classes(folder, kind):
         )
     if set(names) == {"images", "masks"}:
         raise InputError(
-            f"{folder}: images/ and masks/ are pictures with masks, not classes; set data: masks, task: segmentation"
+            f"{folder}: images/ and masks/ are pictures with masks, not two classes; use data: masks and task: "
+            f"segmentation. Received: data: {kind.loader}"
         )
     return tuple(names)
 

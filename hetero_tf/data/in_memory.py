@@ -120,10 +120,14 @@ def _flatten(targets):
 def _fields(source, x, kind, names, rate):
     kind = kind or ("table" if x.ndim == 2 else "images")
     if (rate is None) == (kind == "audio"):
-        raise InputError(f"{source}: `rate` must be set for audio, and only there. Received: rate={rate}, {kind}")
+        raise InputError(
+            f"{source}: `rate` must be the samples per second of audio, and None for other data. "
+            f"Received: rate={rate}, {kind}"
+        )
     if names is not None and (kind not in ("table", "series") or len(names) != x.shape[-1]):
         raise InputError(
-            f"{source}: `feature_names` must name the features or channels of {x.shape[1:]}. Received: {len(names)}"
+            f"{source}: `feature_names` must name the features of a table or the channels of series, here "
+            f"{x.shape[1:]}. Received: {len(names)} names"
         )
     return array_fields(kind, x, None if names is None else [str(name) for name in names], rate)
 
@@ -234,8 +238,10 @@ def _build_split(source, part, x, labels, owners, kind, weights=None):
     if weights is not None:
         weights = np.asarray(weights)
         if weights.dtype.kind not in "biuf" or weights.shape != (len(x),) or not (weights >= 0).all():
-            received = f"{weights.dtype} {weights.shape}"
-            raise InputError(f"{source}: {part}_weights must be numbers [{len(x)}] from 0. Received: {received}")
+            raise InputError(
+                f"{source}: {part}_weights must be numbers [{len(x)}] from 0, one for each example. "
+                f"Received: {weights.dtype} {weights.shape}"
+            )
         weights = weights.astype(np.float32)
     return Split(x, labels, owners, weights)
 
@@ -439,16 +445,18 @@ def _to_labels(source, name, values, names):
     if values.dtype.kind == "U" and values.ndim == 1 and names is not None:
         unknown = values[~np.isin(values, list(names))]
         if unknown.size:
-            received = shorten_repr(str(unknown[0]), 80)
-            raise InputError(f"{source}: {name} must have labels of y_train or class_names. Received: {received}")
+            raise InputError(
+                f"{source}: every label of {name} must be one of the classes, which are class_names or the labels of "
+                f"y_train. Received: {shorten_repr(str(unknown[0]), 80)}"
+            )
         index = {label: number for number, label in enumerate(names)}
         return np.array([index[text] for text in values.tolist()], np.int32)
     if values.ndim == 2 and values.dtype.kind in "biuf" and values.size:
         wrong = np.flatnonzero(~np.isin(values, (0, 1)).all(1) | (values.sum(1) != 1))
         if wrong.size:
-            received = f"{shorten_repr(values[wrong[0]].tolist(), 80)} in row {wrong[0]}"
             raise InputError(
-                f"{source}: {name} must be one-hot; for several labels, use the task multi_label. Received: {received}"
+                f"{source}: {name} must be one-hot, with exactly one 1 in each row and else 0; for several labels, use "
+                f"the task multi_label. Received: {shorten_repr(values[wrong[0]].tolist(), 80)} in row {wrong[0]}"
             )
         return values.argmax(1).astype(np.int32)
     if values.dtype == bool:

@@ -87,8 +87,10 @@ def _list_pairs(folder):
     pictures, masks = paths
     if (unpaired := sorted(pictures.keys() ^ masks.keys())) or not pictures:
         name = unpaired[0] if unpaired else "none"
-        received = pictures.get(name) or masks.get(name) or "no picture"
-        raise InputError(f"{folder}: each picture of images/ needs a mask of its name in masks/. Received: {received}")
+        raise InputError(
+            f"{folder}: every picture of images/ must have a mask of its name in masks/, and every mask a picture. "
+            f"Received: {pictures.get(name) or masks.get(name) or 'no picture'}"
+        )
     return list(pictures.values()), [masks[name] for name in pictures]
 
 
@@ -99,7 +101,8 @@ def _read_mask(picture_path, mask_path, size):
     expected = picture_header(picture_path) or (0, 0)
     if (width, height) != expected[:2]:
         raise InputError(
-            f"{mask_path}: must have the size of its picture, {expected[:2]}. Received: {width} x {height}"
+            f"{mask_path}: a mask must have the size of its upright picture, {expected[0]} x {expected[1]} pixels. "
+            f"Received: {width} x {height}"
         )
     rows, columns = (((np.arange(size) + 0.5) * length / size).astype(int) for length in (height, width))
     return mask[np.ix_(rows, columns)]

@@ -247,8 +247,10 @@ def _find_windows(table, parts, sizes):
     required = window + horizon
     shortest = min(parts, key=lambda part: len(part.rows))
     if len(shortest.rows) < required:
-        where, count = table.locate(int(shortest.rows[0])), len(shortest.rows)
-        raise InputError(f"{where}: this series has {count} rows, but a window and its horizon need {required}")
+        raise InputError(
+            f"{table.locate(int(shortest.rows[0]))}: the series of this row has {len(shortest.rows)} rows, but a "
+            f"window and its horizon need {required}; remove the series, or choose a smaller `window` or `horizon`"
+        )
     if not any(len(part.starts((window, horizon, 1))) for part in parts):
         raise InputError(
             f"{table.source}: no window of {required} rows is without a gap; choose a smaller one, or set `gaps: join`"
@@ -288,8 +290,9 @@ def _read_forecasts(table, parts, columns, rows, window, test_share, missing):
     for name, is_in_split in zip(("training", "test"), splits):
         if not is_in_split.any():
             raise InputError(
-                f"{table.source}: no {name} window fits before or after the first time of the test split. "
-                f"Received: {window=}, {horizon=}, {test_share=}"
+                f"{table.source}: no {name} window fits before or after the first time of the test split; choose a "
+                f"smaller `window` or `horizon`, or another `test_share`. Received: window={window}, "
+                f"horizon={horizon}, test_share={test_share}"
             )
     y = _read_channels(table, columns, parts, missing)[rows[:, window:]]
     names = tuple(f"{name} +{step + 1}" for step in range(horizon) for name in columns)

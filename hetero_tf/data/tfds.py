@@ -142,8 +142,10 @@ def _read_features(builder, image, label, size):
     """Return (image shape, number of classes, class names or None) from the metadata of the set."""
     features, name = builder.info.features, builder.info.full_name
     if not {image, label} <= set(features):
-        known = ", ".join(sorted(features))
-        raise InputError(f"`image` and `label` must be features of {name}: {known}. Received: {image=}, {label=}")
+        raise InputError(
+            f"`image` and `label` must be features of {name}: {', '.join(sorted(features))}. "
+            f"Received: {image=}, {label=}"
+        )
     shape, classes = features[image].shape, getattr(features[label], "num_classes", None)
     if len(shape) != 3 or shape[2] is None or features[image].np_dtype != np.uint8 or not classes:
         raise InputError(

@@ -55,7 +55,8 @@ def check_spaces(source: str, words: Sequence[str]) -> None:
     if mean > (_LONGEST_SEGMENTED if is_unspaced else _LONGEST_MEAN):
         raise InputError(
             f"{source}: the text has no spaces between words: its words have {mean:.0f} characters on average, "
-            f"such as {shorten_repr(max(sample, key=len), 40)}. Set `tokenizer: characters` or `tokenizer: subwords`"
+            f"such as {shorten_repr(max(sample, key=len), 40)}. Set `tokenizer: characters` or `tokenizer: subwords`. "
+            "Received: tokenizer='words'"
         )
 
 

@@ -114,7 +114,8 @@ def _read_verified(path, published):
     received = hashlib.sha256(" ".join(words).encode()).hexdigest()[: len(digest)]
     if (len(words), received) != published:
         raise InputError(
-            f"{path}: differs from the published text; download the tokenised (not raw) release, or use `data: text`. "
-            f"Received: {len(words)} words with sha256 {received}..., expected {count} with {digest}..."
+            f"{path}: differs from the published text: expected {count} words with sha256 {digest}... "
+            f"Received: {len(words)} words with sha256 {received}...; download the tokenised (not raw) release "
+            "again, or use `data: text` for another text"
         )
     return words

@@ -109,7 +109,10 @@ def learn_vocabulary(words: Sequence[str], options: TokenOptions, rows: int | No
     if options.tokens is not None:
         size = len(options.tokens) + 2
         if options.size is not None and options.size < size:
-            raise InputError(f"`vocabulary` must be at least {size}, for `vocabulary_file`. Received: {options.size}")
+            raise InputError(
+                f"`vocabulary` must be at least {size}, the size of `vocabulary_file` with two special tokens. "
+                f"Received: vocabulary={options.size}"
+            )
         return (UNKNOWN, END, *options.tokens)
     if options.tokenizer == "subwords":
         if options.size is None:

@@ -44,8 +44,10 @@ def draft_recipe(request: Request) -> RecipeDraft:
         dataset = data.load(loader, None, request.data_dir, targets)
     classes = registry.constant("tasks", draft.task.value, "CLASSES")
     if classes not in (None, dataset.classes):
-        needs = f"the task {draft.task.value} needs {classes}"
-        raise InputError(f"--task: {request.path} has {dataset.classes} classes, and {needs}")
+        raise InputError(
+            f"--task: {request.path} has {dataset.classes} classes, and the task {draft.task.value} needs {classes}. "
+            f"Received: --task={draft.task.value}"
+        )
     if draft.task.value == "ordinal" and dataset.sorted_class_names:
         order = Choice(list(dataset.sorted_class_names), "list the classes from the lowest to the highest", True)
         draft = replace(draft, options={**draft.options, "class_order": order})

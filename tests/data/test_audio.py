@@ -72,7 +72,7 @@ def test_a_folder_without_clips_is_rejected(root, tmp_path):
 def test_audio_needs_a_rate_and_others_have_none():
     (clips, rows), y = (np.ones((2, 9), dtype) for dtype in (np.int16, np.float32)), np.arange(2)
     assert refusal(functools.partial(from_arrays, kind="audio"), clips, y, clips, y) == (
-        "arrays: `rate` must be set for audio, and only there. Received: rate=None, audio"
+        "arrays: `rate` must be the samples per second of audio, and None for other data. Received: rate=None, audio"
     )
     assert "Received: rate=8000, table" in refusal(from_arrays, rows, y, rows, y, rate=8000)
     digests = {from_arrays(clips, y, clips, y, kind="audio", rate=rate).sha256 for rate in (8000, 8000, 16_000)}

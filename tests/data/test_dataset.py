@@ -186,5 +186,5 @@ def test_names_that_are_not_unicode_are_rejected():
     """JSON, and arrays of NumPy, may hold half of a surrogate pair, which no file can be written with."""
     split = Split(np.zeros((2, 1), np.float32), np.array([0, 1], np.int32))
     for names, column in ((("a", "\ud800"), "c"), (None, "\ud800")):
-        with pytest.raises(InputError, match=r"must be valid Unicode. Received: '\\ud800'"):
+        with pytest.raises(InputError, match=r"must be valid Unicode text. Received: '\\ud800'"):
             build(split, fields=(Field(column, number.Codec()),), class_names=names)

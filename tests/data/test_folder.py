@@ -85,7 +85,10 @@ def test_equal_shares_are_drawn_each_time_and_no_label_is_lost():
     for share in (0.0, 1.0):
         with pytest.raises(InputError, match=f"`test_share` must be above 0 and below 1. Received: test_share={share}"):
             held_out(labels, share, "s")
-    with pytest.raises(InputError, match="s: `test_share` is too small for any test example. .*=0.01 of 13 examples"):
+    with pytest.raises(
+        InputError,
+        match="s: `test_share` is too small for any test example; use a larger share .* test_share=0.01 of 13 examples",
+    ):
         held_out(labels, 0.01, "s")
 
 

@@ -63,7 +63,7 @@ def test_class_names_give_the_order_of_texts_and_columns_the_number_of_classes()
 
 
 NOT_LABELS = "must be whole numbers 0..k-1, texts or one-hot rows, one for each example; numbers"
-NOT_ONE_HOT = "y_train must be one-hot; for several labels, use the task "
+NOT_ONE_HOT = "y_train must be one-hot, with exactly one 1 in each row and else 0; for several labels, use the task "
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ NOT_ONE_HOT = "y_train must be one-hot; for several labels, use the task "
         ([[0, 1], [0, 0]], [0], {}, NOT_ONE_HOT),
         ([[0.3, 1], [1, 0]], [0], {}, NOT_ONE_HOT),
         ([[0, 1], [1, 0]], [[0, 1, 0]], {}, "y_test must have one column for each of the 2 classes. Received: (1, 3)"),
-        (["a", "b"], ["b", "c"], {}, "y_test must have labels of y_train or class_names"),
-        (["a", "b"], ["a"], {"names": ["a", "c"]}, "y_train must have labels of y_train or class_names"),
+        (["a", "b"], ["b", "c"], {}, "every label of y_test must be one of the classes, which are class_names or the"),
+        (["a", "b"], ["a"], {"names": ["a", "c"]}, "every label of y_train must be one of the classes"),
     ],
 )
 def test_other_labels_are_rejected(train, test, options, message):
@@ -200,7 +200,7 @@ def test_images_and_rows_become_data_sets():
         ({"x_test": np.zeros((0, 2))}, r"x_test must be numbers .* Received: float64 \(0, 2\)"),
         ({"x_test": IMAGES[:2]}, r"mine, test split: expected table rows float32 \[n, features\]"),
         ({"class_names": ["a", "b"]}, r"every label must be in 0..1. Received: 2 at position 2"),
-        ({"feature_names": ["a"]}, r"`feature_names` must name the features or channels of .* Received: 1"),
+        ({"feature_names": ["a"]}, r"`feature_names` must name the features of a table .* Received: 1 names"),
         ({"y_train": LABELS[:5]}, r"mine, train split: expected labels int32 \[6\], one per row. .* int32 \(5,\)"),
         ({"test_owners": LABELS}, r"expected owners int32 \[2\]. Received: int32 \(6,\)"),
         ({"y_train": np.ma.masked_equal(LABELS, 2)}, "y_train must be whole numbers"),

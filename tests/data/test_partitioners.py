@@ -38,7 +38,7 @@ def split_by_owner(clients, train=TRAIN[:8], test=TEST[:5], seed=0, **options):
     return split(registry.find("partitions", "natural"), clients, train, test, seed, **options)
 
 
-DECK = "must exceed the number of labels, 10. Received: clients=5, per_client=2"
+DECK = "must exceed the number of labels, 10, so that each label is used. Received: clients=5, per_client=2"
 LEAST = "`least` must be in 0..{}: {} training examples are split into {} shares. Received: least={}"
 EMPTY = r"\d+ of {} clients have no training example, the first is client \d+; {}"
 OWNER_COUNT = "the number of owners with at least"
@@ -57,7 +57,7 @@ REJECTED = [
     ("quantity", {"clients": 4, "least": 6}, LEAST.format(5, 20, 4, 6)),
     ("quantity", {"clients": 19, "least": 0}, EMPTY.format(19, "use a larger least or fewer clients. Received: ")),
     ("labels", {"per_client": 11}, r"`per_client` must be in 1..10, .* Received: per_client=11"),
-    ("labels", {"clients": 7}, "a multiple of 10 labels. Received: clients=7, per_client=2"),
+    ("labels", {"clients": 7}, "a multiple of the 10 labels. Received: clients=7, per_client=2"),
     ("labels", {"clients": 15}, "at least one example for each of its 3 shards, but label 0 has 2 examples; use fewer"),
     (
         "labels",

@@ -83,7 +83,7 @@ def test_a_mask_has_the_size_of_the_upright_picture(tmp_path):
     (root / "images" / "a" / "1.png").unlink()
     picture = root / "images" / "a" / "1.jpg"
     picture.write_bytes(data)
-    with pytest.raises(InputError, match=r"1.png: must have the size of its picture, .12, 8.. Received: 8 x 12"):
+    with pytest.raises(InputError, match=r"masks/a/1.png: a mask must .* 12 x 8 pixels. Received: 8 x 12"):
         load(root)
     picture.write_bytes(data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:])
     assert load(root).classes == 4
@@ -132,12 +132,12 @@ def test_invalid_masks_are_rejected(tmp_path, content, message):
 def test_pictures_and_masks_come_in_pairs(tmp_path):
     root = write(tmp_path / "own")
     (root / "images" / "b.png").write_bytes(b"x")
-    with pytest.raises(InputError, match="each picture of images/ needs a mask .* Received: .*/images/b.png"):
+    with pytest.raises(InputError, match="every picture of images/ must have a mask .* Received: .*/images/b.png"):
         load(root)
     (root / "images" / "b.png").rename(root / "masks" / "c.png")
-    with pytest.raises(InputError, match="each picture of images/ needs a mask .* Received: .*/masks/c.png"):
+    with pytest.raises(InputError, match="every picture of images/ must have a mask .* Received: .*/masks/c.png"):
         load(root)
     with pytest.raises(InputError, match="images/a: expected the folders images and masks. Received: no folder images"):
         load(root / "images" / "a")
-    with pytest.raises(InputError, match="set data: masks, task: segmentation"):
+    with pytest.raises(InputError, match="use data: masks and task: segmentation. Received: data: folder"):
         image_folder.load(tmp_path, path="own", size=4)

@@ -104,7 +104,7 @@ def test_a_missing_value_becomes_the_one_before(tmp_path):
     ("options", "message"),
     [
         ({"series": None}, "repeats a time of the same series; set `series` to the column of its name"),
-        ({"window": 12}, "has 12 rows, but a window and its horizon need 13"),
+        ({"window": 12}, "has 12 rows, but a window and its horizon need 13; remove the series, or choose a smaller"),
         ({"window": 11}, "no training window fits before or after the first time of the test split"),
         ({"time": "climate"}, "`time` must name a column of numbers or of dates such as 2024-12-31 or"),
         ({"channels": ["snow"]}, "`channels` must name a column. Received: channels='snow'"),

@@ -48,7 +48,7 @@ def test_text_without_spaces_is_rejected(words, mean, longest):
         f"text (a.txt): the text has no spaces between words: its words have {mean} characters on average, such as "
     )
     assert longest[:15] in sentence
-    assert sentence.endswith(". Set `tokenizer: characters` or `tokenizer: subwords`")
+    assert sentence.endswith(". Set `tokenizer: characters` or `tokenizer: subwords`. Received: tokenizer='words'")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_labelled_texts_become_subwords_of_a_word_piece_file(tmp_path):
     assert dataset.codec.vocabulary == ("<pad>", "<ukn>", "▁un", "done", "▁?", "▁-")
     assert dataset.train.x.tolist() == [[2, 3, 4, 0, 0], [2, 5, 1, 3, 0]]
     assert refusal(labelled_text.load, tmp_path, **options, vocabulary_file="vocab.txt", vocabulary=5) == (
-        "`vocabulary` must be at least 6, for `vocabulary_file`. Received: 5"
+        "`vocabulary` must be at least 6, the size of `vocabulary_file` with two special tokens. Received: vocabulary=5"
     )
 
 

@@ -332,7 +332,7 @@ def test_series_are_the_last_rows_of_files(tmp_path):
     (_, value, error, _), *others = items(form, long, short, tmp_path / "c.csv")[0]
     assert value[0].tolist() == [[4, 3], [6, 5]] and error is None
     assert [error for _, _, error, _ in others] == [
-        "must have 2 columns of numbers and at least 2 rows. Received: 2 columns, 1 rows",
+        "must have 2 columns of numbers and at least 2 rows, the oldest first. Received: 2 columns, 1 rows",
         "could not read: No such file or directory",
     ]
 

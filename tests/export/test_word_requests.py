@@ -102,7 +102,7 @@ def test_predict_accepts_a_sentence(trained):
 def test_litert_rejects_recurrent_layers(trained, exported, tmp_path, monkeypatch, name):
     exported.reuse(monkeypatch)
     sentence = refusal(export.export, *trained, {}, tmp_path / "out", {}, level="a", others=[name])
-    assert "LiteRT cannot run the loop of a recurrent layer; use onnx or keras" in sentence
+    assert "LiteRT cannot run the loop over positions of a recurrent layer; export to onnx or keras" in sentence
     assert not list(tmp_path.glob("out/a/[0-9]*"))
 
 

@@ -304,7 +304,7 @@ def test_examples_have_weights_in_local_steps(eager):
     check_step(process_of(compiled(loss=CROSS_ENTROPY), dataset=dataset), CROSS_ENTROPY, Y, weights)
     assert refusal(from_tf_data, train, train).startswith("tf.data, test: the weights must be 1, since metrics count")
     wrong = refusal(from_arrays, X, Y, X, Y, train_weights=-weights)
-    assert wrong == "arrays: train_weights must be numbers [20] from 0. Received: float32 (20,)"
+    assert wrong == "arrays: train_weights must be numbers [20] from 0, one for each example. Received: float32 (20,)"
 
 
 def test_the_label_of_a_dictionary_is_one_of_its_values():

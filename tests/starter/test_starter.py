@@ -100,7 +100,7 @@ def test_tasks_of_labels_on_request(tmp_path, improves):
     _, text = draft(tmp_path / "t.csv", task="ordinal")
     order = "  class_order: [high, low, medium]   # check: list the classes from the lowest to the highest"
     assert order in text.splitlines() and improves(text)
-    with pytest.raises(InputError, match="has 3 classes, and the task binary needs 2"):
+    with pytest.raises(InputError, match="has 3 classes, and the task binary needs 2. Received: --task=binary"):
         draft(tmp_path / "t.csv", task="binary")
 
 

@@ -57,7 +57,8 @@ def _draw_until_enough(labels, classes, clients, alpha, least, rng):
             return assigned
     raise InputError(
         f"none of {ATTEMPTS} Dirichlet draws gave every client {least} training examples, at best {best}; "
-        f"use a larger alpha, fewer clients or a smaller least. Received: {clients=}, {alpha=}, {least=}"
+        f"use a larger alpha, fewer clients or a smaller least. Received: clients={clients}, alpha={alpha}, "
+        f"least={least}"
     )
 
 

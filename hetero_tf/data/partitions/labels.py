@@ -67,13 +67,15 @@ def _count_shards(labels, classes, clients, per_client):
     shards, rest = divmod(clients * per_client, classes)
     if rest or not shards:
         raise InputError(
-            f"`clients` times `per_client` must be a multiple of {classes} labels. Received: {clients=}, {per_client=}"
+            f"`clients` times `per_client` must be a multiple of the {classes} labels. "
+            f"Received: clients={clients}, per_client={per_client}"
         )
     counts = np.bincount(labels, minlength=classes)
     if counts.min() < shards:
         raise InputError(
             f"every label needs at least one example for each of its {shards} shards, but label {counts.argmin()} has "
-            f"{counts.min()} examples; use fewer clients or labels. Received: {clients=}, {per_client=}"
+            f"{counts.min()} examples; use fewer clients or labels. Received: clients={clients}, "
+            f"per_client={per_client}"
         )
     return shards
 

@@ -157,7 +157,8 @@ class Partition:
         for name, examples in (("train", self.train), ("test", self.test), ("held_out", self.held_out)):
             if len(examples) != len(mask):
                 raise InputError(
-                    f"`{name}` must have one entry for each of the {len(mask)} clients. Received: {len(examples)}"
+                    f"`{name}` must have one entry for each of the {len(mask)} clients of `label_mask`. "
+                    f"Received: {len(examples)}"
                 )
         if self.held_out.ids.size and (overlap := np.intersect1d(self.train.ids, self.held_out.ids)).size:
             raise InputError(f"`held_out` and `train` must not overlap. Received: example {overlap[0]} in both")

@@ -80,7 +80,8 @@ def hold_out(examples: ClientExamples, share: float, first: bool = False) -> tup
     validation_sizes = (share * sizes).astype(np.int64)
     if share and not validation_sizes.any():
         raise InputError(
-            f"`held_out` must be 0, or large enough for one example of the largest client. Received: held_out={share:g}"
+            f"`held_out` must be 0, or large enough for one example of the largest client, which has {sizes.max()}. "
+            f"Received: held_out={share:g}"
         )
     position = np.arange(len(owners)) - examples.starts[owners]
     is_training = position >= validation_sizes[owners] if first else position < (sizes - validation_sizes)[owners]

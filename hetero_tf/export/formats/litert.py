@@ -35,7 +35,10 @@ def check_loops(model: Model) -> None:
     """Reject a model with a loop over positions, since LiteRT supports arrays in loops only with fixed sizes."""
     looping = [layer.name for layer in all_layers(model) if isinstance(layer, Recurrent)]
     if looping:
-        raise InputError(f"LiteRT cannot run the loop of a recurrent layer; use onnx or keras. Received: {looping[0]}")
+        raise InputError(
+            "LiteRT cannot run the loop over positions of a recurrent layer; export to onnx or keras. "
+            f"Received: {', '.join(looping)}"
+        )
 
 
 def converter(saved_model: Path, signatures: list[str]) -> tf.lite.TFLiteConverter:
@@ -80,8 +83,11 @@ def write(content: bytes, path: Path, requests: dict[str, dict[str, np.ndarray]]
             message = f"{path.name}: LiteRT needs more than {SECONDS} s for one batch; export another level or format"
             raise InputError(message) from None
     if completed.returncode:
-        lines = completed.stderr.strip().splitlines()
-        reason = "the process aborted" if completed.returncode < 0 else shorten_repr(lines[-1])
+        reason = (
+            "the process aborted"
+            if completed.returncode < 0
+            else shorten_repr(completed.stderr.strip().splitlines()[-1])
+        )
         raise InputError(
             f"{path.name}: LiteRT cannot run the converted model: {reason}; export another level or format"
         )

@@ -64,8 +64,10 @@ class VersionPolicy(NamedTuple):
         """Parse the value of --versions: `latest`, `latest:COUNT`, `all`, or numbers such as `3,5`."""
         match = _POLICY.fullmatch(text)
         if match is None:
-            kinds = "latest, latest:COUNT, all, or numbers such as 3,5"
-            raise InputError(f"--versions must be {kinds}. Received: --versions={shorten_repr(text)}")
+            raise InputError(
+                "--versions must be latest, latest:COUNT, all, or numbers such as 3,5. "
+                f"Received: --versions={shorten_repr(text)}"
+            )
         if match[3]:
             return cls(None, frozenset(map(int, match[3].split(","))))
         return cls(None if match[1] else int(match[2] or 1))
