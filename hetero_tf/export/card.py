@@ -46,9 +46,10 @@ def example_request(about: Mapping) -> dict[str, Any]:
     values = dict(zip(input_names(fields), examples))
     if about["input"]["kind"] == "arrays":
         # The layers of a model may read several numbers from one text.
-        inputs = {name: spec for name, spec in signatures[signature]["inputs"].items() if spec["dtype"] == "string"}
-        texts = {name: np.full(spec["shape"][1:], "text").tolist() for name, spec in inputs.items()}
-        values = {name: value for name, value in values.items() if name in signatures[signature]["inputs"]} | texts
+        values = {
+            name: np.full(spec["shape"][1:], "text").tolist() if spec.get("dtype") == "string" else values[name]
+            for name, spec in signatures[signature]["inputs"].items()
+        }
     return {"signature_name": signature, "instances": [_unwrap(values)]}
 
 
