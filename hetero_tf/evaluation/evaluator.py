@@ -40,7 +40,8 @@ class Evaluator(EvaluationSetup):
 
     def queried(self, level: str | None = None) -> list[keras.Variable]:
         """Return the variables of a level's model that `statistics` measures, in its order."""
-        is_global = level in (None, self.recipe.levels.global_level)
+        level = level or self.recipe.levels.global_level
+        is_global = level == self.recipe.levels.global_level
         return queried(self.global_model if is_global else self.family.predictor(level))
 
     @functools.cached_property
