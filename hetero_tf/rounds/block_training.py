@@ -70,15 +70,13 @@ class RoundScalars(NamedTuple):
 
     Attributes:
         number: int32, counted from 0.
-        noise_seed: int64 [2], the seed of a private round; else None.
-        noise_std: float64, the standard deviation of its noise; else None.
+        noise: Of a private round, the seed of its noise, int64 [2], and the standard deviation, float64; else ().
     """
 
     number: tf.Tensor
     seed: tf.Tensor
     learning_rate: tf.Tensor
-    noise_seed: tf.Tensor | None = None
-    noise_std: tf.Tensor | None = None
+    noise: tuple[tf.Tensor, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def private_sum(
     setup: RoundSetup, state: StateRows, total: tf.Tensor, scalars: RoundScalars
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the sum and the coverage of `merge_updates` for a sum of clipped changes, with the noise of the round."""
-    expected = expected_coverage(setup)
-    noise = tf.random.stateless_normal(tf.shape(total), scalars.noise_seed, dtype=total.dtype, alg="philox")
+    expected, (seed, deviation) = expected_coverage(setup), scalars.noise
+    noise = tf.random.stateless_normal(tf.shape(total), seed, dtype=total.dtype, alg="philox")
     # Entries that no client changes have no coverage, and keep their values whatever the sum is.
-    return expected * state.weights + total + tf.cast(scalars.noise_std, total.dtype) * noise, expected
+    return expected * state.weights + total + tf.cast(deviation, total.dtype) * noise, expected

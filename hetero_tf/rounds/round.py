@@ -69,7 +69,9 @@ def run_rounds(
 
     def inputs_of(index):
         arrays = tf.nest.map_structure(lambda array: array[index], packed)
-        return arrays, RoundScalars(first_round + index, seed, learning_rates[index], *(each[index] for each in noise))
+        return arrays, RoundScalars(
+            first_round + index, seed, learning_rates[index], tuple(each[index] for each in noise)
+        )
 
     if setup.engine.replicas.count > 1:
         # Replicas synchronise in collectives, which must not run inside a loop of the graph.
