@@ -157,7 +157,7 @@ def _open(path):
             raise
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             problem = shorten_repr(str(error).partition("\n")[0] or type(error).__name__)
-            raise InputError(f"{path}: cannot be read as a Parquet or Arrow file: {problem}; {LOADERS}") from error
+            raise InputError(f"{path}: is damaged, or not a Parquet or Arrow file: {problem}; {LOADERS}") from error
 
 
 def _convert_column(name, column: "pa.ChunkedArray", locate, is_image):

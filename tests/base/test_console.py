@@ -47,6 +47,8 @@ def terminal(monkeypatch, kind="xterm", columns=40, quiet=False):
     """A console on a pseudo terminal, and a function that reads what came out of it."""
     ours, theirs = pty.openpty()
     monkeypatch.setenv("TERM", kind)
+    # Worker processes of the tests have it, and it comes before the size of the terminal.
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((columns, 24)))
     stream = os.fdopen(theirs, "w")
 

@@ -156,13 +156,11 @@ def test_files_that_are_damaged_or_do_not_belong_together(tmp_path):
     whole = (tmp_path / "own.parquet").read_bytes()
     for content in (b"", b"PAR1", whole[:-9], whole[:100] + whole[120:], b"x" * 400):
         (tmp_path / "own.parquet").write_bytes(content)
-        with pytest.raises(
-            InputError, match="own.parquet: cannot be read as a Parquet or Arrow file; it is damaged"
-        ) as refusal:
+        with pytest.raises(InputError, match="own.parquet: is damaged, or not a Parquet or Arrow file") as refusal:
             load(tmp_path)
         assert "\n" not in str(refusal.value)
     (tmp_path / "own.arrow").write_bytes(b"x" * 40)
-    with pytest.raises(InputError, match="own.arrow: cannot be read as a Parquet or Arrow file"):
+    with pytest.raises(InputError, match="own.arrow: is damaged, or not a Parquet or Arrow file"):
         load(tmp_path, path="own.arrow")
     with pa.OSFile(str(tmp_path / "own.arrow"), "wb") as sink, pa.ipc.new_file(sink, rows().schema) as writer:
         writer.write_table(rows())

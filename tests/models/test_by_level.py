@@ -14,12 +14,6 @@ def numpy_weights(state):
     return {path: value.numpy() for path, value in state.weights.items()}
 
 
-def levels_of_clients(process):
-    """The clients of each level, `{level: clients}`."""
-    levels = process.plan(0, cohort=[0, 1, 2, 3]).levels
-    return {name: np.flatnonzero(levels == number) for number, name in enumerate(process.recipe.levels.names)}
-
-
 @pytest.mark.parametrize("names", ["norms", "norms, '0', 3_0_dense"])
 def test_a_copy_is_the_mean_over_the_clients_of_its_level(names, eager):
     process = tiny.process(tiny.IMAGES, FIXED, f"round.by_level=[{names}]")
@@ -31,10 +25,9 @@ def test_a_copy_is_the_mean_over_the_clients_of_its_level(names, eager):
     }
     after = numpy_weights(process.next(start, cohort=[0, 1, 2, 3])[0])
     merged = numpy_weights(plain.next(first, cohort=[0, 1, 2, 3])[0])
-    of_level = {
-        name: numpy_weights(plain.next(first, cohort=clients)[0])
-        for name, clients in levels_of_clients(process).items()
-    }
+    levels, of_level = process.plan(0, cohort=[0, 1, 2, 3]).levels, {}
+    for number, name in enumerate(process.recipe.levels.names):
+        of_level[name] = numpy_weights(plain.next(first, cohort=np.flatnonzero(levels == number))[0])
     for path in first.weights:
         copy = level_path(path, "c")
         if copy not in copies:

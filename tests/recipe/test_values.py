@@ -49,7 +49,8 @@ def text(path, value):
     def changed(old, steps):
         return {**old, steps[0]: changed(old.get(steps[0], {}), steps[1:])} if steps else value
 
-    return "".join(f"{key}: {flow(part)}\n" for key, part in changed(BASE, path).items())
+    base = BASE | {"privacy": {"clip": 1.0}} if path[0] == "privacy" else BASE
+    return "".join(f"{key}: {flow(part)}\n" for key, part in changed(base, path).items())
 
 
 def legal(constraint):

@@ -30,6 +30,7 @@ def initial_values(name, seed, shape, classes):
     loaded = recipe.load(name, [f"seed={seed}"])
     levels = loaded.levels
     of_levels = (levels.global_level, levels.widths, levels.depths, levels.ensemble, levels.members_fan_in)
+    of_levels += (loaded.round.by_level, levels.names) if loaded.round.by_level else ()
     key = repr((loaded.model, *of_levels, seed, shape, classes))
     return _numbers_of_model(_Keyed(key, loaded), tuple(shape), classes)
 
