@@ -96,22 +96,22 @@ def with_client_noise(recipe: Recipe, dataset: Dataset, partition: Partition) ->
 
     Reference: NIID-Bench (Li et al. 2022, arXiv 2102.02079), noise-based feature imbalance.
     """
-    noise, rng = recipe.partition.options.get("noise"), seeds.rng(recipe.seed, "client noise")
+    noise, clients = recipe.partition.options.get("noise"), len(partition.train)
     if not noise:
         return dataset
     if dataset.codec.KIND != "images":
         raise InputError(f"partition.noise needs images; remove it. Received: {dataset.codec.KIND}")
 
-    def add(split, *shares):
-        pixels = split.x[np.arange(len(split.x))]
-        pixels = pixels.astype(np.float32) / (255 if pixels.dtype == np.uint8 else 1)
+    def add(split, rng, *shares):
+        pixels = split.x[np.arange(len(split.x))].astype(np.float32) / (255 if split.x.dtype == np.uint8 else 1)
         for each in shares:
-            scale = noise * each.owners.reshape(-1, *[1] * (pixels.ndim - 1)) / max(len(partition.train) - 1, 1)
+            scale = noise * each.owners.reshape(-1, *[1] * (pixels.ndim - 1)) / max(clients - 1, 1)
             pixels[each.ids] += (scale * rng.normal(size=pixels[each.ids].shape)).astype(np.float32)
         return dataclasses.replace(split, x=pixels)
 
-    train = add(dataset.train, partition.train, partition.held_out)
-    return dataclasses.replace(dataset, train=train, test=add(dataset.test, partition.test))
+    train = add(dataset.train, seeds.rng(recipe.seed, "client noise train"), partition.train, partition.held_out)
+    test = add(dataset.test, seeds.rng(recipe.seed, "client noise test"), partition.test)
+    return dataclasses.replace(dataset, train=train, test=test)
 
 
 def by_strata(partition: Partition, dataset: Dataset) -> Partition:
