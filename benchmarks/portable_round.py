@@ -44,7 +44,7 @@ def portable_round(process: LearningProcess, state: State, planned: Sequence[Pla
     } | disk_data
 
     def program(data, before, packed, rates, first_round, seed):
-        after, metrics = run_rounds(setup, process.state_layout, before, packed, rates, first_round, seed, data)
+        after, metrics = run_rounds(setup, process.state_layout, before, packed, rates, first_round, seed, (), data)
         return list(after["weights"].values()), after["server"], after["clients"], metrics
 
     arguments = (

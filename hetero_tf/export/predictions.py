@@ -185,7 +185,8 @@ def _read_series(path, codec):
     time, count = codec.shape
     if len(columns) != count or table.rows < time:
         received = f"{len(columns)} columns, {table.rows} rows"
-        raise InputError(f"must have {count} columns of numbers and at least {time} rows. Received: {received}")
+        expected = f"{count} columns of numbers and at least {time} rows, the oldest first"
+        raise InputError(f"must have {expected}. Received: {received}")
     numbers = [
         [parse_number(column.texts[code], name) for code in column.codes[-time:]] for name, column in columns.items()
     ]

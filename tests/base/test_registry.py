@@ -183,8 +183,8 @@ def test_parameters_without_annotation_cannot_be_set(plugin_module):
             "nothing_here",
             "x = 1\n",
             "--plugin nothing_here: defines nothing to add; it must define a Keras layer, a function "
-            "(width, classes) -> keras.Model, or one of the functions load, build, split, policy, choose, keep, mask, divide, task, loss, couple, correct, step, update, merge, apply, "
-            "multiplier, metric",
+            "(width, classes) -> keras.Model, or one of the functions load, build, split, policy, choose, keep, mask, divide, "
+            "task, loss, couple, correct, personalize, step, update, aggregate, merge, apply, multiplier, metric",
         ),
         (
             "borrowed",

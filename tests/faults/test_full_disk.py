@@ -115,7 +115,9 @@ def test_read_only_file_system(tmp_path):
 
 
 def test_vanished_run_folder(tmp_path):
-    with pytest.raises(DiskProblem, match="checkpoints: could not create: No such file.*its folder does not exist"):
+    with pytest.raises(
+        DiskProblem, match="checkpoints: could not create the folder: No such file.*its folder does not exist"
+    ):
         harness.fill(tmp_path / "gone" / "checkpoints", [1])
     assert os.listdir(tmp_path) == []
 

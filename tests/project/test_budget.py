@@ -20,7 +20,7 @@ LINES = {
     "data": 10230,
     "devices": 2398,
     "evaluation": 1489,
-    "export": 3703,
+    "export": 3704,
     "layers": 2673,
     "methods": 3601,
     "models": 4920,
