@@ -257,7 +257,7 @@ class ModelFamily:
         """
         recipe = self.recipe
         level = next((level for level in recipe.levels.names if _is_full(self.route(level), route)), None)
-        if level is None or _is_full(self.route(recipe.levels.global_level), route):
+        if level in (None, recipe.levels.global_level):
             return
         for variable in values(model):
             if variable.path in self._copied:

@@ -59,13 +59,11 @@ class TableCut:
             position = end
         return tf.concat([*pieces, rows[:, position:]], 1)
 
-    def scatter(self, row: tf.Tensor, coordinates: Coordinates, completed_stages: tf.Tensor | None) -> tf.Tensor:
-        """Scatter the stored values of one client's row [values] into zeros of the global ones, [columns].
-
-        Args:
-            completed_stages: int32 [1], see `SubmodelCut.scatter_sum`.
-        """
-        return self.cut.scatter_sum(self._columns(row)[None], [coordinates], completed_stages)
+    def scatter(
+        self, rows: tf.Tensor, coordinates: Sequence[Coordinates], completed_stages: tf.Tensor | None
+    ) -> tf.Tensor:
+        """Scatter the stored values of clients' rows into zeros of the global ones, see `SubmodelCut.scatter`."""
+        return self.cut.scatter(self._columns(rows), coordinates, completed_stages)
 
     def write(self, stored: tf.Tensor, row: tf.Tensor, coordinates: Coordinates) -> tf.Tensor:
         """Return one client's row of the table, [columns], with the values of its sub-model's row, [values]."""
@@ -73,8 +71,8 @@ class TableCut:
             return stored
         return self.cut.overwrite(stored, self._columns(row), coordinates)
 
-    def _columns(self, row):
-        return concat_columns([row[start:end] for start, end in self.columns])
+    def _columns(self, rows):
+        return concat_columns([rows[..., start:end] for start, end in self.columns])
 
 
 def read_tables(

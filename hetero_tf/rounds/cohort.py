@@ -199,8 +199,7 @@ def _weighted_rows(result, counts, weight):
         weight: [K], the clients' weights in the merge. If None, each client that counts has 1.
     """
     # tf.where instead of a product with a mask: NaN * 0 is NaN.
-    zero = tf.zeros([], result.values.dtype)
-    counted = counts[:, None] if result.counted is None else counts[:, None] & result.counted
+    zero, counted = tf.zeros([], result.values.dtype), _counted_entries(result, counts)
     rows = {"total": tf.where(counted, result.values, zero)}
     if result.counted is not None:
         rows["coverage"] = tf.cast(counted, zero.dtype)
@@ -211,24 +210,19 @@ def _weighted_rows(result, counts, weight):
     return rows
 
 
+def _counted_entries(result, counts):
+    """Return the entries that are merged: bool [K, values], or [K, 1] without a mask; `counts`: bool [K]."""
+    return counts[:, None] if result.counted is None else counts[:, None] & result.counted
+
+
 def _global_rows(submodel, result, counts, completed):
     """Return the rows of a block's clients among all global values, and the entries that they cover: [K, values]."""
-    rows = _weighted_rows(result, counts, None)["total"]
-    counted = counts[:, None] if result.counted is None else counts[:, None] & result.counted
+    rows, counted = _weighted_rows(result, counts, None)["total"], _counted_entries(result, counts)
     ones = tf.cast(tf.broadcast_to(counted, tf.shape(rows)), rows.dtype)
-
-    def scatter(values):
-        values = submodel.block.network_rows(values)
-        return tf.stack(
-            [
-                submodel.cut.scatter_sum(
-                    values[slot : slot + 1], [coordinates], None if completed is None else completed[slot : slot + 1]
-                )
-                for slot, coordinates in enumerate(result.merged)
-            ]
-        )
-
-    return {"rows": scatter(rows), "covered": scatter(ones) > 0}
+    rows, ones = (
+        submodel.cut.scatter(submodel.block.network_rows(values), result.merged, completed) for values in (rows, ones)
+    )
+    return {"rows": rows, "covered": ones > 0}
 
 
 def _client_records(setup, submodel, result, steps):

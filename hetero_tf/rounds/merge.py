@@ -170,14 +170,12 @@ def sum_products(
         coordinates: Those that are merged, of each client.
         completed_stages: See `SubmodelCut.scatter_sum`.
     """
-    adapters, cut, clients = layout.adapters, submodel.factors, range(len(coordinates))
+    adapters, cut = layout.adapters, submodel.factors
     assert adapters is not None and cut is not None  # of a rule with products
     if not cut.columns:
         return tf.zeros([sum(map(math.prod, adapters.cut.shapes))], rows.dtype)
-    stages = [None if completed_stages is None else completed_stages[slot : slot + 1] for slot in clients]
     # Global factors of each client, zeros at ranks and coordinates that it lacks: [K, values of the factors].
-    factors = tf.stack([cut.scatter(rows[slot], coordinates[slot], stages[slot]) for slot in clients])
-    factors = _split_factors(layout, factors)
+    factors = _split_factors(layout, cut.scatter(rows, coordinates, completed_stages))
     sums = []
     for (number, first, end), contained in zip(adapters.products, adapters.cut.contained):
         adapter = adapters.adapters[number]

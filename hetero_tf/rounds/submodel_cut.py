@@ -206,6 +206,15 @@ class SubmodelCut:
                 pieces.append(_sum_in_order(scattered))
         return concat_columns(pieces)
 
+    def scatter(
+        self, rows: tf.Tensor, coordinates: Sequence[Coordinates], completed_stages: tf.Tensor | None
+    ) -> tf.Tensor:
+        """Scatter each client's row into zeros of the global row, [clients, values]; arguments as for `scatter_sum`."""
+        count = len(coordinates)
+        stages = [None] * count if completed_stages is None else tf.split(completed_stages, count)
+        clients = zip(tf.split(rows, count), coordinates, stages)
+        return tf.stack([self.scatter_sum(row, [each], stage) for row, each, stage in clients])
+
     def overwrite(self, row: tf.Tensor, client_row: tf.Tensor, coordinates: Coordinates) -> tf.Tensor:
         """Return a global row [values] with one client's values at its coordinates; other entries do not change.
 

@@ -94,7 +94,7 @@ def fingerprint(keys: Mapping[str, object]) -> str:
     return hashlib.sha256(repr(sorted(deciding.items())).encode()).hexdigest()[:16]
 
 
-def defaults_of(keys):
+def defaults_of(keys: Mapping[str, object]) -> dict[str, object]:
     """Return the default of each key of the schema that has one, and of each option of the plug-ins of a recipe."""
     defaults = {dotted(path): option.default for path, option in walk_keys(Recipe)}
     for path, option in PLUGINS.items():

@@ -183,18 +183,17 @@ class LevelCosts:
         model = self.family.training_model(level, self.classes)
         shares = {variable.path: (0.0, 0.0) for variable in constants(model)}
         shares |= transferred_shares(model, self.family.adapter_merge)
-        correction = recipe.client.correction
-        reads = len(registry.find("corrections", correction.name).READS) if correction else 0
-        corrected = {variable.path for variable in model.trainable_variables} if reads else ()
+        if correction := recipe.client.correction:
+            slots = len(registry.find("corrections", correction.name).READS)
+            for variable in model.trainable_variables:
+                down_share, up_share = shares.get(variable.path, (1.0, 1.0))
+                shares[variable.path] = down_share + slots, up_share + slots
         for path, shape in self.shapes(level).items():
             unit, extra_rows = recipe.model.unit_of(path), self._label_axes.get(shared_path(path), {})
             down_share, up_share = shares.get(path, (1.0, 1.0))
-            slots = reads if path in corrected else 0
             if path not in personal:
-                size = float(np.mean(_variable_size(shape, extra_rows, received, 1)))
-                down += (down_share + slots) * size * (unit in run)
-                size = float(np.mean(_variable_size(shape, extra_rows, returned, 0)))
-                up += (up_share + slots) * size * (unit in sent)
+                down += down_share * float(np.mean(_variable_size(shape, extra_rows, received, 1))) * (unit in run)
+                up += up_share * float(np.mean(_variable_size(shape, extra_rows, returned, 0))) * (unit in sent)
         return down, up
 
     @functools.cached_property
