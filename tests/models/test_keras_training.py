@@ -15,17 +15,7 @@ CLASSES = 3
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, 4)).astype(np.float32)
 Y = np.arange(20) % CLASSES
-RECIPE = {
-    "name": "keras",
-    "data": "synthetic",
-    "input": "table",
-    "partition": {"name": "iid", "clients": 1},
-    "levels": {"widths": {"a": 1}, "mix": "a"},
-    "round": {"clients": 1},
-    "client": {"batch_size": len(X)},
-    "optimizer": {"learning_rate": 0.1, "momentum": 0, "weight_decay": 0, "clip_norm": None},
-    "rounds": 1,
-}
+RECIPE = tiny.ONE_CLIENT | {"name": "keras", "data": "synthetic", "input": "table", "client": {"batch_size": len(X)}}
 CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 from refusals import refusal
 
 import hetero_tf
@@ -20,24 +21,13 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 4)).astype(np.float32)
 Y = {"kind": np.arange(24) % 3, "size": X[:, 0] * 2 + 0.5, "grid": RNG.normal(size=(24, 2, 2))}
 DATA = from_arrays(X, Y, X, Y)
-RECIPE = {
+RECIPE = tiny.TWO_CLIENTS | {
     "name": "outputs",
     "input": {"name": "table", "normalise": "none"},
     "task": "multi_task",
-    "partition": {"name": "iid", "clients": 2},
-    "levels": {"widths": {"a": 1, "b": 0.5}, "mix": "a-b", "assignment": "fixed"},
-    "round": {"clients": 2},
     "client": {"batch_size": 12},
-    "optimizer": {"learning_rate": 0.1},
-    "rounds": 2,
 }
-SINGLE = RECIPE | {
-    "partition": {"name": "iid", "clients": 1},
-    "levels": {"widths": {"a": 1}, "mix": "a"},
-    "round": {"clients": 1},
-    "client": {"batch_size": 24},
-    "optimizer": {"learning_rate": 0.1, "momentum": 0, "weight_decay": 0, "clip_norm": None},
-}
+SINGLE = RECIPE | tiny.ONE_CLIENT | {"client": {"batch_size": 24}, "rounds": 2}
 LOSSES = {"kind": "sparse_categorical_crossentropy", "size": "mse", "grid": keras.losses.Huber()}
 WEIGHTS = {"kind": 0.5, "size": 2.0, "grid": 1.0}
 METRICS = {"kind": ["accuracy"], "size": ["mae"]}

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 from refusals import refusal
 
 import hetero_tf
@@ -18,16 +19,7 @@ TEXTS = np.array([" ".join(RNG.choice(WORDS, 3)) for _ in range(24)])
 Y = np.array([text.count("red") > 0 for text in TEXTS]).astype(int)
 X = {"text": TEXTS, "site": RNG.choice(["land", "sea"], (24, 1)), "row": RNG.normal(size=(24, 2))}
 DATA = from_arrays(X, Y, X, Y)
-RECIPE = {
-    "name": "strings",
-    "input": "arrays",
-    "partition": {"name": "iid", "clients": 2},
-    "levels": {"widths": {"a": 1, "b": 0.5}, "mix": "a-b", "assignment": "fixed"},
-    "round": {"clients": 2},
-    "client": {"batch_size": 6},
-    "optimizer": {"learning_rate": 0.1},
-    "rounds": 2,
-}
+RECIPE = tiny.TWO_CLIENTS | {"name": "strings", "input": "arrays", "client": {"batch_size": 6}}
 
 
 def text_layer(**options):

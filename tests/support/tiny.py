@@ -89,6 +89,21 @@ ADAPTERS = (
 """
     + COMMON.replace("dynamic", "fixed")
 )
+# Two clients, one of each level, for a model and data that a test passes; and one client that takes plain steps.
+TWO_CLIENTS = {
+    "partition": {"name": "iid", "clients": 2},
+    "levels": {"widths": {"a": 1, "b": 0.5}, "mix": "a-b", "assignment": "fixed"},
+    "round": {"clients": 2},
+    "optimizer": {"learning_rate": 0.1},
+    "rounds": 2,
+}
+ONE_CLIENT = {
+    "partition": {"name": "iid", "clients": 1},
+    "levels": {"widths": {"a": 1}, "mix": "a"},
+    "round": {"clients": 1},
+    "optimizer": {"learning_rate": 0.1, "momentum": 0, "weight_decay": 0, "clip_norm": None},
+    "rounds": 1,
+}
 DROPOUT_IMAGES = IMAGES.replace("ReLU]", "ReLU, SpatialDropout2D: {rate: 0.25}, Dropout: {rate: 0.5}]")
 DROPOUT_TEXT = TEXT.replace("positions: 4", "positions: 4, dropout: 0.25").replace("heads: 2", "heads: 2, dropout: 0.5")
 
