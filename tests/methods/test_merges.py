@@ -62,7 +62,12 @@ DIGITS = (
 )
 
 
-@pytest.mark.parametrize("merge", ["mean", "median", "{name: trimmed_mean, share: 0.2}", "geometric_median", "bounded"])
+ROBUST = ("median", "geometric_median", "bounded")
+
+
+@pytest.mark.parametrize(
+    "merge", ["mean", "{name: trimmed_mean, share: 0.2}", *(pytest.param(name, marks=LONG) for name in ROBUST)]
+)
 def test_accuracy_survives_a_poisoned_client_unless_the_merge_is_the_mean(merge, plugin_module):
     registry.register_plugin(plugin_module("poison", POISON))
     process = learning_process(recipe.load("digits", [*DIGITS, f"round.merge={merge}", "client.update=poison"]))

@@ -44,7 +44,7 @@ def run_rounds(process, state, rounds):
     ("build", "expected_tables"),
     [
         (build_with_tables, {"server/drift", "clients/personal", "clients/memory"}),
-        (build_ensemble, {"server/first_moment", "server/second_moment"}),
+        pytest.param(build_ensemble, {"server/first_moment", "server/second_moment"}, marks=pytest.mark.long),
     ],
 )
 def test_restored_state_is_bit_equal_and_continues_equally(build, expected_tables, tmp_path):

@@ -128,6 +128,7 @@ def test_one_step_equals_keras_on_the_pooled_data(eager):
         np.testing.assert_allclose(variable, value, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.long
 def test_a_subclassed_model_receives_arrays_by_name():
     process, state, rows = trained(lambda width, classes: Subclassed(width, classes))
     assert rows[-1]["loss"] < rows[0]["loss"]

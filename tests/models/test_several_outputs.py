@@ -119,6 +119,7 @@ def test_functions_and_weights_of_examples_reach_each_output(eager):
     assert process.next(state)[1]["loss"] == pytest.approx(float(expected), rel=1e-5)
 
 
+@pytest.mark.long
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, eager):
     for rounds in (1, 2):
         options = {"model": lambda *sizes: build(*sizes), "dataset": DATA, "quiet": True}

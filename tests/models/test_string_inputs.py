@@ -66,6 +66,7 @@ def test_strings_train_a_model_as_the_numbers_that_its_layers_give(model, eager)
     np.testing.assert_allclose(process.model(state, "b")(as_tensors(X)), outputs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_exports_of_a_resumed_run_read_strings(tmp_path, eager):
     single = RECIPE | {"levels": {"widths": {"a": 1}, "mix": "a"}}
     for rounds in (1, 2):

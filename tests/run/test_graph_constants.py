@@ -55,7 +55,7 @@ def test_graphs_of_labels_have_no_constant_for_each_example_or_client(base, over
 
 
 # The other tasks read their labels and inputs in the same way.
-LONG = ("ordinal", "series", "regression")
+LONG = ("ordinal", "series", "regression", "segmentation")
 
 
 @pytest.mark.parametrize("task", [pytest.param(task, marks=[pytest.mark.long] * (task in LONG)) for task in TASKS])
