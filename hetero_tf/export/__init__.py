@@ -36,7 +36,7 @@ from hetero_tf.models.custom_model import merge_adapters
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import constants, queried
 from hetero_tf.run.learning_process import LearningProcess
-from hetero_tf.runs.history import METHOD_KEYS, keys_of_recipe
+from hetero_tf.runs.history import keys_of_recipe, method_name, method_parts
 from hetero_tf.runs.versions import EXPORTED, check_version_folder, create_draft, publish
 
 LABELS = Path("assets.extra", "labels.txt")
@@ -259,30 +259,26 @@ def _weights_sha256(model):
 
 def _describe(task, state, level):
     recipe, dataset, model = task.process.recipe, task.process.dataset, task.model
-    missing = dataset.stand_in_for
+    missing, keys = dataset.stand_in_for, keys_of_recipe(recipe)
     warning = {} if missing is None else {"warning": f"NOT THE REAL DATA: trained on a stand-in for {missing}"}
     return {
         **warning,
         "recipe": recipe.name,
         "task": recipe.task.name,
-        "method": _describe_method(recipe),
+        "method_name": method_name(keys),
+        "method": {part: name for part, name in method_parts(keys).items() if name is not None},
         "training": _describe_training(recipe, len(task.process.partition.label_mask)),
         "level": level,
         "width": recipe.levels.widths[level],
         "round": state.round,
         "parameters": int(sum(np.prod(v.shape) for v in (*model.trainable_variables, *constants(model)))),
         "data": {"name": dataset.name, "sha256": dataset.sha256, "stand_in_for": missing},
+        "test_examples": None if isinstance(dataset, DescribedDataset) else len(dataset.test.x),
         "classes": dataset.classes,
         "class_names": dataset.class_names and list(dataset.class_names),
         "items": task.items,
         "versions": {"hetero_tf": __version__, "tensorflow": tf.__version__, "keras": keras.__version__},
     }
-
-
-def _describe_method(recipe):
-    keys = keys_of_recipe(recipe)
-    names = {key.rpartition(".")[2]: keys.get(f"{key}.name", keys.get(key)) for key in METHOD_KEYS}
-    return {key: name for key, name in names.items() if name is not None}
 
 
 def _describe_training(recipe, clients):

@@ -79,8 +79,10 @@ def model_card(about: dict, notes: list[str]) -> str:
         ("level", f"{about['level']} (width {about['width']:g})"),
         ("round", f"{about['round']}" + (f", the {about['state']} state" if "state" in about else "")),
         ("data", escape_markdown(about["data"]["name"])),
+        ("test examples", f"{about['test_examples']:,}" if about.get("test_examples") else "not counted"),
         ("classes", _classes(about)),
-        ("method", ", ".join(f"{key} {name}" for key, name in about["method"].items())),
+        ("method", escape_markdown(about["method_name"])),
+        ("parts of the method", ", ".join(f"{key} {name}" for key, name in about["method"].items())),
         *((name, str(value)) for name, value in about["training"].items()),
         ("parameters", f"{about['parameters']:,}"),
         ("measured", _measured(about)),
@@ -200,7 +202,7 @@ def front_matter(about: dict) -> str:
         # The weights have no license unless their owner states one.
         "license": "unknown",
         "library_name": "tensorflow",
-        "tags": ["federated-learning", "hetero_tf", about["method"]["submodel"]],
+        "tags": ["federated-learning", "hetero_tf", about["method_name"]],
         **({"pipeline_tag": pipeline} if pipeline else {}),
         "metrics": list(measured),
         "model-index": [

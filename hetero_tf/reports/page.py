@@ -1,6 +1,7 @@
 """Builds one self-contained HTML page about runs: its sections, and figures without external requests."""
 
 import base64
+import contextlib
 import hashlib
 import math
 import re
@@ -27,7 +28,7 @@ from hetero_tf.reports.style import Picture
 from hetero_tf.reports.summaries import compare, direction, known_metrics
 from hetero_tf.reports.tables import FIRST, Table, is_cost, is_of_level, to_table
 from hetero_tf.runs import environment
-from hetero_tf.runs.history import MIX, Run, differences, shown
+from hetero_tf.runs.history import MIX, Run, differences, method_name, shown
 from hetero_tf.runs.published import PublishedValue
 from hetero_tf.runs.run_folder import RunFolder
 
@@ -48,7 +49,6 @@ SETTING = {
     "partition.name": "split",
     "partition.clients": "clients",
     "round.clients": "active clients of a round",
-    "round.submodel.name": "sub-models",
     "client.loss.name": "local loss",
     "client.epochs": "local epochs",
     "client.batch_size": "batch size",
@@ -204,15 +204,17 @@ def _cost_table(groups):
 def _splits(groups):
     """Return figures of the data splits of the first seeds; recipes may share a split."""
     drawn: dict[str, tuple[Partition, list[str]]] = {}
-    for name, runs in groups.items():
-        try:
-            partition = Partition.load(RunFolder(Path(runs[0].folder)).partition)
-        except UserError:
-            # Only this figure needs the partition, so skip runs that lost it.
-            continue
+    for name, partition in _partitions(groups):
         if partition.sha256 in drawn or len(drawn) < MOST_FIGURES:
-            drawn.setdefault(partition.sha256, (partition, []))[1].append(f"{name}, seed {runs[0].seed}")
+            drawn.setdefault(partition.sha256, (partition, []))[1].append(name)
     return [_split(number, *group) for number, group in enumerate(drawn.values(), 1)]
+
+
+def _partitions(groups):
+    """Yield the name of a first seed and its partition, without those of runs that lost it."""
+    for name, runs in groups.items():
+        with contextlib.suppress(UserError):
+            yield f"{name}, seed {runs[0].seed}", Partition.load(RunFolder(Path(runs[0].folder)).partition)
 
 
 def _split(number, partition, names):
@@ -229,7 +231,9 @@ def _split(number, partition, names):
 
 def _settings(groups):
     """Return `{label: values}` of the main settings: one value if all runs agree, else all values."""
-    facts: dict[str, str] = {}
+    facts = {"method": ", ".join(dict.fromkeys(method_name(runs[0].keys) for runs in groups.values()))}
+    sizes = dict.fromkeys(f"{np.unique(partition.test.ids).size:,}" for _, partition in _partitions(groups))
+    facts |= {"test examples of the clients": ", ".join(sizes)} if sizes.keys() - {"0"} else {}
     for key, name in SETTING.items():
         values = dict.fromkeys(shown(runs[0].keys[key]) for runs in groups.values() if key in runs[0].keys)
         if values:

@@ -1,5 +1,6 @@
 """Reads run folders, finished or running, and groups runs that differ only in their seed."""
 
+import functools
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ from hetero_tf.base import files, typed_json
 from hetero_tf.base.constraints import Range
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.typed_json import from_json
-from hetero_tf.recipe import Recipe, keys_of
+from hetero_tf.recipe import Recipe, keys_of, load
 from hetero_tf.recipe.nodes import format_value
+from hetero_tf.recipe.recipe_files import shipped
 from hetero_tf.runs import environment, facts, metrics_file
 from hetero_tf.runs.early_stopping import is_stopped_early
 from hetero_tf.runs.run_folder import RunFolder
@@ -115,12 +117,12 @@ class RunCosts:
 # Runs with more differences are named by their folders.
 MOST_DIFFERENCES = 3
 MIX = "levels.mix"
-# Keys of the plug-ins that define a method, and plug-ins that change nothing.
+# Keys of the plug-ins that define a method, and other keys that tell one shipped method from another.
 METHOD_KEYS = (
     *("round.submodel", "round.mask", "round.server", "client.stages", "client.loss"),
     *("client.coupling", "client.correction", "client.personalization", "client.update"),
 )
-NEUTRAL_PLUGINS = ("joint", "replace", "sum")
+NAMING_KEYS = ("round.merge", "round.by_level", "levels.idle", "client.stages.exit", "client.stages.peers")
 
 
 @dataclass(frozen=True)
@@ -241,10 +243,46 @@ def hyperparameters(keys: dict[str, object]) -> dict[str, bool | float | str]:
     }
 
 
-def method_of(keys: dict[str, object]) -> str:
-    """Return the plug-ins of a recipe that define its method, such as "prefix, masked_cross_entropy"."""
-    names = (keys.get(f"{key}.name", keys.get(key)) for key in METHOD_KEYS)
-    return ", ".join(str(name) for name in names if name not in (None, *NEUTRAL_PLUGINS))
+def method_parts(keys: dict[str, Any], parts: Sequence[str] = METHOD_KEYS) -> dict[str, Any]:
+    """Return the plug-in of each part of a method, or its value, by the last word of the key."""
+    return {key.rpartition(".")[2]: keys.get(f"{key}.name", keys.get(key)) for key in parts}
+
+
+def method_name(keys: dict[str, Any]) -> str:
+    """Return the most similar shipped method of a recipe and the parts that differ: "FedRolex with merge median"."""
+    parts, methods = _naming_parts(keys), _shipped_methods()
+
+    def similarity(name):
+        return sum(parts[key] == value for key, value in methods[name][1].items()), name == keys["name"]
+
+    title, others = methods[max(methods, key=similarity)]
+    differing = [
+        f"{key} {value}" if isinstance(value, str) else key if value else f"no {key}".replace("no unequal", "equal")
+        for key, value in parts.items()
+        if value != others[key]
+    ]
+    return f"{title} with {', '.join(differing)}" if differing else title
+
+
+@functools.cache
+def _shipped_methods():
+    """Return `{name: (title, parts)}` of the recipes of methods; a title begins the first comment of a recipe."""
+    files_by_name = {name: path for name, path in shipped().items() if name.startswith("methods/")}
+    titles = {name: path.read_text("utf-8").partition("\n")[0].strip("# .") for name, path in files_by_name.items()}
+    parts = {name: _naming_parts(keys_of_recipe(load(name))) for name in titles}
+    return {name.partition("/")[2]: (title.partition(":")[0], parts[name]) for name, title in titles.items()}
+
+
+def _naming_parts(keys):
+    """Return the parts of a recipe that name its method; the loss does not, since it follows the task."""
+    parts = {**method_parts(keys, (*METHOD_KEYS, *NAMING_KEYS)), "loss": None}
+    personal = [*keys["round.personal"], ""][0]
+    parts["personal values"] = personal if personal in ("", "all", "head", "norms") else "of units"
+    parts["privacy"] = any(value is not None for key, value in keys.items() if key.startswith("privacy"))
+    levels = [part.rstrip(".0123456789") for part in str(keys[MIX]).split("-")]
+    for name in ("widths", "depths", "members", "entries"):
+        parts[f"unequal {name}"] = len({keys.get(f"levels.{name}.{level}") for level in levels}) > 1
+    return parts
 
 
 def _rows(path):

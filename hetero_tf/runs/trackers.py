@@ -22,7 +22,7 @@ from hetero_tf.base.errors import InputError, did_you_mean, require_modules
 from hetero_tf.base.typed_json import Natural
 from hetero_tf.base.version import __version__
 from hetero_tf.runs import metrics_file
-from hetero_tf.runs.history import MIX, hyperparameters, is_number, keys_of_recipe, method_of
+from hetero_tf.runs.history import MIX, hyperparameters, is_number, keys_of_recipe, method_name
 from hetero_tf.runs.run_folder import RunFolder
 
 # MLflow experiment and W&B project, unless MLFLOW_EXPERIMENT_NAME or WANDB_PROJECT names another one.
@@ -48,7 +48,7 @@ class RunDescription:
         keys = keys_of_recipe(run.read_recipe())
         self.name, self.sweep, self.parameters = run.path.name, run.sweep or None, hyperparameters(keys)
         data = str(keys.get("data.dataset", keys["data.name"]))
-        self.tags = {"recipe": str(keys["name"]), "method": method_of(keys), "seed": str(keys["seed"])}
+        self.tags = {"recipe": str(keys["name"]), "method": method_name(keys), "seed": str(keys["seed"])}
         self.tags |= {"levels": keys[MIX], "data": data, "hetero_tf": __version__}
 
 

@@ -20,7 +20,8 @@ def card(town, class_names=("no", "yes"), recipe="mine", data="mine.csv"):
     """The card of a table with one column."""
     field = Field("town", category.Codec((town,))).describe()
     about = {"recipe": recipe, "level": "a", "width": 1.0, "round": 1, "data": {"name": data}, "classes": 2}
-    about |= {"class_names": class_names, "task": "classification", "method": {"submodel": "heterofl"}, "training": {}}
+    about |= {"class_names": class_names, "task": "classification", "method": {"submodel": "prefix"}, "training": {}}
+    about |= {"method_name": "HeteroFL", "test_examples": 1234}
     about |= {"parameters": 1, "measured": {"on": "the whole test set"}, "formats": {}}
     about |= {
         "input": {"kind": "table", "fields": [field], "normalised_by": {}},

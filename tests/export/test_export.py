@@ -250,7 +250,8 @@ def test_card_has_metadata_of_the_hub_and_code_that_runs(exported_images, strang
     (result,) = metadata["model-index"][0]["results"]
     values = {metric["type"]: metric["value"] for metric in result["metrics"]}
     assert values == {name: about["measured"][name] for name in ("loss", "accuracy")}
-    assert "| method | submodel prefix, " in text and f"| clients | {about['training']['clients']} |" in text
+    assert "| method | HeteroFL |\n| parts of the method | submodel prefix, " in text and "| test examples | " in text
+    assert f"| clients | {about['training']['clients']} |" in text
     assert "Weights: not stated." in text and "| classes | 10" in text and "| level | a (width 1) |" in text
     assert "**NOT THE REAL DATA: trained on a stand-in for mnist**" in text
     assert f"accuracy {about['measured']['accuracy']:.4g}, the whole test set" in text

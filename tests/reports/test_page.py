@@ -73,7 +73,7 @@ def whole_runs(write_run):
         for seed in (0, 1)
     ]  # fmt: skip
     for folder in folders:
-        Partition(shares([0, 1], [2]), shares([], []), np.ones((2, 3), bool)).save(Path(folder) / "partition.npz")
+        Partition(shares([0, 1], [2]), shares([0, 1], [1]), np.ones((2, 3), bool)).save(Path(folder) / "partition.npz")
     times = {"start": 0.0, "download": 1.0, "compute": 9.0, "upload": 2.0}
     client = ClientSpan(client=3, device=HOSTILE, level="a", **times, status="returned")
     metrics_file.append(Path(folders[0], "timeline.jsonl"), dataclasses.asdict(RoundSpan(1, 0.0, 12.0, [client])))
@@ -99,6 +99,7 @@ def test_page_is_complete_and_self_contained(plain_figures, write_run, report, t
     assert "@import" not in text and "url(http" not in text
     assert len(page.of("id")) == len(set(page.of("id")))
     assert "4 runs of 2 recipes, 4 finished." in page.text and "of_ a 30 ± 0 30 ± 0 a 2 2" in page.text
+    assert "method FedAvg, HeteroFL test examples of the clients 2 data" in page.text
     assert f"cat 4 25.0 100.0 {HOSTILE} (3)".replace("_", "_ ") in page.text
     assert {path.name for path in figures.iterdir()} == {
         f"{name}.{kind}" for name in PICTURES for kind in ("svg", "png")

@@ -66,7 +66,7 @@ def test_mlflow_has_each_round_once(sweep_run, tmp_path, monkeypatch):
     logged = client.get_run(log_twice("mlflow", sweep_run))
     assert (logged.info.run_name, logged.info.status) == ("digits-1", "FAILED")
     assert client.get_experiment(logged.info.experiment_id).name == "hetero_tf"
-    tags = {"method": "prefix, masked_cross_entropy", "seed": "1", "levels": "a-b-c", "sweep": "methods"}
+    tags = {"method": "HeteroFL", "seed": "1", "levels": "a-b-c", "sweep": "methods"}
     assert logged.data.tags.items() >= tags.items()
     assert logged.data.params["optimizer.learning_rate"] == "0.05" and logged.data.params["levels.mix"] == "a-b-c"
     history = {name: [(metric.step, metric.value) for metric in client.get_metric_history(logged.info.run_id, name)]

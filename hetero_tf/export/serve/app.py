@@ -50,7 +50,7 @@ LONGEST_ERROR, MAX_DIGITS = 1000, 18
 # Keys of export.json that the page shows.
 SUMMARY = frozenset(
     {"recipe", "level", "width", "parameters", "round", "data", "task", "method", "measured", "input", "warning"}
-    | {"classes", "class_names", "signatures"}
+    | {"classes", "class_names", "signatures", "method_name", "test_examples"}
 )
 # Status of a request whose client disconnected before the response, as in the logs of nginx.
 CLIENT_CLOSED_REQUEST = 499

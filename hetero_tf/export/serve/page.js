@@ -82,7 +82,7 @@ function metricsOf({ measured, units }) {
     .sort(([one], [other]) => (one === "loss") - (other === "loss"));
 }
 
-function factsOf({ input, task, classes, class_names: names, data, method, round, measured }) {
+function factsOf({ input, task, classes, class_names: names, data, round, measured, ...about }) {
   const { kind, fields: [{ shape, rate, samples }] } = input;
   const size = rate ? `${number(samples / rate)} seconds at ${number(rate)} Hz` : shape?.join(" × ");
   const noun = task === "regression" ? "Targets" : names || !(kind in PROMPTS) ? "Classes" : "Words";
@@ -91,9 +91,9 @@ function factsOf({ input, task, classes, class_names: names, data, method, round
     Input: [spaced(kind), size].filter(Boolean).join(", "),
     [noun]: names ? shorten(names.join(", ")) : classes,
     Data: data?.name,
-    Method: method && Object.entries(method).map(([key, name]) => `${key} ${name}`).join(", "),
+    Method: about.method_name,
     Training: round && `${round} rounds`,
-    Measured: `on ${measured.on}`,
+    Measured: `on ${measured.on}${about.test_examples ? `, ${number(about.test_examples)} test examples` : ""}`,
   };
 }
 
