@@ -1,10 +1,14 @@
-"""MkDocs hook: patterns in the navigation; files of the repository outside `docs/` that a page links to become pages.
+"""MkDocs hook: groups in the navigation, synonyms for the search, tables on phones, and pages of files outside `docs/`.
+
+`PAGE#group` in the navigation is a section of that page, such as `guides/README.md#data`: it becomes an index page with
+the section's text, and the pages that its table links to follow in its order. So a page is listed once.
 
 A page links to a file as GitHub needs it, by a relative path. At build time the file's page is `repository/PATH`: a
 Markdown file as it is, a text file as a code block, a folder as its README or the list of its files. Other
 files, such as pictures, are copied. So a text is written once, and the strict build checks every link.
 """
 
+import itertools
 import os
 import posixpath
 import re
@@ -13,7 +17,10 @@ from pathlib import Path
 from mkdocs.structure.files import File
 
 FOLDER = "repository"
+# The index pages of groups, and the page whose table has words for the search and the pages that they lead to.
+GROUPS, SYNONYMS = "groups", "find.md"
 LINK = re.compile(r"(?<=\]\()([^)\s#<>:]+)(?=[)#])")
+TABLE = re.compile("<table>.*?</table>", re.DOTALL)
 CODE = re.compile(r"^(```|~~~~).*?^\1$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {
     "": "text",
@@ -27,20 +34,37 @@ LANGUAGES = {
 
 
 def on_config(config):
-    """Replace the patterns of the navigation by the pages of their folders."""
-    docs = Path(config.docs_dir)
+    """Replace the groups and patterns of the navigation by their pages."""
+    root = Path(config.config_file_path).parent
+    docs, named = Path(config.docs_dir), str(config.nav)
 
     def expanded(items):
         for item in items:
             if isinstance(item, dict):
                 yield {title: part if isinstance(part, str) else list(expanded(part)) for title, part in item.items()}
+            elif "#" in item:
+                page, name = docs / item.partition("#")[0], item.partition("#")[2]
+                yield f"{GROUPS}/{name}/index.md"
+                for text, link in re.findall(r"\[([^\]]+)\]\(([^)#]+)\)", section(page, name)):
+                    uri = site_uri(target(page, link, root), root)
+                    if f"'{uri}'" not in named:
+                        yield {text: uri}
             elif "*" in item:
                 yield from sorted(path.relative_to(docs).as_posix() for path in docs.glob(item))
             else:
                 yield item
 
+    config.extra["groups"] = re.findall(r"'([\w/]+\.md)#([\w-]+)'", named)
     config.nav = config.nav and list(expanded(config.nav))
     return config
+
+
+def section(page, name):
+    """Return the text of a page's section, from its heading to the next one of this depth."""
+    for text in re.split(r"^## ", page.read_text("utf-8"), flags=re.MULTILINE)[1:]:
+        if re.sub(r"\W+", "-", text.partition("\n")[0].lower()) == name:
+            return text
+    raise ValueError(f"{page} has no section {name}")
 
 
 def on_files(files, config):
@@ -49,6 +73,10 @@ def on_files(files, config):
     paths = [root / name for name in re.findall(rf"{FOLDER}/([^'\s]+\.md)", str(config.nav))]
     for file in files.documentation_pages():
         paths += linked(root / "docs" / file.src_uri, root)
+    for page, name in config.extra["groups"]:
+        path = root / "docs" / page
+        uri = f"{GROUPS}/{name}/index.md"
+        files.append(File.generated(config, uri, content=site_links(f"# {section(path, name)}", path, uri, root)))
     while paths:
         path = paths.pop()
         uri = site_uri(path, root)
@@ -61,18 +89,47 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Return the page's text with links to the files' pages."""
+    """Return the page's text with links to the files' pages; the search reads synonyms as tags."""
     root = Path(config.config_file_path).parent
     uri = page.file.src_uri
+    if words := synonyms(root).get(uri):
+        page.meta["tags"] = words
     source = root / uri.removeprefix(f"{FOLDER}/") if uri.startswith(FOLDER) else root / "docs" / uri
-    if source.suffix != ".md" or not source.exists():
-        return markdown
+    return site_links(markdown, source, uri, root) if source.suffix == ".md" and source.exists() else markdown
+
+
+def on_page_content(html, page, config, files):
+    """Return the page with the name of its column in each cell of wide tables: narrow screens show rows as cards."""
+    return TABLE.sub(lambda table: label_cells(table[0]), html) if "benchmarks/" not in page.file.src_uri else html
+
+
+def label_cells(table):
+    """Return a table with the heads as `data-label` of its cells, if it has three columns or more."""
+    heads = [re.sub("<[^>]+>", "", head) for head in re.findall(r"<th[^>]*>(.*?)</th>", table, re.DOTALL)]
+    if len(heads) < 3:
+        return table
+    labels = itertools.cycle(heads)
+    return re.sub("<td", lambda _: f'<td data-label="{next(labels)}"', table.replace("<table", "<table data-cards", 1))
+
+
+def site_links(markdown, source, uri, root):
+    """Return the text of a file with its links as those of a page of the site."""
 
     def replaced(match):
         path = target(source, match[1], root)
         return match[1] if path is None else posixpath.relpath(site_uri(path, root), posixpath.dirname(uri))
 
     return outside_code(lambda text: LINK.sub(replaced, text), markdown)
+
+
+def synonyms(root):
+    """Return `{page: words}` of the rows of the page of synonyms; the first link of a row is the page."""
+    path, words = root / "docs" / SYNONYMS, {}
+    rows = re.findall(r"^\| ([^|]+) \|(.*)", path.read_text("utf-8") if path.exists() else "", re.MULTILINE)
+    for texts, answer in rows:
+        for link in LINK.findall(answer)[:1]:
+            words.setdefault(site_uri(target(path, link, root), root), []).extend(texts.split(", "))
+    return words
 
 
 def outside_code(function, markdown):

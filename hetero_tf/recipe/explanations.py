@@ -33,8 +33,7 @@ def explain(word: str) -> list[str]:
     if not explanations and all(map(LEVEL_COUNT.fullmatch, term.split() or [""])):
         explanations = [text for names, text in entries if LEVEL_COUNTS_TERM in names]
     if not explanations:
-        known = sorted({name for names, _ in entries for name in names})
-        hint = did_you_mean(term, known) if len(term) > 2 else ""
+        hint = did_you_mean(term, sorted({name for names, _ in entries for name in names})) if len(term) > 2 else ""
         hint = "" if hint.startswith("; known") else hint
         raise InputError(f"unknown term {word!r}{hint}; see recipes/GLOSSARY.md for the terms of the output")
     return explanations
@@ -57,9 +56,8 @@ def format_default(option: Option) -> str:
 
 def _matches(term, name):
     """Match a term with a glossary name; metrics by level share one entry."""
-    if name.endswith("_level"):
-        return term == name or re.fullmatch(f"{name.removesuffix('level')}[a-z0-9]+", term)
-    return term == name
+    pattern = f"{name.removesuffix('level')}[a-z0-9]+"
+    return term == name or name.endswith("_level") and re.fullmatch(pattern, term)
 
 
 def _glossary_entries() -> Iterator[tuple[list[str], str]]:
@@ -67,22 +65,24 @@ def _glossary_entries() -> Iterator[tuple[list[str], str]]:
     text = decode(read_bytes(folder / "GLOSSARY.md", LARGEST_FILE, follow=True), "GLOSSARY.md")
     for terms, meaning in GLOSSARY_ROW.findall(text):
         unquoted = terms.replace("`", "")
-        yield (
-            [part.strip().lower() for part in re.split(r", | \(|\)", unquoted) if part.strip()],
-            f"{unquoted}: {meaning}",
-        )
+        names = [part.strip().lower() for part in re.split(r", | \(|\)", unquoted) if part.strip()]
+        yield names, f"{unquoted}: {meaning}"
 
 
 def _metric_entries() -> Iterator[tuple[list[str], str]]:
-    for name, metric in all_metrics().items():
-        yield [name.lower()], f"{name}: {metric.meaning}"
+    yield from (([name.lower()], f"{name}: {metric.meaning}") for name, metric in all_metrics().items())
 
 
 def _key_entries() -> Iterator[tuple[list[str], str]]:
+    for key, option, plugin in _plugin_keys():
+        text = f"recipe key {key}: {option.doc}"
+        yield [key.lower(), key.rpartition(".")[2]], text if plugin is None else f"{text} {_limits(plugin)}"
+
+
+def _plugin_keys():
+    """Yield each key, its option, and the one of its values: None for a section without a plug-in."""
     for path, option in walk_keys(Recipe):
-        text = f"recipe key {'.'.join(path)}: {option.doc}"
-        plugin = inline_plugin(option.constraint.section) if option.is_section else option
-        yield [".".join(path).lower(), path[-1]], text if plugin is None else f"{text} {_limits(plugin)}"
+        yield ".".join(path), option, inline_plugin(option.constraint.section) if option.is_section else option
 
 
 def _limits(option):
@@ -90,9 +90,9 @@ def _limits(option):
 
 
 def _plugin_entries() -> Iterator[tuple[list[str], str]]:
+    keys = {plugin.constraint.kind: f" (key {key})" for key, _, plugin in _plugin_keys() if plugin}
     for kind in registry.KINDS:
         for name in registry.names(kind):
-            lines = [f"{kind}: {name}: {registry.meaning(kind, name)}"]
-            options = registry.options(kind, name).values()
-            lines += [f"  {option.name}: {option.doc} {_limits(option)}" for option in options]
+            lines = [f"{kind}: {name}: {registry.meaning(kind, name)}{keys.get(kind, '')}"]
+            lines += [f"  {each.name}: {each.doc} {_limits(each)}" for each in registry.options(kind, name).values()]
             yield [name.lower()], "\n".join(lines)

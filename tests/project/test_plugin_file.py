@@ -1,8 +1,8 @@
 """A custom plug-in is trained, evaluated, exported and compared with the commands that the program prints."""
 
-import re
 import shlex
 
+import pages
 import programs
 import pytest
 from changed_pages import long_unless_changed
@@ -10,15 +10,15 @@ from programs import ROOT
 
 from hetero_tf.runs import environment
 
-TEXT = (ROOT / "BUILD.md").read_text("utf-8")
+PAGE = ROOT / "docs" / "tutorials" / "own_method.md"
+SOURCE = pages.blocks(PAGE)[0].text
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The module of BUILD.md beside a recipe, and a finished run in a folder whose name has a space."""
+    """The module of the tutorial beside a recipe, and a finished run in a folder whose name has a space."""
     folder = tmp_path_factory.mktemp("own")
-    (windows,) = re.findall(r"```python\n(\"\"\"Windows:.*?)```", TEXT, re.DOTALL)
-    (folder / "windows.py").write_text(windows)
+    (folder / "windows.py").write_text(SOURCE)
     recipe, runs = programs.recipe_file(folder), ["--run_dir", "my run", "--set", "rounds=1"]
     options = ["--plugin", "windows", "--set", "round.submodel=windows"]
     done = programs.command(
@@ -36,16 +36,14 @@ def typed(folder, line):
     return programs.shared().run(*words, cwd=folder)
 
 
-def test_its_options_are_explained(tmp_path):
-    (source,) = re.findall(r"```python\n(\"\"\"Windows:.*?)```", TEXT, re.DOTALL)
-    (tmp_path / "windows.py").write_text(source)
-    run = programs.shared().run("explain", "windows", "--plugin", "windows", cwd=tmp_path)
+def test_its_key_and_options_are_explained(folder, tmp_path):
+    run = programs.shared().run("explain", "windows", "--plugin", "windows", cwd=folder)
     assert run.code == 0, run.err
-    assert "Windows: every client has a fixed window of channels" in run.out
+    assert "Windows: every client has a fixed window of channels. (key round.submodel)" in run.out
     assert programs.shared().run("explain", "windows", cwd=tmp_path).code == 2
 
 
-@long_unless_changed(ROOT / "BUILD.md")
+@long_unless_changed(PAGE)
 def test_the_printed_commands_work_unchanged(folder):
     lines = (folder / "out").read_text().partition("next: ")[2].split("\n")
     evaluate, export, compare = (line.partition("   (")[0].strip() for line in lines[:3])

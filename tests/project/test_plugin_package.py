@@ -5,11 +5,12 @@ import re
 import subprocess
 import sys
 
+import pages
 import programs
 from changed_pages import long_unless_changed
 from programs import ROOT
 
-PAGE = ROOT / "docs" / "plugins.md"
+PAGE, TUTORIAL = ROOT / "docs" / "plugins.md", ROOT / "docs" / "tutorials" / "own_method.md"
 TEXT = PAGE.read_text("utf-8")
 
 
@@ -19,17 +20,19 @@ def written(folder):
         path = folder / re.findall(r"^`([\w/.]+)` ", before, re.MULTILINE)[-1]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    module, test = (block.text for block in pages.blocks(TUTORIAL) if block.language == "python")
+    (folder / "hetero_tf_windows").mkdir()
     (folder / "hetero_tf_windows" / "__init__.py").touch()
+    (folder / "hetero_tf_windows" / "windows.py").write_text(module)
+    (folder / "test_windows.py").write_text(test.replace("import windows", "from hetero_tf_windows import windows"))
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*") if path.is_file())
 
 
-@long_unless_changed(PAGE)
+@long_unless_changed(PAGE, TUTORIAL)
 def test_the_package_of_the_page_is_installed_tested_and_trained_with(tmp_path):
     source = tmp_path / "source"
-    assert written(source) == [
-        *("hetero_tf_windows/__init__.py", "hetero_tf_windows/windows.py"),
-        *("nova.py", "pyproject.toml", "test_windows.py"),
-    ]
+    names = "hetero_tf_windows/__init__.py hetero_tf_windows/windows.py nova.py pyproject.toml test_windows.py"
+    assert written(source) == names.split()
     site = programs.install(tmp_path / "site", source)
     env = programs.environment(PYTHONPATH=f"{ROOT}:{site}")
     listed = programs.command("list", "--plugins", cwd=tmp_path, env=env)

@@ -12,6 +12,7 @@ from hetero_tf import load_recipe
 from hetero_tf.base import registry
 from hetero_tf.cli.commands import COMMANDS
 from hetero_tf.cli.flags import define_flags
+from hetero_tf.recipe.explanations import explain
 from hetero_tf.recipe.recipe_files import shipped
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -67,8 +68,9 @@ def test_every_method_has_a_row_with_a_link():
 
 
 def test_every_kind_of_part_is_explained():
-    for kind, function in registry.EXPORTS.items():
-        assert f"| {kind} | `{function}" in BUILD or kind == "masks" and f"| {kind} | `prepare`" in BUILD
+    for kind, function in {**registry.EXPORTS, "masks": "prepare"}.items():
+        (key,) = re.findall(rf"^\| {kind} \| `{function}.* \| `([\w.]+)` \|", BUILD, re.MULTILINE)
+        assert kind == "metrics" or f"(key {key})" in "".join(explain(registry.names(kind)[0])), kind
 
 
 @for_each(PAGES)

@@ -10,7 +10,7 @@ from each import for_each
 from hetero_tf import recipe
 from hetero_tf.recipe.geometry import walk
 from hetero_tf.recipe.recipe_files import shipped
-from hetero_tf.runs.history import keys_of_recipe
+from hetero_tf.runs.history import keys_of_recipe, method_name
 from hetero_tf.runs.published import matching_values, read_published
 
 README = Path(__file__).parents[2] / "recipes" / "README.md"
@@ -63,6 +63,7 @@ def test_a_header_quotes_published_results_and_the_override_of_the_other_split(n
     comment, loaded = re.sub(r"\n# *", " ", header(name)), load(name)
     assert "unbalanced Dirichlet(0.3)" in comment and loaded.partition.name == "dirichlet"
     assert (loaded.partition.options["alpha"], loaded.data.loader.options["dataset"]) == (0.3, "cifar10")
+    assert comment.startswith(f"# {method_name(keys_of_recipe(loaded))}")
     unequal = re.search(r"Table 3 has ([\d.]+) %", comment)
     equal = re.search(r"Table 2, [^.]*\(--set (\S+)\), has ([\d.]+) %", comment)
     for quoted, override in ((unequal, ()), (equal, ("partition.name=dirichlet_equal",))):

@@ -1,5 +1,6 @@
 """The documentation site builds without a warning; a wrong link is one; no page loads anything from another host."""
 
+import json
 import os
 import re
 import shutil
@@ -36,7 +37,18 @@ def test_pages_need_no_other_host(site):
     assert [page for page in pages if loaded.search(page.read_text("utf-8"))] == []
 
 
-def test_linked_files_of_the_repository_are_pages(site):
+def test_searches_lead_to_the_page_that_answers_them(site):
+    """The theme's search prefers tags; each word of docs/find.md is one of the page that its row links to first."""
+    index = json.loads((site / "search/search_index.json").read_text("utf-8"))
+    tags = {entry["location"]: entry.get("tags", []) for entry in index["docs"]}
+    assert "excel" in tags["data/tables/"] and "secure aggregation" in tags["guides/privacy/"]
+    rows = re.findall(r"^\| ([^|]+) \| .*\]\(", (CHECKOUT / "docs/find.md").read_text("utf-8"), re.MULTILINE)
+    assert len(rows) > 30 and set(", ".join(rows).split(", ")) <= set().union(*tags.values())
+
+
+def test_linked_files_of_the_repository_and_groups_are_pages(site):
+    assert 'href="../../guides/models/"' in (site / "groups/models/index.html").read_text("utf-8")
+    assert '<td data-label="allowed">' in (site / "reference/keys/index.html").read_text("utf-8")
     recipe = (site / "repository/recipes/wikitext2.yaml/index.html").read_text("utf-8")
     assert "WikiText-2" in recipe and "bin/hetero_tf" in (site / "repository/BUILD/index.html").read_text("utf-8")
 
