@@ -19,7 +19,10 @@ from mkdocs.structure.files import File
 FOLDER = "repository"
 # The index pages of groups, and the page whose table has words for the search and the pages that they lead to.
 GROUPS, SYNONYMS = "groups", "find.md"
+# The page that is divided, and the names of its parts: each row of its first table has the sections of a part.
+RESULTS, PARTS = "benchmarks/RESULTS.md", ("papers", "methods", "device_time", "steps", "memory", "exports")
 LINK = re.compile(r"(?<=\]\()([^)\s#<>:]+)(?=[)#])")
+RESULT_PAGES = re.compile("benchmarks/|^results/")
 TABLE = re.compile("<table>.*?</table>", re.DOTALL)
 CODE = re.compile(r"^(```|~~~~).*?^\1$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {
@@ -77,6 +80,8 @@ def on_files(files, config):
         path = root / "docs" / page
         uri = f"{GROUPS}/{name}/index.md"
         files.append(File.generated(config, uri, content=site_links(f"# {section(path, name)}", path, uri, root)))
+    for uri, text in result_parts(root).items():
+        files.append(File.generated(config, uri, content=site_links(text, root / RESULTS, uri, root)))
     while paths:
         path = paths.pop()
         uri = site_uri(path, root)
@@ -86,6 +91,27 @@ def on_files(files, config):
             files.append(File.generated(config, uri, **source))
             paths += linked(path, root) if path.suffix == ".md" else []
     return files
+
+
+def result_parts(root):
+    """Return `{page: text}` of the parts of the results; a part begins with the first section of its row."""
+    path = root / RESULTS
+    text = path.read_text("utf-8").replace("](#", f"]({path.name}#") if path.exists() else ""
+    rows = re.findall(r"^\| (.+?\?) \| \[[^]]+\]\([^#]+#([\w-]+)\)", text, re.MULTILINE)
+    begins = {anchor(match[1]): match.start() for match in re.finditer(r"^##+ (.*)$", text, re.MULTILINE)}
+    starts = [begins[start] for _, start in rows]
+    bodies = [text[start:end] for start, end in zip(starts, [*starts[1:], None])]
+    return {f"results/{part}.md": f"# {title}\n\n{body}" for part, (title, _), body in zip(PARTS, rows, bodies)}
+
+
+def headings(text):
+    """Return the headings of a Markdown text, without the first."""
+    return re.findall(r"^##+ (.*)$", text, re.MULTILINE)
+
+
+def anchor(heading):
+    """Return the anchor of a heading, as GitHub and the site make it."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def on_page_markdown(markdown, page, config, files):
@@ -100,7 +126,7 @@ def on_page_markdown(markdown, page, config, files):
 
 def on_page_content(html, page, config, files):
     """Return the page with the name of its column in each cell of wide tables: narrow screens show rows as cards."""
-    return TABLE.sub(lambda table: label_cells(table[0]), html) if "benchmarks/" not in page.file.src_uri else html
+    return TABLE.sub(lambda table: label_cells(table[0]), html) if not RESULT_PAGES.search(page.file.src_uri) else html
 
 
 def label_cells(table):
@@ -117,7 +143,12 @@ def site_links(markdown, source, uri, root):
 
     def replaced(match):
         path = target(source, match[1], root)
-        return match[1] if path is None else posixpath.relpath(site_uri(path, root), posixpath.dirname(uri))
+        if path is None:
+            return match[1]
+        name = re.match(r"#([\w-]+)", match.string[match.end() :])
+        parts = result_parts(root).items() if name and path == root / RESULTS else ()
+        part = next((page for page, text in parts if name[1] in map(anchor, headings(text))), site_uri(path, root))
+        return posixpath.relpath(part, posixpath.dirname(uri))
 
     return outside_code(lambda text: LINK.sub(replaced, text), markdown)
 
@@ -171,4 +202,6 @@ def content(path, root):
         return f"# {name}\n\n" + "\n".join(f"- `{item}`" for item in names) + "\n"
     if path.suffix in LANGUAGES:
         return f"# {name}\n\n~~~~{LANGUAGES[path.suffix]}\n{path.read_text('utf-8')}\n~~~~\n"
+    if path == root / RESULTS:
+        return path.read_text("utf-8").partition("\n## ")[0].replace("](#", f"]({path.name}#")
     return path.read_text("utf-8") if path.suffix == ".md" else None
