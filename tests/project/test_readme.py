@@ -23,10 +23,6 @@ DOCS = tuple(str(path.relative_to(CHECKOUT)) for path in sorted((CHECKOUT / "doc
 PAGES = ("README.md", "BUILD.md", "recipes/README.md", "recipes/GLOSSARY.md", "CHANGELOG.md", *MEASURED, *DOCS)
 
 
-def python_blocks(text):
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-
-
 def anchors(path):
     """The anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
@@ -34,8 +30,8 @@ def anchors(path):
 
 
 @long_unless_changed(CHECKOUT / "README.md")
-def test_the_example_for_a_notebook_runs():
-    (example,) = python_blocks(README)
+def test_the_example_for_a_notebook_runs_also_with_the_keras_model():
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     # The same structure with tiny data; its clients have ids below 100 too.
     example = example.replace('"digits"', '"tiny/digits"')
     names, output = {}, io.StringIO()
@@ -43,6 +39,9 @@ def test_the_example_for_a_notebook_runs():
         exec(example, names)
     assert names["state"].round == 5 and names["model"].count_params() > 0
     assert [line.split()[0] for line in output.getvalue().splitlines()[:5]] == ["1", "2", "3", "4", "5"]
+    exec(re.findall(r'```python title="my_model.py"\n(.*?)```', README, re.DOTALL)[0], names)
+    process = names["hetero_tf"].learning_process(names["recipe"], model=names["build"])
+    assert process.next(process.initialize())[0].round == 1
 
 
 def test_the_front_page_is_short_and_its_commands_exist():
