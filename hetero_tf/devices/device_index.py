@@ -135,6 +135,10 @@ def _unsupported_keys(federation):
     stores = algorithm.remember is not None or bool(algorithm.read_slots)
     yield f"client.correction: {correction and correction.name}", stores, stateless
     yield "client.personalization", recipe.client.personalization is not None, stateless
+    compresses = algorithm.update is not None and algorithm.update.is_compression
+    advice = "devices send and receive whole values; remove the key"
+    yield "client.update", compresses, advice
+    yield "round.update", algorithm.broadcast is not None, advice
     yield f"client.stages: {recipe.client.stages.name}", bool(federation.setup.peers), stateless
     is_other = recipe.precision != "float32"
     yield f"precision: {recipe.precision}", is_other, "devices compute in float32; set precision=float32"

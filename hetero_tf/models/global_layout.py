@@ -255,6 +255,7 @@ def may_cut_labels(recipe: Recipe) -> bool:
     weighs_classes = recipe.loss.options.get("class_weights", "none") != "none"
     client = recipe.client
     keeps_state = recipe.round.personal or client.correction or client.personalization or client.update
+    keeps_state = keeps_state or recipe.round.update
     return bool(
         registry.constant("tasks", recipe.task.name, "CUTS_LABELS")
         and recipe.client.label_cut

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from hetero_tf.runs.facts import CLIENTS, HISTORY, PENDING, SERVER, WEIGHTS
 
-# Personal values, memories of corrections, peer networks, and twins of the clients.
-TABLES = ("personal", "memory", "peers", "twin")
+# Personal values, memories of corrections, errors of compressed updates, peer networks, and twins of the clients.
+TABLES = ("personal", "memory", "errors", "peers", "twin")
 # Numbers of a client with a twin: the rounds that it trained, and the share of its twin in its model.
 TWIN_SCALARS = ("rounds", "alpha")
 # Sums of results that arrive in later rounds.
@@ -65,7 +65,7 @@ class StateLayout:
         shapes: `{path: shape}` of the global values, in order.
         ensemble: Number of networks of the global model, the first axis of every shape, or None for no such axis.
         personal: Paths of the values that stay with the clients.
-        has_memory: Whether clients store the memory of a correction.
+        memories: Of "memory" and "errors" the tables that clients store.
         twin: Paths of the values of the clients' twins.
         delays: Largest number of rounds by which a result may arrive late; 0: all arrive in the round of their start.
     """
@@ -76,7 +76,7 @@ class StateLayout:
     registered: int
     ensemble: int | None
     personal: tuple[str, ...]
-    has_memory: bool
+    memories: tuple[str, ...]
     peers: int
     twin: tuple[str, ...] = ()
     delays: int = 0
@@ -90,7 +90,10 @@ class StateLayout:
             ("weights", ""): ([], [], every),
             **{("server", slot): ([], [], every) for slot in self.slots},
             ("clients", "personal"): (networks, clients, self.personal),
-            ("clients", "memory"): (networks, clients, every if self.has_memory else ()),
+            **{
+                ("clients", name): (networks, clients, every if name in self.memories else ())
+                for name in ("memory", "errors")
+            },
             ("clients", "peers"): (peers, peers, every if self.peers else ()),
             ("clients", "twin"): (clients, clients, self.twin),
             ("clients", "twin_scalars"): (clients, clients, TWIN_SCALARS if self.twin else ()),

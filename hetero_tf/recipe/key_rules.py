@@ -146,7 +146,7 @@ def check_keys(recipe: Recipe) -> None:
     errors = ErrorList()
     _collect(errors, recipe, _unknown_levels, _unknown_names)
     errors.raise_all()
-    _collect(errors, recipe, _larger_levels, _idle, _fleet, _privacy)
+    _collect(errors, recipe, _larger_levels, _idle, _fleet, _privacy, _updates)
     for check, rules in ((check_conflict, CONFLICTS), (check_unused, UNUSED)):
         for reason, values in rules.items():
             with errors:
@@ -293,6 +293,18 @@ def _privacy(recipe):
     privacy = recipe.privacy
     if privacy is not None and privacy.noise is None and privacy.epsilon is None:
         yield ("privacy",), "set noise, epsilon or both", {"clip": privacy.clip}
+
+
+def _updates(recipe):
+    """The message to clients has all values; a compression and a mask do not both select those that clients send."""
+    flags = {name: registry.constant("updates", name, "UNBIASED") for name in registry.names("updates")}
+    sent, received = recipe.client.update, recipe.round.update
+    if received is not None and not flags[received.name]:
+        text = f"compresses all values without bias; must be one of {', '.join(name for name in flags if flags[name])}"
+        yield ("round", "update"), text, received.name
+    if sent is not None and flags[sent.name] is not None and recipe.round.mask is not None:
+        text = "cannot be combined with round.mask, which selects the entries that a client sends; remove one of them"
+        yield ("client", "update"), text, sent.name
 
 
 def _units(recipe):

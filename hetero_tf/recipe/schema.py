@@ -265,6 +265,7 @@ class Round:
             (norms, biases, embeddings, head, body); layers, or patterns of paths such as */bias; all: every value
         by_level: values with one copy for each level, which only clients of the level merge: units, norms, biases,
             embeddings, layers, patterns or all
+        update: compression of the values that clients receive (qsgd), whose messages count in all traffic; null: none
         server: server optimizer: how the merged weights change the global ones
         non_finite_share: if at least this share of clients returns NaN or infinite values, the round is repeated with
             another cohort; if that fails too, the run stops
@@ -283,6 +284,7 @@ class Round:
     label_rows: Literal["own", "all"] = "own"
     personal: Units = ()
     by_level: Units = ()
+    update: Annotated[Plugin, Kind("updates")] | None = None
     server: Annotated[Plugin, Kind("servers")] = Plugin("replace")
     non_finite_share: Annotated[float, Range(above=0.0, high=1.0)] = 0.5
 
@@ -323,7 +325,8 @@ class ClientSettings:
         coupling: how the losses of several outputs (exits, widths, peers) are combined
         correction: term added to the local gradients (FedProx, FedDyn, SCAFFOLD); null: none
         personalization: local steps of clients with a model of their own (Ditto, APFL, pFedMe, FedRep); null: none
-        update: transformation of a client's update before the merge; null: none
+        update: transformation of a client's update before the merge (clip), or its compression (qsgd, top_k, sign),
+            whose messages count in all traffic; null: none
         label_cut: compute only the logits of a client's labels if the loss allows it; changes the cost, not the
             result; no effect if round.label_rows is all, if units are personal, with a mask, a correction, a
             personalization or an update, or if the coupling reads logits

@@ -88,7 +88,8 @@ class BlockResult:
         stored: `{table: [K, ...]}`, the clients' rows of the tables before the round.
         memory: [K, values], the new memories of the clients' corrections, or None.
         memory_change: [K, values], the change of the memories, if the server sums it; or None.
-        updated: [K, values], the values to merge, if the recipe has an update; or None.
+        errors: [K, values], what the clients' messages have left out, if the recipe's update stores it; or None.
+        updated: [K, values], the values to merge, if the recipe transforms them; or None.
         counted: bool [K, values], the entries that are merged, if the recipe has a mask; or None.
     """
 
@@ -98,6 +99,7 @@ class BlockResult:
     stored: dict[str, tf.Tensor]
     memory: tf.Tensor | None
     memory_change: tf.Tensor | None
+    errors: tf.Tensor | None
     updated: tf.Tensor | None
     counted: tf.Tensor | None
 
@@ -136,10 +138,11 @@ def train_block(
         autograph=False,
         experimental_attributes=None if setup.engine.compiled else {"_noinline": True},
     )
-    local, after = train(_start(setup, submodel, state, stored, coordinates), present, key, scalars, plan)
     # Coordinates that are merged: absent labels are excluded unless the recipe merges them.
     merged_labels = tf.ones_like(present) if setup.layout.merge_absent_labels else present
     merged = [merged_coordinates(indices, merged_labels[slot]) for slot, indices in enumerate(coordinates)]
+    start = _start(setup, submodel, state, scalars, stored, coordinates, merged)
+    local, after = train(start, present, key, scalars, plan)
     return BlockResult(local, coordinates, merged, stored, **after)
 
 
@@ -151,31 +154,69 @@ class BlockStart(NamedTuple):
         memory: [K, parameters], the memories of their corrections; None without memory.
         slots: The slots of the server that the correction reads, each [K, parameters].
         twin: With a personalization, the twins and their alpha, see `methods.personalizations`.
+        is_sent: bool [K, parameters of a network], the values that a compression of their updates sends; or None.
+        errors: In this shape, what their messages have left out; or None.
+        lost: [K, values], what the compression of the received values has changed; or None.
     """
 
     rows: tf.Tensor
     memory: tf.Tensor | None
     slots: tuple[tf.Tensor, ...]
     twin: tuple[tf.Tensor, tf.Tensor] | None
+    is_sent: tf.Tensor | None
+    errors: tf.Tensor | None
+    lost: tf.Tensor | None
 
 
-def _start(setup, submodel, state, stored, coordinates):
+def _start(setup, submodel, state, scalars, stored, coordinates, merged):
     """Gather the `BlockStart` of a block's clients: global or personal values, and those of the peers."""
     block, cut = submodel.block, submodel.cut
-    rows = cut.gather(state.weights, coordinates)
+    algorithm, parameters = setup.algorithm, block.parameters // block.networks
+    rows, lost = cut.gather(state.weights, coordinates), None
+    if algorithm.broadcast is not None:
+        received = _received(algorithm.broadcast, submodel, rows, scalars)
+        rows, lost = received, rows - received
     if "personal" in stored:
         rows = submodel.tables["personal"].read(stored["personal"], coordinates, rows)
     peers = [
         submodel.tables["peers"].cut.gather(stored["peers"][:, peer], coordinates) for peer in range(block.networks - 1)
     ]
-    memory = submodel.tables["memory"].cut.gather(stored["memory"], coordinates) if "memory" in stored else None
-    slots = [cut.gather(state.slots[number], coordinates) for number in setup.algorithm.read_slots]
+    memory, errors = (
+        submodel.tables[name].cut.gather(stored[name], coordinates) if name in stored else None
+        for name in ("memory", "errors")
+    )
+    slots = [cut.gather(state.slots[number], coordinates) for number in algorithm.read_slots]
+    is_sent = None
+    if algorithm.update is not None and algorithm.update.is_compression:
+        is_sent = tf.stack([cut.merged_columns(each)[:parameters] for each in merged])
     return BlockStart(
         block.join_networks([rows, *peers]),
         None if memory is None else memory[:, : block.parameters],
         tuple(slot[:, : block.parameters] for slot in slots),
-        None if setup.algorithm.personalize is None else _twin(submodel, stored, coordinates, rows),
+        None if algorithm.personalize is None else _twin(submodel, stored, coordinates, rows),
+        is_sent,
+        None if errors is None else errors[:, :parameters],
+        None if lost is None else block.join_networks([lost, *map(tf.zeros_like, peers)]),
     )
+
+
+def _received(broadcast, submodel, rows, scalars):
+    """Return the rows that clients receive, [K, values of a network]: compressed, except what stays with them."""
+    parameters = submodel.block.parameters // submodel.block.networks
+    weights, is_received = rows[:, :parameters], ~_personal_columns(submodel, rows.shape[1])[:parameters]
+    key = tf.repeat(tf.stack([scalars.seed, scalars.number, -1])[None], submodel.block.clients, 0)
+    sent = tf.where(is_received, weights, tf.zeros_like(weights))
+    entries = tf.fill([submodel.block.clients], np.count_nonzero(is_received))
+    received = broadcast.transform(sent, tf.zeros_like(sent), tf.zeros_like(entries), key, entries)
+    return tf.concat([tf.where(is_received, received, weights), rows[:, parameters:]], 1)
+
+
+def _personal_columns(submodel, size):
+    """Return the columns of the values that stay with a client, bool [size]."""
+    personal = np.zeros(size, bool)
+    for first, end in submodel.tables["personal"].columns:
+        personal[first:end] = True
+    return personal
 
 
 def _twin(submodel, stored, coordinates, rows):
@@ -194,9 +235,7 @@ def _personalization(setup, submodel, start, scalars, plan):
     # An empty slot may be that of a client without examples.
     batches = tf.maximum(-(-sizes // tf.shape(plan.rows)[2]), 1)
     steps_of_epoch = batches * len(examples.input.starts(examples.x))
-    personal = np.zeros(start.rows.shape[1], bool)
-    for first, end in submodel.tables["personal"].columns:
-        personal[first:end] = True
+    personal = _personal_columns(submodel, start.rows.shape[1])
 
     def personalize(number, **fields):
         return setup.algorithm.personalize(
@@ -242,8 +281,8 @@ def _train_rows(setup, submodel, label_axis, start, present, key, scalars, plan)
 def _after_training(setup, submodel, local, start, mask_state, learning_rate, key):
     """Return the last fields of a `BlockResult` by name, None for those that the recipe does not need."""
     block, algorithm = submodel.block, setup.algorithm
-    after = dict.fromkeys(("memory", "memory_change", "updated", "counted"))
-    if start.memory is None and submodel.mask is None and algorithm.update is None:
+    after = dict.fromkeys(("memory", "memory_change", "errors", "updated", "counted"))
+    if start.memory is None and start.lost is None and submodel.mask is None and algorithm.update is None:
         return after
     trained, running = local.rows[:, : block.parameters], local.rows[:, block.parameters :]
     trainable = start.rows[:, : block.parameters]
@@ -254,8 +293,30 @@ def _after_training(setup, submodel, local, start, mask_state, learning_rate, ke
         after["memory"] = tf.pad(memory, paddings)
         after["memory_change"] = tf.pad(memory - start.memory, paddings) if algorithm.sums_memory else None
     if algorithm.update is not None:
-        after["updated"] = tf.concat([algorithm.update(trained, trainable, local.steps, key), running], 1)
+        sent, after["errors"] = _sent(algorithm.update, block, trained, start, local.steps, key)
+        after["updated"] = tf.concat([sent, running], 1)
+    if start.lost is not None:
+        after["updated"] = start.lost + (local.rows if after["updated"] is None else after["updated"])
     if submodel.mask is not None:
         counted = submodel.mask.counts(trained, trainable, mask_state)
         after["counted"] = tf.pad(counted, paddings, constant_values=True)
     return after
+
+
+def _sent(update, block, trained, start, steps, key):
+    """Return the values that a block's clients send, [K, parameters], and the errors of their messages or None."""
+    before = start.rows[:, : block.parameters]
+    if not update.is_compression:
+        return update.transform(trained, before, steps, key, None), None
+    # The peers of a client stay with it.
+    parameters = block.parameters // block.networks
+    values, first, peers = trained[:, :parameters], before[:, :parameters], trained[:, parameters:]
+    if start.errors is not None:
+        values += start.errors
+    values = tf.where(start.is_sent, values, first)
+    entries = tf.math.count_nonzero(start.is_sent, 1, dtype=tf.int32)
+    sent = tf.where(start.is_sent, update.transform(values, first, steps, key, entries), first)
+    # As long as a row, like the memory of a correction; running statistics are sent as they are.
+    missing = start.rows.shape[1] // block.networks - parameters
+    errors = tf.pad(values - sent, [[0, 0], [0, missing]]) if update.has_errors else None
+    return tf.concat([sent, peers], 1), errors

@@ -255,6 +255,8 @@ def _new_table_rows(submodel, result):
         new_rows["personal"] = write("personal", stored["personal"], block.network_rows(result.local.rows))
     if "memory" in stored:
         new_rows["memory"] = write("memory", stored["memory"], result.memory)
+    if "errors" in stored:
+        new_rows["errors"] = write("errors", stored["errors"], result.errors)
     if "twin" in stored:
         twin, rounds = result.local.twin, stored["twin_scalars"][:, :1]
         new_rows["twin"] = write("twin", stored["twin"], twin.values)

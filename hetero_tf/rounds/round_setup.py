@@ -30,6 +30,21 @@ class LocalOptimizer:
 
 
 @dataclass(frozen=True)
+class Update:
+    """A transformation of clients' values, see `methods.updates`.
+
+    Attributes:
+        transform: `(weights, start, steps, key, entries) -> weights`.
+        is_compression: Whether it sees only the entries that are sent.
+        has_errors: Whether a client stores what its messages leave out.
+    """
+
+    transform: Callable
+    is_compression: bool
+    has_errors: bool
+
+
+@dataclass(frozen=True)
 class Algorithm:
     """The functions of the recipe's plug-ins, with their options.
 
@@ -42,7 +57,8 @@ class Algorithm:
         read_slots: Positions of the server's slots that the correction reads.
         personalize: A local step of clients with a model of their own, from the fields of a `LocalStep` of
             `methods.personalizations`; or None.
-        update: Transforms trained values before the merge, see `methods.updates`, or None for no update.
+        update: Transforms trained values before the merge, or None for no update.
+        broadcast: Compresses the global values that clients receive, or None for no compression.
         aggregate: `(old, **clients) -> mean` of the results of all clients, see `methods.merges` and
             `cohort.client_results`; None for the weighted mean, which needs only their sums.
         server: `(old, mean, coverage, slots) -> (new, slots)`, see `methods.servers`.
@@ -58,7 +74,8 @@ class Algorithm:
     remember: Callable | None
     read_slots: tuple[int, ...]
     personalize: Callable | None
-    update: Callable | None
+    update: Update | None
+    broadcast: Update | None
     optimizer: LocalOptimizer
     aggregate: Callable | None
     server: Callable

@@ -215,6 +215,18 @@ class SubmodelCut:
         clients = zip(tf.split(rows, count), coordinates, stages)
         return tf.stack([self.scatter_sum(row, [each], stage) for row, each, stage in clients])
 
+    def merged_columns(self, merged: Coordinates) -> tf.Tensor:
+        """Return which values of one client's sub-model are merged, bool [values]; `merged`: `merged_coordinates`."""
+        pieces = []
+        for segment in self.segments:
+            inside = tf.fill(segment.part_shape or [segment.part_size], segment.first_merged_stage > 0)
+            for dimension, axis in enumerate(segment.axes):
+                if axis is not None:
+                    shape = [-1 if other == dimension else 1 for other in range(len(segment.axes))]
+                    inside &= tf.reshape(merged[axis] >= 0, shape)
+            pieces.append(tf.reshape(inside, [-1]))
+        return concat_columns(pieces)
+
     def overwrite(self, row: tf.Tensor, client_row: tf.Tensor, coordinates: Coordinates) -> tf.Tensor:
         """Return a global row [values] with one client's values at its coordinates; other entries do not change.
 

@@ -58,7 +58,7 @@ from hetero_tf.rounds.arrivals import StaleMerge
 from hetero_tf.rounds.batches import check_buffers
 from hetero_tf.rounds.client_block import entry_masks
 from hetero_tf.rounds.engine import Engine, choose_engine, report
-from hetero_tf.rounds.round_setup import Algorithm, LocalOptimizer, PrivateMerge, RoundSetup, build_submodels
+from hetero_tf.rounds.round_setup import Algorithm, LocalOptimizer, PrivateMerge, RoundSetup, Update, build_submodels
 from hetero_tf.run.checks import build_task, example_shape
 from hetero_tf.run.data import with_client_noise
 
@@ -191,7 +191,7 @@ class Federation:
             registered=len(self.partition.train),
             ensemble=self.recipe.levels.ensemble,
             personal=tuple(self.paths[position] for position in setup.layout.personal),
-            has_memory=setup.algorithm.remember is not None,
+            memories=_memories(setup.algorithm),
             peers=setup.peers,
             twin=self.paths[: setup.layout.trainable] if self.recipe.has_twin else (),
             delays=0 if setup.algorithm.stale_merge is None else setup.algorithm.stale_merge.delays,
@@ -404,7 +404,8 @@ def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition, functions
         remember=remember,
         read_slots=tuple(server.SLOTS.index(name) for name in reads),
         personalize=_personalization(client.personalization),
-        update=_function("updates", client.update),
+        update=_update(client.update),
+        broadcast=_update(recipe.round.update),
         optimizer=LocalOptimizer(_function("optimizers", method), len(slots), recipe.optimizer.clip_norm),
         aggregate=_aggregate(recipe),
         server=functools.partial(_function("servers", recipe.round.server), registered=len(partition.train)),
@@ -456,6 +457,25 @@ def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None
     module = registry.find("corrections", plugin.name)
     remember = function_of("corrections", plugin, "remember") if module.REMEMBERS else None
     return _function("corrections", plugin), remember, module.READS
+
+
+def _memories(algorithm: Algorithm) -> tuple[str, ...]:
+    """Return the names of the tables of clients with an entry for each global value, see `StateLayout`."""
+    stored = {"memory": algorithm.remember is not None, "errors": algorithm.update and algorithm.update.has_errors}
+    return tuple(name for name, is_stored in stored.items() if is_stored)
+
+
+def _update(plugin: Plugin | None) -> Update | None:
+    if plugin is None:
+        return None
+    function = _function("updates", plugin)
+    needs_entries = "entries" in inspect.signature(function).parameters
+    is_compression = registry.constant("updates", plugin.name, "UNBIASED") is not None
+
+    def transform(weights, start, steps, key, entries):
+        return function(weights, start, steps, key, **({"entries": entries} if needs_entries else {}))
+
+    return Update(transform, is_compression, plugin.options.get("error_feedback", False))
 
 
 def _personalization(plugin: Plugin | None) -> Callable | None:

@@ -121,7 +121,7 @@ FUNCTIONS = {
     "corrections": {"correct": "weights start memory slots", "remember": "memory weights start slots steps rate"},
     "personalizations": {"personalize": "local"},
     "optimizers": {"step": "weights gradients slots rate count"},
-    "updates": {"update": "weights start steps key"},
+    "updates": {"update": "weights start steps key", "message_bits": "count"},
     "merges": {"aggregate": "old rows covered weight"},
     "adapters": {"merge": ""},
     "servers": {"apply": "old mean coverage slots registered"},
@@ -135,6 +135,7 @@ OPTIONAL = {
     "losses": ("class_shares",),
     "inputs": ("uniform", "statistics", "rate"),
     "partitions": ("train_owners", "test_owners"),
+    "updates": ("entries",),
     "merges": step_checks.MERGE_KEYWORDS,
     "servers": ("memory_change",),
 }
@@ -159,6 +160,8 @@ def check_parameters(subject: Subject) -> None:
     for function, expected in FUNCTIONS[kind].items():
         if function == "remember" and not subject.module.REMEMBERS:
             continue  # A correction without memory.
+        if function == "message_bits" and subject.constant("UNBIASED") is None:
+            continue  # An update that is no compression.
         subject.require(hasattr(subject.module, function), f"a function `{function}({expected})` is missing")
         parameters = inspect.signature(getattr(subject.module, function)).parameters
         # The outputs of a classification are logits.

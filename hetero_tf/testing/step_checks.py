@@ -1,6 +1,8 @@
 """Contracts of plug-ins of the round: its plan, local steps and the server."""
 
+import functools
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -153,9 +155,41 @@ def check_updates_of_clients(subject: Subject) -> None:
         # The first client moves less than the others.
         weights, start = tf.constant(start + change * [[0.1], [1.0], [3.0]], dtype), tf.constant(start, dtype)
         values = weights, start, tf.constant(STEPS), tf.constant(KEYS)
-        batched = subject.require_rows(lambda *values: subject.call("update", *values), *values)
+        batched = subject.require_rows(functools.partial(_update, subject), *values)
         subject.require_form(batched, SHAPE, dtype, "an update must have the weights' form and type")
-    subject.require_graph(lambda *values: subject.call("update", *values), *values)
+    subject.require_graph(functools.partial(_update, subject), *values)
+
+
+def check_compressions(subject: Subject) -> None:
+    """A message is shorter than its values; it has their mean over all keys, or a part of the change."""
+    is_unbiased = subject.constant("UNBIASED")
+    if is_unbiased is None:
+        return
+    counts = 1_000, 1_000_000
+    bits = [subject.call("message_bits", count) for count in counts]
+    subject.require(0 < bits[0] < 32 * counts[0], "a message must be shorter than 32 bits for each value", bits[0])
+    subject.require(bits[0] < bits[1], "a message with more values must not be shorter", bits)
+    draws, (start, change) = 4_000, np.random.default_rng(0).normal(size=(2, *SHAPE))
+    start, change = (np.repeat(each[:1], draws, axis=0) for each in (start, change))
+    keys = np.stack([np.full(draws, 5), np.arange(draws), np.full(draws, 2)], 1).astype(np.int32)
+    sent = _update(subject, start + change, start, np.ones(draws, np.int32), keys) - start
+    if is_unbiased:
+        # Six standard errors; the norm is the largest error of a single value.
+        bound = 6 * (sent.numpy().std(axis=0) + 1e-12) / math.sqrt(draws)
+        off = np.abs(sent.numpy().mean(axis=0) - change[0])
+        subject.require((off <= bound).all(), "UNBIASED: the mean of the messages must be the change", off)
+    else:
+        errors = np.linalg.norm(change - sent, axis=1)
+        subject.require(
+            (errors < np.linalg.norm(change, axis=1)).all(), "a message must be closer to the change than 0", errors
+        )
+
+
+def _update(subject, weights, start, steps, keys):
+    """Call an update; a compression receives the number of values that clients send."""
+    needs_entries = "entries" in inspect.signature(subject.module.update).parameters
+    entries = {"entries": tf.fill([tf.shape(weights)[0]], SHAPE[1])} if needs_entries else {}
+    return subject.call("update", *map(tf.convert_to_tensor, (weights, start, steps, keys)), **entries)
 
 
 def apply_server(
@@ -383,7 +417,7 @@ CHECKS = {
     "corrections": (check_correction_constants, check_corrections_of_clients, check_correction_at_the_start),
     "personalizations": (check_personalization_of_clients,),
     "optimizers": (check_optimizer_defaults, check_optimizer_of_clients),
-    "updates": (check_updates_of_clients,),
+    "updates": (check_updates_of_clients, check_compressions),
     "merges": (check_merge_of_clients, check_merge_of_equal_clients),
     "adapters": (check_adapter_merge, check_adapter_products),
     "servers": (check_uncovered_entries, check_coverage_and_graph),

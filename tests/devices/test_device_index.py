@@ -87,6 +87,8 @@ def test_coverage_is_the_sum_of_the_weights_of_the_devices_with_an_entry():
         ("evaluate.statistics: pooled", ("evaluate.statistics=pooled", NORM)),
         ("fleet", ("fleet=uniform",)),
         ("round.personal", ("round.personal=['0']",)),
+        ("client.update", ("client.update=sign",)),
+        ("round.update", ("round.update=qsgd",)),
         ("precision: float64", ("precision=float64",)),
         ("evaluate.levels: all", ("evaluate.levels=all",)),
         ("evaluate.fine_tune.epochs", ("evaluate.fine_tune.epochs=1",)),

@@ -70,6 +70,7 @@ TRIED = {
     ("partitions", "dirichlet", "least"): (30,),
     ("inputs", "masked_text", "segment"): (4,),
     ("merges", "trimmed_mean", "share"): (0.0,),
+    ("updates", "top_k", "share"): (0.6,),
     ("merges", "geometric_median", "smoothing"): (5.0,),
     ("couplings", "weighted", "from_round"): (3,),
     # Other files test the other options of these loaders.
@@ -87,6 +88,8 @@ ELSEWHERE = {
     ("selections", "available"): "planning/test_selection.py: how long the server waits",
     ("selections", "oort", "filled_utility"): "parity/recorded_selections.py: the utility of a recorded run",
     ("partitions", "iid", "noise"): "methods/test_personalizations.py: the images of clients",
+    ("updates", "top_k", "error_feedback"): "methods/test_compressions.py: what a client stores",
+    ("updates", "sign", "error_feedback"): "methods/test_compressions.py: what a client stores",
     ("personalizations", "apfl", "alpha"): "methods/test_personalizations.py: the alpha of the first round",
     ("data", "masks"): "data/test_picture_masks.py: needs folders of pictures and masks",
     ("data", "text", "column"): "data/test_text_data.py: needs Parquet files",
@@ -253,9 +256,10 @@ def optimizers(module, folder, options):
 
 
 def updates(module, folder, options):
-    return module.update(
-        9 * rows(2, 4), rows(2, 4), tf.constant([1, 2]), tf.constant([[1, 2, 3], [1, 2, 4]]), **options
-    )
+    needs_entries = "entries" in inspect.signature(module.update).parameters
+    entries = {"entries": tf.constant([4, 4])} if needs_entries else {}
+    keys = tf.constant([[1, 2, 3], [1, 2, 4]])
+    return module.update(9 * rows(2, 4), rows(2, 4), tf.constant([1, 2]), keys, **entries, **options)
 
 
 def merges(module, folder, options):

@@ -75,7 +75,7 @@ def test_level_outside_the_global_model_is_refused(level, expected):
 
 def test_row_of_a_network_has_the_values_of_that_network():
     shapes, rng = {"b/kernel": (2, 3), "a/bias": (2,), "c/scale": (2, 1, 4)}, np.random.default_rng(0)
-    layout = StateLayout(shapes, "float64", ("drift",), 5, 2, ("b/kernel",), has_memory=True, peers=0)
+    layout = StateLayout(shapes, "float64", ("drift",), 5, 2, ("b/kernel",), memories=("memory",), peers=0)
     values = layout.build(lambda shape, dtype: tf.constant(rng.normal(size=shape), dtype))
     row = layout.pack(values).tables["memory"][4, 1].numpy()
     memory = values["clients"]["memory"]

@@ -138,6 +138,7 @@ KEYS = {
     "round.by_level": (built, PAIR, (), "round.by_level=[biases]"),
     "round.personal": (built, PAIR, (), 'round.personal=["0"]'),
     "round.merge": (trained, PAIR, (), "round.merge=median"),
+    "round.update": (trained, PAIR, (), "round.update=qsgd"),
     "round.server": (trained, PAIR, (), "round.server={name: sgd, learning_rate: 0.5}"),
     "client.epochs": (plans, DENSE, (), "client.epochs=2"),
     "client.batch_size": (plans, DENSE, (), "client.batch_size=2"),

@@ -66,7 +66,8 @@ def check_state(state, rows, expected, metrics, tolerance, before):
     }
     actual, old = tables(state), tables(before)
     for name, value in actual.items():
-        same = expected_values[name] == old[name]
+        # The error of an entry that a message has is its rounding.
+        same = (expected_values[name] == old[name]) & (name[0] != "errors")
         np.testing.assert_array_equal(value[same], old[name][same], err_msg=str(name))
     assert tiny.gap(actual, {name: expected_values[name] for name in actual}) < tolerance
     actual_metrics = [(row["loss"], row["gradient_norm"]) for row in rows]

@@ -183,6 +183,10 @@ METHODS = {
     "fiarse": Method(DENSE, (*FIARSE, *PLAIN, "round.mask=fiarse"), joint),
     "fiarse_public": Method(TRACKED, (*FIARSE, *PUBLIC), by_depth),
     "clip": Method(DENSE, (ENDS, "client.update={name: clip, norm: 0.05}", 'round.personal=["0"]'), joint),
+    "top_k": Method(
+        DENSE, ("round.submodel=rolling", "client.update={name: top_k, share: 0.3}", 'round.personal=["0"]'), joint
+    ),
+    "sign": Method(TRACKED, (PAIR, *DEPTHS, *PLAIN, "client.update=sign"), by_depth),
     "nesterov": Method(DENSE, (ENDS, "optimizer.nesterov=true"), joint),
     "local_adam": Method(DENSE, (ENDS, f"optimizer={STEPS}adam, epsilon: 0.001, weight_decay: 0.01}}"), joint),
     "local_adamw": Method(DEEP, (*blockwise(), f"optimizer={STEPS}adamw, epsilon: 0.001}}"), blocks),

@@ -52,6 +52,7 @@ class MethodRounds(oracle.Oracle):
         self.tables = {
             "memory": {path: np.zeros((clients, *value.shape)) for path, value in weights.items()},
             "personal": {path: np.stack([value] * clients) for path, value in weights.items() if self.stays(path)},
+            "errors": {path: np.zeros((clients, *value.shape)) for path, value in weights.items()},
             "peers": {path: np.array(value) for path, value in state.clients["peers"].items()},
         }
 
@@ -131,10 +132,26 @@ class MethodRounds(oracle.Oracle):
             tables["memory"][path][client][at[path]] += self.change[path]
         self.results.append((len(process.partition.train[client]), plan.steps[slot], metrics[0], rate, {}))
         self.entries = {path: terms.changed_entries(process, received[path], trained[path]) for path in trained}
-        sent = terms.updated(process, received, trained)
+        errors = {path: tables["errors"][path][client][index] for path, index in at.items()}
+        sent = terms.updated(process, received, trained, errors, self.sent_entries(level, trained, client))
+        for path, index in at.items():
+            tables["errors"][path][client][index] = errors[path]
         return {
             path: v for path, v in sent.items() if path not in tables["personal"] and self.moves(level, path)
         }, metrics
+
+    def sent_entries(self, level, trained, client):
+        """Bool arrays of the entries of a client's values that are merged."""
+        inside = {}
+        for path in trained:
+            is_merged = path not in self.tables["personal"] and self.moves(level, path)
+            axes = [
+                (axis, self.merged_part(path, number, axis, client)) for number, axis in enumerate(self.parts[path])
+            ]
+            grid = np.ix_(*[np.isin(axis, part) & is_merged for axis, part in axes[self.is_ensemble :]])
+            inside[path] = np.zeros(trained[path].shape, bool)
+            inside[path][grid] = True
+        return inside
 
     def add(self, total, count, path, value, axes, client):
         rule = self.process.recipe.round

@@ -167,15 +167,34 @@ def moved(method, weights, gradient, slots, rate, count):
     return weights - rate * first / (corrected + options["epsilon"]), (first, second)
 
 
-def updated(process, initial, trained):
-    """The values that a client sends: `{path: value}`."""
+def updated(process, initial, trained, errors, inside):
+    """The values that a client sends, `{path: value}`; a compression changes the client's errors, `{path: value}`.
+
+    `inside`: bool arrays of the entries that are sent.
+    """
     update = process.recipe.client.update
     if update is None:
         return trained
     change = {path: trained[path] - initial[path] for path in trained if "moving_" not in path}
+    if update.name in ("top_k", "sign"):
+        change = {path: (trained[path] + errors[path] - initial[path]) * inside[path] for path in change}
+        sent = {path: initial[path] + value for path, value in compressed(update, change, inside).items()}
+        for path, value in sent.items():
+            errors[path][:] = np.where(inside[path], trained[path] + errors[path] - value, 0)
+        return trained | sent
     length = np.sqrt(sum(np.sum(value**2) for value in change.values()))
     share = min(1, update.options["norm"] / length) if length else 1
     return trained | {path: initial[path] + share * value for path, value in change.items()}
+
+
+def compressed(update, change, inside):
+    """The part of a client's change that its message has: `{path: value}`."""
+    values = np.concatenate([value[inside[path]] for path, value in change.items()])
+    if update.name == "sign":
+        mean = np.mean(np.abs(values))
+        return {path: inside[path] * np.where(value < 0, -mean, mean) for path, value in change.items()}
+    least = np.sort(np.abs(values))[-int(np.ceil(update.options["share"] * len(values)))]
+    return {path: np.where(np.abs(value) >= least, value, 0) for path, value in change.items()}
 
 
 def remembered(process, moved, control, steps, rate):

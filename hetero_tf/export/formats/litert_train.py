@@ -82,6 +82,7 @@ def check_trainable(process: LearningProcess, level: str) -> None:
         "client.correction": algorithm.correct is not None,
         "client.personalization": algorithm.personalize is not None,
         "client.update": algorithm.update is not None,
+        "round.update": algorithm.broadcast is not None,
         "round.mask": recipe.round.mask is not None,
         "round.personal": bool(recipe.round.personal),
         f"round.adapters: {recipe.round.adapters.name}": recipe.round.adapters.name != "mean",

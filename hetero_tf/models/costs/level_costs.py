@@ -14,6 +14,7 @@ import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.base.units import MIB
+from hetero_tf.methods import function_of
 from hetero_tf.methods.stages import Stage, full_route
 from hetero_tf.models import global_layout
 from hetero_tf.models.adapter_pairs import transferred_shares
@@ -161,17 +162,20 @@ class LevelCosts:
         return shapes
 
     def transferred(self, level: str, labels: np.ndarray) -> tuple[float, float]:
-        """Return the number of values of one network that a client receives and sends in a round: means (down, up).
+        """Return the bytes of one network that a client receives and sends in a round: means (down, up).
 
         A client receives the values that its stages run and sends those that the merge counts. Personal values are not
         transferred, and neither are constants: they never change, so a client gets them once, with the program. Parts
         of adapters count by the share of rounds that transfer them, which `round.adapters` decides. A correction that
-        reads slots of the server, such as SCAFFOLD's control, receives them too and sends their change.
+        reads slots of the server, such as SCAFFOLD's control, receives them too and sends their change. Parameters are
+        compressed by `round.update` on the way down and by `client.update` on the way up.
 
         Args:
             labels: int [clients], number of labels of each client.
         """
-        recipe, down, up = self.family.recipe, 0.0, 0.0
+        recipe = self.family.recipe
+        # Numbers of values: of the parameters, and of all others.
+        parameters, others = np.zeros(2), np.zeros(2)
         personal = global_layout.personal_paths(self.family)
         run, trained = self.run_units(level), frozenset().union(*(stage.trained for stage in self.stages(level)))
         # Untrained copies are sent too if the recipe counts them in the merge.
@@ -183,18 +187,25 @@ class LevelCosts:
         model = self.family.training_model(level, self.classes)
         shares = {variable.path: (0.0, 0.0) for variable in constants(model)}
         shares |= transferred_shares(model, self.family.adapter_merge)
-        if correction := recipe.client.correction:
-            slots = len(registry.find("corrections", correction.name).READS)
-            for variable in model.trainable_variables:
-                down_share, up_share = shares.get(variable.path, (1.0, 1.0))
-                shares[variable.path] = down_share + slots, up_share + slots
+        correction, learned = recipe.client.correction, {variable.path for variable in model.trainable_variables}
+        slots = len(registry.find("corrections", correction.name).READS) if correction else 0
         for path, shape in self.shapes(level).items():
             unit, extra_rows = recipe.model.unit_of(path), self._label_axes.get(shared_path(path), {})
-            down_share, up_share = shares.get(path, (1.0, 1.0))
             if path not in personal:
-                down += down_share * float(np.mean(_variable_size(shape, extra_rows, received, 1))) * (unit in run)
-                up += up_share * float(np.mean(_variable_size(shape, extra_rows, returned, 0))) * (unit in sent)
-        return down, up
+                down = float(np.mean(_variable_size(shape, extra_rows, received, 1))) * (unit in run)
+                up = float(np.mean(_variable_size(shape, extra_rows, returned, 0))) * (unit in sent)
+                count = np.array([down, up])
+                (parameters if path in learned else others)[:] += np.multiply(shares.get(path, 1.0), count)
+                others += slots * count * (path in learned)
+        updates = recipe.round.update, recipe.client.update
+        down, up = (self._bytes(count, update) for count, update in zip(parameters, updates))
+        return down + others[0] * self._value_bytes, up + others[1] * self._value_bytes
+
+    def _bytes(self, entries, update):
+        """Return the bytes of a message with this mean number of values; `update`: a `Plugin`, or None."""
+        if update is None or registry.constant("updates", update.name, "UNBIASED") is None:
+            return entries * self._value_bytes
+        return function_of("updates", update, "message_bits")(entries) / 8
 
     @functools.cached_property
     def _label_axes(self):
@@ -233,8 +244,7 @@ class LevelCosts:
 
         def of_level(level):
             down, up = self.transferred(level, labels)
-            flops = self.train_flops(level)
-            return ClientCost(round(down * self._value_bytes), round(up * self._value_bytes), flops)
+            return ClientCost(round(down), round(up), self.train_flops(level))
 
         return tuple(map(of_level, self.family.recipe.levels.names))
 
@@ -252,7 +262,7 @@ class LevelCosts:
         network, units = total(layers), unit_costs(layers, recipe.model.units)
         widths = {width, *(() if self.family.drawn else stage_widths(self.stages(level)))}
         activations = sum(total(self.layers(level, each)).activations for each in widths)
-        down, up = (round(members * count * size) for count in self.transferred(level, labels))
+        down, up = (round(members * count) for count in self.transferred(level, labels))
         weights, slots = parameters * size, len(registry.find("optimizers", recipe.optimizer.method.name).SLOTS)
         models = 2 if recipe.has_twin else 1
         return LevelCost(
