@@ -70,7 +70,7 @@ class RoundScalars(NamedTuple):
 
     Attributes:
         number: int32, counted from 0.
-        noise: Of a private round, the seed of its noise, int64 [2], and the standard deviation, float64; else ().
+        noise: Of a private round, `noise_seeds` and `noise_stds` of `planning.plan.Plan`; else ().
     """
 
     number: tf.Tensor

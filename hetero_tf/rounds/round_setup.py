@@ -132,9 +132,11 @@ class PrivateMerge:
     Attributes:
         clip: Largest L2 norm of a client's change.
         clients: Expected number of clients of a round, for each sub-model.
+        summands: Number of summands of the noise of each round; None if it varies.
     """
 
     clip: float
+    summands: int | None
     clients: tuple[float, ...]
 
 

@@ -356,7 +356,8 @@ def _private_merge(family: ModelFamily, registered: int) -> PrivateMerge | None:
             f"are not private; use norms of kind gn, ln, in or none. Received: {statistics[0].path}"
         )
     clients = np.bincount(family.submodel_of, expected_clients(recipe, registered), len(family.submodels))
-    return PrivateMerge(recipe.privacy.clip, tuple(clients.tolist()))
+    summands = 1 if recipe.privacy.bands == 1 else None
+    return PrivateMerge(recipe.privacy.clip, summands, tuple(clients.tolist()))
 
 
 def cut_labels(recipe: Recipe, dataset: Dataset, partition: Partition) -> np.ndarray | None:

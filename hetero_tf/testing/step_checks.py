@@ -355,7 +355,8 @@ def check_selection_constants(subject: Subject) -> None:
     for name in ("READS_HISTORY", "READS_TIME", "READS_LOSSES"):
         subject.require(type(subject.constant(name) or False) is bool, f"{name} must be True or False")
     sampling = subject.constant("SAMPLING")
-    subject.require(sampling in (None, "fixed", "poisson"), 'SAMPLING must be "fixed" or "poisson"', sampling)
+    known = ("fixed", "poisson", "cyclic")
+    subject.require(sampling in (None, *known), f"SAMPLING must be one of {', '.join(known)}", sampling)
     memory = subject.constant("MEMORY") or {}
     is_valid = isinstance(memory, dict) and set(memory.values()) <= {"run", "clients"}
     subject.require(is_valid, 'MEMORY must be {name: "run" or "clients"}', memory)
