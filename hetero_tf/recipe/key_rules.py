@@ -381,7 +381,7 @@ def _metric(recipe):
             yield ("evaluate", "metrics", index), text, name
     measured = metrics.selection_metrics(targets, recipe.metrics)
     more = "" if targets == "positions" else "; evaluate.metrics adds others"
-    has_client_models = recipe.round.personal or recipe.has_twin
+    has_client_models = recipe.round.personal or recipe.twin == "twin"
     if not has_client_models:
         measured = tuple(name for name in measured if not name.startswith("validation_local_"))
     for path, metric in recipe.selected_metrics.items():

@@ -327,7 +327,7 @@ class ClientSettings:
         loss: loss of the local steps; null: that of the task
         coupling: how the losses of several outputs (exits, widths, peers) are combined
         correction: term added to the local gradients (FedProx, FedDyn, SCAFFOLD); null: none
-        personalization: local steps of clients with a model of their own (Ditto, APFL, pFedMe, FedRep); null: none
+        personalization: local steps of clients with a second model or personal values (Ditto, FedRep, MOON); null: none
         update: transformation of a client's update before the merge (clip), or its compression (qsgd, top_k, sign),
             whose messages count in all traffic; null: none
         label_cut: compute only the logits of a client's labels if the loss allows it; changes the cost, not the
@@ -523,10 +523,12 @@ class Recipe:
         return Plugin(name, {key: option.default for key, option in registry.options("losses", name).items()})
 
     @property
-    def has_twin(self) -> bool:
-        """True if each client stores a second model, see `methods.personalizations`."""
+    def twin(self) -> str | None:
+        """Table of the second model of each client, "twin" or "previous", see `methods.personalizations`; or None."""
         plugin = self.client.personalization
-        return plugin is not None and bool(registry.constant("personalizations", plugin.name, "TWIN"))
+        if plugin is None or not registry.constant("personalizations", plugin.name, "TWIN"):
+            return None
+        return "previous" if registry.constant("personalizations", plugin.name, "PREVIOUS") else "twin"
 
     @property
     def targets(self) -> str:

@@ -193,7 +193,7 @@ class Federation:
             personal=tuple(self.paths[position] for position in setup.layout.personal),
             memories=_memories(setup.algorithm),
             peers=setup.peers,
-            twin=self.paths[: setup.layout.trainable] if self.recipe.has_twin else (),
+            **{name: self.paths[: setup.layout.trainable] for name in (self.recipe.twin,) if name},
             delays=0 if setup.algorithm.stale_merge is None else setup.algorithm.stale_merge.delays,
         )
 
@@ -201,11 +201,11 @@ class Federation:
         """Return the state before the first round for global weights by path; see `models.initial_weights`."""
         values = self.state_layout.build(tf.zeros) | {"weights": weights}
         tables = values["clients"]
-        # Personal units of every client start from the global values.
-        tables["personal"] = {path: zeros + weights[path] for path, zeros in tables["personal"].items()}
+        # Personal units and twins of every client start from the global values.
+        for name in ("personal", "twin", "previous"):
+            tables[name] = {path: zeros + weights[path] for path, zeros in tables[name].items()}
         plugin = self.recipe.client.personalization
         if plugin is not None and tables["twin"]:
-            tables["twin"] = {path: zeros + weights[path] for path, zeros in tables["twin"].items()}
             tables["twin_scalars"]["alpha"] += plugin.options.get("alpha", 1.0)
         if tables["peers"]:
             drawn = initial_peers(self.family, list(weights.values()), self.setup.peers)
@@ -328,7 +328,7 @@ def build_setup(
     for block in blocks:
         check_buffers(source, dataset.train.x, block)
     plugin = recipe.client.personalization
-    if plugin and recipe.has_twin and tracked(family.training_model(recipe.levels.global_level, label_axis)):
+    if plugin and recipe.twin and tracked(family.training_model(recipe.levels.global_level, label_axis)):
         raise InputError(
             "client.personalization: a twin stores no running statistics; use norms without them, such as sbn, gn or "
             f"ln. Received: {plugin.name}"

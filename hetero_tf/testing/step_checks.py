@@ -82,8 +82,14 @@ def local_step(*values: tf.Tensor) -> LocalStep:
     weights, start, twin, alpha, targets, number = values
     rate = tf.constant(RATE, weights.dtype)
 
-    def evaluate(values):
-        return tf.reduce_sum(targets * values + values**4, 1), targets + 4 * values**3
+    def evaluate(values, contrast, anchors):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            loss = tf.reduce_sum(targets * values + values**4, 1)
+            # The representations of two examples have three values each.
+            features = [tf.reshape(each[:, :6], [-1, 2, 3]) for each in (values, *anchors)]
+            loss = loss if contrast is None else loss + contrast(*features)
+        return loss, tape.gradient(loss, values)
 
     def step(values, gradients):
         return values - rate * gradients, ()
@@ -111,7 +117,8 @@ def check_personalization_of_clients(subject: Subject) -> None:
         # Powers of single rows may round differently.
         subject.require_rows(personalize, *values, rtol=1e-5)
         update = subject.call("personalize", local_step(*values))
-        subject.require((update.twin is not None) == subject.module.TWIN, "TWIN must say whether a step returns twins")
+        returns_twins = update.twin is not None or getattr(subject.module, "PREVIOUS", False)
+        subject.require(returns_twins == subject.module.TWIN, "TWIN must say whether a step returns twins")
         subject.require_form(update.gradient.values, SHAPE, dtype, "gradients must have the weights' form and type")
         subject.require_form(update.gradient.loss, SHAPE[:1], dtype, "each client must have a loss")
     subject.require_graph(personalize, *values, rtol=1e-12)
