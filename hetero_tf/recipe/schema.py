@@ -264,7 +264,7 @@ class Round:
         personal: values that stay on the client and are never merged: units, numbered from 0 as in model.layers; kinds
             (norms, biases, embeddings, head, body); layers, or patterns of paths such as */bias; all: every value
         by_level: values with one copy for each level, which only clients of the level merge: units, norms, biases,
-            embeddings, layers, patterns or all
+            embeddings, layers, patterns or all; last: the last unit of the level's trunk, before its exit
         update: compression of the values that clients receive (qsgd), whose messages count in all traffic; null: none
         server: server optimizer: how the merged weights change the global ones
         non_finite_share: if at least this share of clients returns NaN or infinite values, the round is repeated with

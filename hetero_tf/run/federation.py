@@ -43,6 +43,7 @@ from hetero_tf.models.global_layout import (
     initial_peers,
     initial_values,
     label_table,
+    last_blocks,
     may_cut_labels,
 )
 from hetero_tf.models.preprocessed import packed_builder
@@ -336,7 +337,7 @@ def build_setup(
     layout = build_global_layout(family, label_axis)
     return RoundSetup(
         _examples(recipe, dataset, partition, source, labels, engine),
-        _algorithm(recipe, dataset, partition, functions),
+        _algorithm(family, dataset, partition, functions),
         layout,
         build_submodels(layout, blocks, entry_masks(family, label_axis)),
         engine,
@@ -393,7 +394,8 @@ def _examples(
     )
 
 
-def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition, functions: UserFunctions) -> Algorithm:
+def _algorithm(family: ModelFamily, dataset: Dataset, partition: Partition, functions: UserFunctions) -> Algorithm:
+    recipe = family.recipe
     client, server, method = recipe.client, registry.find("servers", recipe.round.server.name), recipe.optimizer.method
     slots = registry.find("optimizers", method.name).SLOTS
     correct, remember, reads = _correction(client.correction)
@@ -408,7 +410,7 @@ def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition, functions
         update=_update(client.update),
         broadcast=_update(recipe.round.update),
         optimizer=LocalOptimizer(_function("optimizers", method), len(slots), recipe.optimizer.clip_norm),
-        aggregate=_aggregate(recipe),
+        aggregate=_aggregate(family),
         server=functools.partial(_function("servers", recipe.round.server), registered=len(partition.train)),
         sums_memory="memory_change" in inspect.signature(server.apply).parameters,
         stale_merge=_stale_merge(recipe, partition.train.sizes),
@@ -416,8 +418,9 @@ def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition, functions
     )
 
 
-def _aggregate(recipe: Recipe) -> Callable | None:
+def _aggregate(family: ModelFamily) -> Callable | None:
     """Return the function of the recipe's merge with its options, or None for the mean."""
+    recipe = family.recipe
     plugin, correction = recipe.round.merge, recipe.client.correction
     if plugin.name == "mean":
         return None
@@ -425,6 +428,7 @@ def _aggregate(recipe: Recipe) -> Callable | None:
     names = inspect.signature(function).parameters.keys() - plugin.options.keys()
     momentum = recipe.optimizer.method.options.get("momentum", 0.0)
     settings = {"momentum": momentum, "mu": 0.0 if correction is None else correction.options.get("mu", 0.0)}
+    settings |= {"blocks": last_blocks(family)} if "blocks" in names else {}
 
     def aggregate(old, **clients):
         return function(old, **{name: value for name, value in (settings | clients).items() if name in names})

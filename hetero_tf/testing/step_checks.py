@@ -252,7 +252,7 @@ def check_coverage_and_graph(subject: Subject) -> None:
 
 
 # Keywords that a merge receives if its signature has them.
-MERGE_KEYWORDS = ("steps", "examples", "submodel", "loss", "rate", "momentum", "mu")
+MERGE_KEYWORDS = ("steps", "examples", "submodel", "loss", "rate", "momentum", "mu", "blocks")
 
 
 def merge_arguments(dtype: str = "float64", order: Sequence[int] = range(4)) -> tuple[tf.Tensor, dict[str, Any]]:
@@ -266,7 +266,9 @@ def merge_arguments(dtype: str = "float64", order: Sequence[int] = range(4)) -> 
     arrays = {"covered": tf.constant(covered)} | {name: tf.constant(each, dtype) for name, each in floats.items()}
     arrays |= {name: tf.constant(each, tf.int32) for name, each in ints.items()}
     arrays = {name: tf.gather(each, list(order)) for name, each in arrays.items()}
-    return tf.constant(old, dtype), arrays | {"rate": tf.constant(RATE, dtype), "momentum": 0.5, "mu": 0.1}
+    blocks = ((np.array([5, 6]), 1, np.array([[1, 2], [3, 4]])),)
+    arrays |= {"rate": tf.constant(RATE, dtype), "momentum": 0.5, "mu": 0.1, "blocks": blocks}
+    return tf.constant(old, dtype), arrays
 
 
 def aggregate_clients(subject: Subject, old: tf.Tensor, arguments: Mapping[str, Any]) -> tf.Tensor:

@@ -140,7 +140,7 @@ def set_key(key, value, others=()):
     for plugin in CHOSEN:
         if (dotted(plugin.path), plugin.name) == (key.removesuffix(".name"), value):
             return choose(plugin, others)
-    return [f"{key}=[all]" if key == "round.personal" and value == "all" else f"{key}={value}"]
+    return [f"{key}=[{value}]" if value in ("all", "last") and key.startswith("round.") else f"{key}={value}"]
 
 
 def other_value(key):
