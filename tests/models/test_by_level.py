@@ -1,5 +1,7 @@
 """Values with one copy for each level, `round.by_level`."""
 
+import re
+
 import methods
 import numpy as np
 import pytest
@@ -15,15 +17,16 @@ def numpy_weights(state):
     return {path: value.numpy() for path, value in state.weights.items()}
 
 
-@pytest.mark.parametrize("names", ["norms", "norms, '0', 3_0_dense"])
-def test_a_copy_is_the_mean_over_the_clients_of_its_level(names, eager):
-    process = tiny.process(tiny.IMAGES, FIXED, f"round.by_level=[{names}]")
-    plain = tiny.process(tiny.IMAGES, FIXED)
+@pytest.mark.parametrize(
+    ("names", "copied"), [("norms", "norm"), ("norms, '0', 3_0_dense", "^[03]|norm"), ("'*/step_size'", "/step_size$")]
+)
+def test_a_copy_is_the_mean_over_the_clients_of_its_level(names, copied, eager):
+    base = tiny.IMAGES.replace("stride: 2", "stride: 2, step: true") if "step" in names else tiny.IMAGES
+    process = tiny.process(base, FIXED, f"round.by_level=[{names}]")
+    plain = tiny.process(base, FIXED)
     start, first = process.initialize(), plain.initialize()
     copies = {path for path in start.weights if path != shared_path(path)}
-    assert {shared_path(path) for path in copies} == {
-        path for path in first.weights if "norm" in path or (len(names) > 5 and path[0] in "03")
-    }
+    assert {shared_path(path) for path in copies} == {path for path in first.weights if re.search(copied, path)}
     after = numpy_weights(process.next(start, cohort=[0, 1, 2, 3])[0])
     merged = numpy_weights(plain.next(first, cohort=[0, 1, 2, 3])[0])
     levels, of_level = process.plan(0, cohort=[0, 1, 2, 3]).levels, {}
