@@ -29,17 +29,18 @@ class PreActivationBlock(ConvolutionBlock):
         scaler: Whether the Scalers are active.
         residual: Shortcut without a convolution: input, x; activated, h.
         scaler_at: Position of the Scalers: norms, before each norm; products, after each convolution.
+        step: Whether a learned scalar, at first 1, multiplies the second convolution before the sum.
 
     Input shape: `(batch, height, width, clients * channels)`. Output: `(batch, height / stride, width / stride,
     clients * filters)`.
     Reference: He et al. 2016 (arXiv 1603.05027), as in the HeteroFL authors' code; `residual` activated as in the
-    public code of FeDepth, `scaler_at` products as in that of SplitMix.
+    public code of FeDepth, `scaler_at` products as in that of SplitMix, `step` as in NeFL (arXiv 2308.07761).
     """
 
     GEOMETRY = {
         "inputs": "map",
         "outputs": "(-(-rows // stride), -(-columns // stride), filters)",
-        "weights": "(9 + (stride != 1 or channels != filters)) * channels * filters + 9 * filters**2",
+        "weights": "(9 + (stride != 1 or channels != filters)) * channels * filters + 9 * filters**2 + step",
         # Two convolutions, each with normalisation and activation, and the sum.
         "hidden": "4 * product(outputs)",
         "groups": "4 if norm == 'gn' else 1",
@@ -53,6 +54,7 @@ class PreActivationBlock(ConvolutionBlock):
         scaler: bool = True,
         residual: Residual = "input",
         scaler_at: ScalerPosition = "norms",
+        step: bool = False,
         scale: float = 1.0,
         clients: int = 1,
         **kwargs,
@@ -60,6 +62,7 @@ class PreActivationBlock(ConvolutionBlock):
         super().__init__(filters, stride, norm, scaler, scale, clients, **kwargs)
         self.residual = residual
         self.scaler_at = scaler_at
+        self.step = step
         self.norm1, self.norm2 = self.new_norm("norm1"), self.new_norm("norm2")
         self.conv1, self.conv2 = self.convolution("conv1", filters, 3, stride), self.convolution("conv2", filters)
         self.shortcut: PaddedConv2D | None = None
@@ -69,6 +72,8 @@ class PreActivationBlock(ConvolutionBlock):
         for layer, shape in ((self.norm1, input_shape), (self.conv1, input_shape), (self.norm2, hidden)):
             layer.build(shape)
         self.conv2.build(hidden)
+        if self.step:
+            self.step_size = self.add_weight(name="step_size", shape=(self.clients,), initializer="ones")
         if self.stride != 1 or input_shape[-1] != hidden[-1]:
             self.shortcut = self.convolution("shortcut", self.filters, 1, self.stride)
             self.shortcut.build(input_shape)
@@ -86,4 +91,7 @@ class PreActivationBlock(ConvolutionBlock):
             shortcut = scaled("products", self.shortcut(active))
         hidden = scaled("products", self.conv1(active))
         outputs = scaled("products", self.conv2(activate(self.norm2, hidden)))
+        if self.step:
+            # [clients] -> [clients * filters]
+            outputs *= tf.cast(tf.repeat(self.step_size, self.filters), outputs.dtype)
         return tf.cast(outputs, inputs.dtype) + tf.cast(shortcut, inputs.dtype)

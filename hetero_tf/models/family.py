@@ -248,7 +248,8 @@ class ModelFamily:
         """Paths of the values that `round.by_level` names."""
         model = self.training_model(self.recipe.levels.global_level, self.classes)
         paths = [variable.path for variable in values(model)]
-        return select_paths("by_level", self.recipe.round.by_level, self.recipe.model, model, paths)
+        names = [name for name in self.recipe.round.by_level if name != "last"]
+        return select_paths("by_level", names, self.recipe.model, model, paths)
 
     def _name_copies(self, model, route):
         """Give the values of `round.by_level` the paths of their level's copies; the global level has the shared ones.
@@ -259,8 +260,9 @@ class ModelFamily:
         level = next((level for level in recipe.levels.names if _is_full(self.route(level), route)), None)
         if level in (None, recipe.levels.global_level):
             return
+        last = route.units[-1] if "last" in recipe.round.by_level else None
         for variable in values(model):
-            if variable.path in self._copied:
+            if variable.path in self._copied or recipe.model.unit_of(variable.path) == last:
                 variable._path = level_path(variable.path, level)
 
     def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:

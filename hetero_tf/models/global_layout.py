@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,6 +70,35 @@ def global_shapes(family: ModelFamily) -> dict[str, tuple[int, ...]]:
     """
     networks = (family.recipe.levels.ensemble,) if family.recipe.levels.ensemble else ()
     return {variable.path: (*networks, *variable.shape) for variable in _global_variables(family)}
+
+
+def last_blocks(family: ModelFamily) -> tuple[tuple[np.ndarray, int, np.ndarray], ...]:
+    """Return the `blocks` of `methods.merges`, from the shallowest to the second deepest one.
+
+    Raises:
+        InvalidValue: There are none.
+    """
+    shapes, unit_of = global_shapes(family), family.recipe.model.unit_of
+    starts = dict(zip(shapes, itertools.accumulate(map(math.prod, shapes.values()), initial=0)))
+
+    def block(level, unit):
+        """Return the shapes of the trainable values of a unit at a level, and their columns."""
+        model = family.training_model(level, family.classes)
+        paths = [variable.path for variable in model.trainable_variables if unit_of(variable.path) == unit]
+        columns = [starts[path] + np.arange(math.prod(shapes[path])) for path in paths]
+        return [shapes[path] for path in paths], np.concatenate([np.zeros(0, int), *columns])
+
+    blocks, by_depth = [], sorted(family.submodels, key=lambda level: len(family.route(level).units))
+    for level, deeper in itertools.pairwise(by_depth):
+        last, units = family.route(level).units[-1], family.route(deeper).units
+        kind, columns = block(level, last)
+        candidates = [block(deeper, unit) for unit in units[units.index(last) :]] if kind else []
+        if sources := [each for kind_of_unit, each in candidates if kind_of_unit == kind]:
+            blocks.append((columns, family.submodels.index(deeper), np.stack(sources)))
+    if not blocks:
+        text = "needs a level whose last block has the shapes of a deeper level's blocks; set levels.depths"
+        raise InvalidValue(("round", "merge"), f"{text}. Received: {family.recipe.round.merge.name}")
+    return tuple(blocks)
 
 
 def initial_values(family: ModelFamily) -> dict[str, tf.Tensor]:

@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from hetero_tf.runs.facts import CLIENTS, HISTORY, PENDING, SERVER, WEIGHTS
 
-# Personal values, memories of corrections, errors of compressed updates, peer networks, and twins of the clients.
-TABLES = ("personal", "memory", "errors", "peers", "twin")
+# Personal values, memories of corrections, errors of compressed updates, peer networks, twins, and the last returned
+# values of the clients.
+TABLES = ("personal", "memory", "errors", "peers", "twin", "previous")
 # Numbers of a client with a twin: the rounds that it trained, and the share of its twin in its model.
 TWIN_SCALARS = ("rounds", "alpha")
 # Sums of results that arrive in later rounds.
@@ -66,7 +67,7 @@ class StateLayout:
         ensemble: Number of networks of the global model, the first axis of every shape, or None for no such axis.
         personal: Paths of the values that stay with the clients.
         memories: Of "memory" and "errors" the tables that clients store.
-        twin: Paths of the values of the clients' twins.
+        twin, previous: Paths of the values of the clients' twins, and of those that they returned last.
         delays: Largest number of rounds by which a result may arrive late; 0: all arrive in the round of their start.
     """
 
@@ -79,6 +80,7 @@ class StateLayout:
     memories: tuple[str, ...]
     peers: int
     twin: tuple[str, ...] = ()
+    previous: tuple[str, ...] = ()
     delays: int = 0
 
     def _tables(self) -> dict[tuple[str, str], tuple[list[int], dict[str, tuple[int, ...]]]]:
@@ -96,6 +98,7 @@ class StateLayout:
             },
             ("clients", "peers"): (peers, peers, every if self.peers else ()),
             ("clients", "twin"): (clients, clients, self.twin),
+            ("clients", "previous"): (clients, clients, self.previous),
             ("clients", "twin_scalars"): (clients, clients, TWIN_SCALARS if self.twin else ()),
             **{("pending", name): ([self.delays], [self.delays], every) for name in PENDING_SUMS if self.delays},
         }

@@ -61,8 +61,8 @@ class Plan:
         delays: [cohort], rounds after which each result arrives, see `rounds.arrivals`. If None, all arrive in it.
         choice: The selection of the clients; None if they were not selected.
         rate_factor: Factor of the learning rate of the round's schedule.
-        noise_seed: int64 [2], the seed of a private round; else None.
-        noise_std: float64, the standard deviation of its noise; else None.
+        noise_seeds: int64 [n, 2], the seeds of the summands of the noise of a private round; else None.
+        noise_stds: float64 [n], their standard deviations with the signs of the summands; else None.
     """
 
     clients: np.ndarray
@@ -76,8 +76,8 @@ class Plan:
     delays: np.ndarray | None = None
     choice: Choice | None = None
     rate_factor: float = 1.0
-    noise_seed: np.ndarray | None = None
-    noise_std: np.ndarray | None = None
+    noise_seeds: np.ndarray | None = None
+    noise_stds: np.ndarray | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by name, in the order of the attributes."""

@@ -89,7 +89,7 @@ CONFLICTS: dict[str, dict] = {
 NOT_PRIVATE: Rules = {
     "the entries that a client changes show its labels; set it to all": {"round.label_rows": "own"},
     "the weight of a client shows the number of its examples": {"round.weighting": "samples"},
-    "no accountant knows the probability with which it chooses a client; use uniform or poisson": {
+    "no accountant knows the probability with which it chooses a client; use uniform, poisson or cyclic": {
         "round.selection.SAMPLING": None
     },
     "the clients that are merged depend on the work of the others": {"round.policy": True},
@@ -293,6 +293,9 @@ def _privacy(recipe):
     privacy = recipe.privacy
     if privacy is not None and privacy.noise is None and privacy.epsilon is None:
         yield ("privacy",), "set noise, epsilon or both", {"clip": privacy.clip}
+    if privacy is not None and privacy.bands > 1 and recipe.round.selection.name != "cyclic":
+        text = "accountants of sampled clients know independent noise only; must be 1, or set round.selection to cyclic"
+        yield ("privacy", "bands"), text, privacy.bands
 
 
 def _updates(recipe):
@@ -378,7 +381,7 @@ def _metric(recipe):
             yield ("evaluate", "metrics", index), text, name
     measured = metrics.selection_metrics(targets, recipe.metrics)
     more = "" if targets == "positions" else "; evaluate.metrics adds others"
-    has_client_models = recipe.round.personal or recipe.has_twin
+    has_client_models = recipe.round.personal or recipe.twin == "twin"
     if not has_client_models:
         measured = tuple(name for name in measured if not name.startswith("validation_local_"))
     for path, metric in recipe.selected_metrics.items():

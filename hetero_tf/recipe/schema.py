@@ -264,7 +264,7 @@ class Round:
         personal: values that stay on the client and are never merged: units, numbered from 0 as in model.layers; kinds
             (norms, biases, embeddings, head, body); layers, or patterns of paths such as */bias; all: every value
         by_level: values with one copy for each level, which only clients of the level merge: units, norms, biases,
-            embeddings, layers, patterns or all
+            embeddings, layers, patterns or all; last: the last unit of the level's trunk, before its exit
         update: compression of the values that clients receive (qsgd), whose messages count in all traffic; null: none
         server: server optimizer: how the merged weights change the global ones
         non_finite_share: if at least this share of clients returns NaN or infinite values, the round is repeated with
@@ -299,6 +299,8 @@ class Privacy:
             smallest one with which all rounds keep epsilon
         epsilon: privacy budget, which no round may exceed; null: no limit
         delta: probability with which the bound epsilon may fail; less than 1 / clients is usual
+        bands: rounds whose noise cancels in part in the sum of their changes (DP-FTRL with banded noise); at most the
+            rounds that a client waits between two of its rounds (round.selection: cyclic); 1: independent noise
         seed: fixed seed of the noise and of the cohorts, for tests: whoever knows it can subtract the noise; null: a
             random key that only the run folder has
     """
@@ -307,6 +309,7 @@ class Privacy:
     noise: NotNegative | None = None
     epsilon: Positive | None = None
     delta: Annotated[float, Range(above=0.0, high=0.5)] = 1e-5
+    bands: SmallCount = 1
     seed: int | None = None
 
 
@@ -324,7 +327,7 @@ class ClientSettings:
         loss: loss of the local steps; null: that of the task
         coupling: how the losses of several outputs (exits, widths, peers) are combined
         correction: term added to the local gradients (FedProx, FedDyn, SCAFFOLD); null: none
-        personalization: local steps of clients with a model of their own (Ditto, APFL, pFedMe, FedRep); null: none
+        personalization: local steps of clients with a second model or personal values (Ditto, FedRep, MOON); null: none
         update: transformation of a client's update before the merge (clip), or its compression (qsgd, top_k, sign),
             whose messages count in all traffic; null: none
         label_cut: compute only the logits of a client's labels if the loss allows it; changes the cost, not the
@@ -520,10 +523,12 @@ class Recipe:
         return Plugin(name, {key: option.default for key, option in registry.options("losses", name).items()})
 
     @property
-    def has_twin(self) -> bool:
-        """True if each client stores a second model, see `methods.personalizations`."""
+    def twin(self) -> str | None:
+        """Table of the second model of each client, "twin" or "previous", see `methods.personalizations`; or None."""
         plugin = self.client.personalization
-        return plugin is not None and bool(registry.constant("personalizations", plugin.name, "TWIN"))
+        if plugin is None or not registry.constant("personalizations", plugin.name, "TWIN"):
+            return None
+        return "previous" if registry.constant("personalizations", plugin.name, "PREVIOUS") else "twin"
 
     @property
     def targets(self) -> str:

@@ -70,7 +70,7 @@ class RoundScalars(NamedTuple):
 
     Attributes:
         number: int32, counted from 0.
-        noise: Of a private round, the seed of its noise, int64 [2], and the standard deviation, float64; else ().
+        noise: Of a private round, `noise_seeds` and `noise_stds` of `planning.plan.Plan`; else ().
     """
 
     number: tf.Tensor
@@ -221,9 +221,11 @@ def _personal_columns(submodel, size):
 
 def _twin(submodel, stored, coordinates, rows):
     """Return the twins of a block's clients and their alpha; without twins, the trainable values and 1."""
-    if "twin" not in stored:
+    table = next((name for name in ("twin", "previous") if name in stored), None)
+    if table is None:
         return rows[:, : submodel.block.parameters], tf.ones_like(rows[:, :1])
-    return submodel.tables["twin"].cut.gather(stored["twin"], coordinates), stored["twin_scalars"][:, 1:]
+    alpha = stored["twin_scalars"][:, 1:] if table == "twin" else tf.zeros_like(rows[:, :1])
+    return submodel.tables[table].cut.gather(stored[table], coordinates), alpha
 
 
 def _personalization(setup, submodel, start, scalars, plan):

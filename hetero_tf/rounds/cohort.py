@@ -251,8 +251,8 @@ def _new_table_rows(submodel, result):
         return tf.stack([table.write(old[slot], rows[slot], result.coordinates[slot]) for slot in slots])
 
     new_rows = {}
-    if "personal" in stored:
-        new_rows["personal"] = write("personal", stored["personal"], block.network_rows(result.local.rows))
+    for name in [table for table in ("personal", "previous") if table in stored]:
+        new_rows[name] = write(name, stored[name], block.network_rows(result.local.rows))
     if "memory" in stored:
         new_rows["memory"] = write("memory", stored["memory"], result.memory)
     if "errors" in stored:

@@ -165,7 +165,9 @@ class LocalTraining:
             twin=twin.values,
             alpha=twin.alpha,
             number=steps,
-            evaluate=lambda values: gradient(tf.concat([values, carried], 1)),
+            evaluate=lambda values, contrast, anchors: gradient(
+                tf.concat([values, carried], 1), contrast, [tf.concat([anchor, carried], 1) for anchor in anchors]
+            ),
             step=step,
         )
         values, slots = update.twin or (twin.values, twin.slots)
@@ -175,7 +177,7 @@ class LocalTraining:
         result = update.gradient._replace(statistics=update.gradient.statistics or (carried,))
         return result, is_moving, Twin(values, tuple(slots) or twin.slots, alpha)
 
-    def _gradients(self, batches, stages, tick, key, rows):
+    def _gradients(self, batches, stages, tick, key, rows, contrast=None, anchors=()):
         """Return losses [K], their gradients [K, parameters] and, if there are any, the new running statistics."""
 
         def branch(stage, shape):
@@ -184,7 +186,7 @@ class LocalTraining:
                 tape.watch(rows)
                 masked = self._masked(rows)
             loss, gradients, carried = self.block.stages[stage].step.loss_and_gradients(
-                self.objective, masked, key, inputs, targets
+                dataclasses.replace(self.objective, contrast=contrast, anchors=anchors), masked, key, inputs, targets
             )
             if self.mask is not None:
                 # The chain rule through the product with the mask.

@@ -58,7 +58,26 @@ def private_sum(
     setup: RoundSetup, state: StateRows, total: tf.Tensor, scalars: RoundScalars
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the sum and the coverage of `merge_updates` for a sum of clipped changes, with the noise of the round."""
-    expected, (seed, deviation) = expected_coverage(setup), scalars.noise
-    noise = tf.random.stateless_normal(tf.shape(total), seed, dtype=total.dtype, alg="philox")
+    expected = expected_coverage(setup)
     # Entries that no client changes have no coverage, and keep their values whatever the sum is.
-    return expected * state.weights + total + tf.cast(deviation, total.dtype) * noise, expected
+    return expected * state.weights + total + _noise(scalars, total), expected
+
+
+def _noise(scalars, like):
+    """Return the noise of a round: a sum of normal tensors, whose last ones may have the deviation 0."""
+    seeds, deviations = scalars.noise
+
+    def summand(index):
+        normal = tf.random.stateless_normal(tf.shape(like), seeds[index], dtype=like.dtype, alg="philox")
+        return tf.cast(deviations[index], like.dtype) * normal
+
+    if deviations.shape[0] == 1:
+        return summand(0)
+    # The noise of the first rounds has few summands.
+    count = tf.cast(tf.where(deviations != 0)[-1, 0], tf.int32) + 1
+    return tf.while_loop(
+        lambda index, _: index < count,
+        lambda index, noise: (index + 1, noise + summand(index)),
+        (0, tf.zeros_like(like)),
+        parallel_iterations=1,
+    )[1]

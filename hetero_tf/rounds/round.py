@@ -25,8 +25,8 @@ def build_round(setup: RoundSetup, layout: StateLayout) -> Callable:
         A tf.function `(values, packed, learning_rates, first_round, seed, noise) -> (values, metrics)`; if the examples
         stay on disk, with the values of `read_training_rows` as last argument. values: in the structure of
         `StateLayout.build`; packed: a `PackedRounds`; learning_rates: [rounds]; first_round, seed: scalar int32; noise
-        of private rounds: the seeds int64 [rounds, 2] and the standard deviations float64 [rounds], else (). If
-        replicas share the work, a call runs one round.
+        of private rounds: the seeds int64 [rounds, n, 2] and the standard deviations float64 [rounds, n] of its n
+        summands, else (). If replicas share the work, a call runs one round.
         metrics: "loss", "gradient_norm" (means over the steps of each client), "finite" and, if the selection needs it,
         "squared_loss", each [rounds, blocks * K].
         A client with a result or loss that is not finite has weight 0: the merge of the others is bit-equal to one
@@ -34,7 +34,8 @@ def build_round(setup: RoundSetup, layout: StateLayout) -> Callable:
         "merge_finite", [rounds]: False where finite results overflowed in the sum or in the server's step; such a round
         does not change the state.
     """
-    scalar = tf.TensorSpec([], tf.int32)
+    scalar, size = tf.TensorSpec([], tf.int32), [None, setup.private.summands if setup.private else None]
+    noise = tf.TensorSpec([*size, 2], tf.int64), tf.TensorSpec(size, tf.float64)
     # The signature is fixed, so the function is traced once for a run.
     signature = [
         layout.build(tf.TensorSpec),
@@ -42,7 +43,7 @@ def build_round(setup: RoundSetup, layout: StateLayout) -> Callable:
         tf.TensorSpec([None], setup.layout.dtype),
         scalar,
         scalar,
-        () if setup.private is None else (tf.TensorSpec([None, 2], tf.int64), tf.TensorSpec([None], tf.float64)),
+        noise if setup.private else (),
         *([row_specs(setup.examples)] if setup.examples.on_disk else []),
     ]
     return setup.engine.replicas.compiled(functools.partial(run_rounds, setup, layout), input_signature=signature)

@@ -112,7 +112,7 @@ def build_submodels(
 ) -> tuple[Submodel, ...]:
     """Build the sub-models of the mix from the block and the entry mask of each."""
     stored: dict[str, Sequence[int]] = dict.fromkeys(TABLES, range(len(layout.cut.shapes)))
-    stored |= {"personal": layout.personal, "twin": range(layout.trainable)}
+    stored |= {"personal": layout.personal, **dict.fromkeys(("twin", "previous"), range(layout.trainable))}
 
     def build(number, block, mask):
         stages = [first_stage[number] for first_stage in layout.first_merged_stage]
@@ -132,9 +132,11 @@ class PrivateMerge:
     Attributes:
         clip: Largest L2 norm of a client's change.
         clients: Expected number of clients of a round, for each sub-model.
+        summands: Number of summands of the noise of each round; None if it varies.
     """
 
     clip: float
+    summands: int | None
     clients: tuple[float, ...]
 
 

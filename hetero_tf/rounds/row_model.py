@@ -1,5 +1,6 @@
 """Row models: Keras models that read their values from the rows of a matrix, for one client or for several at once."""
 
+import functools
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -50,7 +51,12 @@ class RowModel:
     positions: tuple[int, ...]
 
     def call(
-        self, values: list[tf.Tensor], full_shapes: tuple[tuple[int, ...], ...], key: tf.Tensor, inputs: tf.Tensor
+        self,
+        values: list[tf.Tensor],
+        full_shapes: tuple[tuple[int, ...], ...],
+        key: tf.Tensor,
+        inputs: tf.Tensor,
+        features: bool = False,
     ) -> tuple[list[tf.Tensor], list[tuple[int, tf.Tensor]], list[tf.Tensor]]:
         """Run one training step.
 
@@ -58,6 +64,7 @@ class RowModel:
             values: The clients' values, each [K, values].
             key: int32 [K, words] for dropout.
             inputs: [K, batch, ...].
+            features: Whether to return the input of the last layer too, after the logits.
 
         Returns:
             List of logits [K, batch, ...] in the float type of the values, one for each exit; the running statistics
@@ -77,7 +84,8 @@ class RowModel:
         ]
         for index, part, shape in zip(carried_at, sub_weights[trainable:], self.shapes[trainable:], strict=True):
             state[index] = _batch_value(part, shape, self.model.non_trainable_variables[index].shape)
-        outputs, state, losses = self.model.stateless_call(
+        model = self._model_with_features if features else self.model
+        outputs, state, losses = model.stateless_call(
             weights, state, self._to_model_inputs(inputs), training=True, return_losses=True
         )
         # Move the client axis first: statistics [K, values], logits [K, batch, ...]. Constants do not change.
@@ -89,10 +97,16 @@ class RowModel:
         ]
         outputs = outputs if isinstance(outputs, list) else [outputs]
         logits = [
-            self._to_clients(tf.cast(value, values[0].dtype), spec) for value, spec in zip(outputs, self.model.outputs)
+            self._to_clients(tf.cast(value, values[0].dtype), spec) for value, spec in zip(outputs, model.outputs)
         ]
         penalties = [tf.reduce_sum(tf.cast(loss, values[0].dtype)) / self.clients for loss in losses]
         return logits, new_statistics, penalties
+
+    @functools.cached_property
+    def _model_with_features(self):
+        """The model that also returns the input of its last layer; it has the variables of `model`, in their order."""
+        outputs = self.model.outputs
+        return keras.Model(self.model.inputs, [*outputs, outputs[-1]._keras_history.operation.input])
 
     def _indices(self, variables):
         """Return the indices of these variables among the model's non-trainable ones."""

@@ -25,6 +25,7 @@ class Objective:
         outside: Number of classes that are not on the label axis.
         present: bool [K, label axis], which labels of its label axis each client has.
         round: Scalar int32.
+        contrast, anchors: A term on representations, see `LocalStep.gradient`; only of a `JointStep`.
     """
 
     loss: Callable
@@ -32,6 +33,8 @@ class Objective:
     outside: int
     present: tf.Tensor
     round: tf.Tensor
+    contrast: Callable | None = None
+    anchors: tuple[tf.Tensor, ...] = ()
 
     def __call__(
         self, outputs: list[tf.Tensor], targets: tf.Tensor | tuple[tf.Tensor, tf.Tensor], penalties: list[tf.Tensor]
@@ -69,9 +72,12 @@ class JointStep(RowShape):
     models: tuple[RowModel, ...]
 
     def call(
-        self, rows: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor
+        self, rows: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor, features: bool = False
     ) -> tuple[list[tf.Tensor], tf.Tensor | None, list[tf.Tensor]]:
         """Run the models.
+
+        Args:
+            features: Whether the last item of the list is the input of the last layer.
 
         Returns:
             List of logits [K, batch, ...], route by route and exit by exit; the carried values; and the losses that
@@ -80,7 +86,7 @@ class JointStep(RowShape):
         # Each route reads the running statistics that the routes before it have updated.
         values, outputs, penalties = self._split(rows), [], []
         for model in self.models:
-            logits, statistics, added = model.call(values, self.shapes, key, inputs)
+            logits, statistics, added = model.call(values, self.shapes, key, inputs, features)
             outputs += logits
             penalties += added
             for position, value in statistics:
@@ -101,10 +107,14 @@ class JointStep(RowShape):
         Returns:
             Losses [K]; their gradients, [K, parameters]; and the carried values after the step, None without any.
         """
+        contrast = objective.contrast
+        anchors = [self.call(values, key, inputs, True)[0][-1] for values in objective.anchors]
         with tf.GradientTape() as tape:
             tape.watch(rows)
-            outputs, carried, penalties = self.call(rows, key, inputs)
+            outputs, carried, penalties = self.call(rows, key, inputs, contrast is not None)
+            features = None if contrast is None else outputs.pop()
             losses = objective(outputs, targets, penalties)
+            losses = losses if contrast is None else losses + contrast(features, *anchors)
         gradients = tf.ensure_shape(tape.gradient(losses, rows, unconnected_gradients="zero"), rows.shape)
         return losses, gradients if carried is None else gradients[:, : self.parameters], carried
 

@@ -43,6 +43,7 @@ from hetero_tf.models.global_layout import (
     initial_peers,
     initial_values,
     label_table,
+    last_blocks,
     may_cut_labels,
 )
 from hetero_tf.models.preprocessed import packed_builder
@@ -193,7 +194,7 @@ class Federation:
             personal=tuple(self.paths[position] for position in setup.layout.personal),
             memories=_memories(setup.algorithm),
             peers=setup.peers,
-            twin=self.paths[: setup.layout.trainable] if self.recipe.has_twin else (),
+            **{name: self.paths[: setup.layout.trainable] for name in (self.recipe.twin,) if name},
             delays=0 if setup.algorithm.stale_merge is None else setup.algorithm.stale_merge.delays,
         )
 
@@ -201,11 +202,11 @@ class Federation:
         """Return the state before the first round for global weights by path; see `models.initial_weights`."""
         values = self.state_layout.build(tf.zeros) | {"weights": weights}
         tables = values["clients"]
-        # Personal units of every client start from the global values.
-        tables["personal"] = {path: zeros + weights[path] for path, zeros in tables["personal"].items()}
+        # Personal units and twins of every client start from the global values.
+        for name in ("personal", "twin", "previous"):
+            tables[name] = {path: zeros + weights[path] for path, zeros in tables[name].items()}
         plugin = self.recipe.client.personalization
         if plugin is not None and tables["twin"]:
-            tables["twin"] = {path: zeros + weights[path] for path, zeros in tables["twin"].items()}
             tables["twin_scalars"]["alpha"] += plugin.options.get("alpha", 1.0)
         if tables["peers"]:
             drawn = initial_peers(self.family, list(weights.values()), self.setup.peers)
@@ -328,7 +329,7 @@ def build_setup(
     for block in blocks:
         check_buffers(source, dataset.train.x, block)
     plugin = recipe.client.personalization
-    if plugin and recipe.has_twin and tracked(family.training_model(recipe.levels.global_level, label_axis)):
+    if plugin and recipe.twin and tracked(family.training_model(recipe.levels.global_level, label_axis)):
         raise InputError(
             "client.personalization: a twin stores no running statistics; use norms without them, such as sbn, gn or "
             f"ln. Received: {plugin.name}"
@@ -336,7 +337,7 @@ def build_setup(
     layout = build_global_layout(family, label_axis)
     return RoundSetup(
         _examples(recipe, dataset, partition, source, labels, engine),
-        _algorithm(recipe, dataset, partition, functions),
+        _algorithm(family, dataset, partition, functions),
         layout,
         build_submodels(layout, blocks, entry_masks(family, label_axis)),
         engine,
@@ -356,7 +357,8 @@ def _private_merge(family: ModelFamily, registered: int) -> PrivateMerge | None:
             f"are not private; use norms of kind gn, ln, in or none. Received: {statistics[0].path}"
         )
     clients = np.bincount(family.submodel_of, expected_clients(recipe, registered), len(family.submodels))
-    return PrivateMerge(recipe.privacy.clip, tuple(clients.tolist()))
+    summands = 1 if recipe.privacy.bands == 1 else None
+    return PrivateMerge(recipe.privacy.clip, summands, tuple(clients.tolist()))
 
 
 def cut_labels(recipe: Recipe, dataset: Dataset, partition: Partition) -> np.ndarray | None:
@@ -392,7 +394,8 @@ def _examples(
     )
 
 
-def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition, functions: UserFunctions) -> Algorithm:
+def _algorithm(family: ModelFamily, dataset: Dataset, partition: Partition, functions: UserFunctions) -> Algorithm:
+    recipe = family.recipe
     client, server, method = recipe.client, registry.find("servers", recipe.round.server.name), recipe.optimizer.method
     slots = registry.find("optimizers", method.name).SLOTS
     correct, remember, reads = _correction(client.correction)
@@ -407,7 +410,7 @@ def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition, functions
         update=_update(client.update),
         broadcast=_update(recipe.round.update),
         optimizer=LocalOptimizer(_function("optimizers", method), len(slots), recipe.optimizer.clip_norm),
-        aggregate=_aggregate(recipe),
+        aggregate=_aggregate(family),
         server=functools.partial(_function("servers", recipe.round.server), registered=len(partition.train)),
         sums_memory="memory_change" in inspect.signature(server.apply).parameters,
         stale_merge=_stale_merge(recipe, partition.train.sizes),
@@ -415,8 +418,9 @@ def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition, functions
     )
 
 
-def _aggregate(recipe: Recipe) -> Callable | None:
+def _aggregate(family: ModelFamily) -> Callable | None:
     """Return the function of the recipe's merge with its options, or None for the mean."""
+    recipe = family.recipe
     plugin, correction = recipe.round.merge, recipe.client.correction
     if plugin.name == "mean":
         return None
@@ -424,6 +428,7 @@ def _aggregate(recipe: Recipe) -> Callable | None:
     names = inspect.signature(function).parameters.keys() - plugin.options.keys()
     momentum = recipe.optimizer.method.options.get("momentum", 0.0)
     settings = {"momentum": momentum, "mu": 0.0 if correction is None else correction.options.get("mu", 0.0)}
+    settings |= {"blocks": last_blocks(family)} if "blocks" in names else {}
 
     def aggregate(old, **clients):
         return function(old, **{name: value for name, value in (settings | clients).items() if name in names})

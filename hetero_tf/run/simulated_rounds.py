@@ -97,8 +97,8 @@ class SimulatedRounds:
         if account is None:
             return plan
         account.check_rounds(round + 1)
-        noise_std = np.asarray(account.noise * account.settings.clip)
-        return dataclasses.replace(plan, noise_seed=account.noise_seed(round), noise_std=noise_std)
+        seeds, stds = account.noise_of(round)
+        return dataclasses.replace(plan, noise_seeds=seeds, noise_stds=stds)
 
     @functools.cached_property
     def version_planner(self) -> VersionPlanner:
@@ -307,9 +307,14 @@ class SimulatedRounds:
 
 
 def _noise(planned):
-    """Return the seeds and the standard deviations of the noise of private rounds."""
-    names = ("noise_seed", "noise_std")
-    return tuple(tf.constant(np.stack([getattr(plan, name) for plan in planned])) for name in names)
+    """Return the seeds and the standard deviations of the noise of private rounds, padded to the most summands."""
+    size = max(len(plan.noise_stds) for plan in planned)
+
+    def padded(values):
+        return np.pad(values, [(0, size - len(values)), *[(0, 0)] * (values.ndim - 1)])
+
+    names = ("noise_seeds", "noise_stds")
+    return tuple(tf.constant(np.stack([padded(getattr(plan, name)) for plan in planned])) for name in names)
 
 
 def _record_history(history, round, plan, records):

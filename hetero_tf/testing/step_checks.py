@@ -82,8 +82,14 @@ def local_step(*values: tf.Tensor) -> LocalStep:
     weights, start, twin, alpha, targets, number = values
     rate = tf.constant(RATE, weights.dtype)
 
-    def evaluate(values):
-        return tf.reduce_sum(targets * values + values**4, 1), targets + 4 * values**3
+    def evaluate(values, contrast, anchors):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            loss = tf.reduce_sum(targets * values + values**4, 1)
+            # The representations of two examples have three values each.
+            features = [tf.reshape(each[:, :6], [-1, 2, 3]) for each in (values, *anchors)]
+            loss = loss if contrast is None else loss + contrast(*features)
+        return loss, tape.gradient(loss, values)
 
     def step(values, gradients):
         return values - rate * gradients, ()
@@ -111,7 +117,8 @@ def check_personalization_of_clients(subject: Subject) -> None:
         # Powers of single rows may round differently.
         subject.require_rows(personalize, *values, rtol=1e-5)
         update = subject.call("personalize", local_step(*values))
-        subject.require((update.twin is not None) == subject.module.TWIN, "TWIN must say whether a step returns twins")
+        returns_twins = update.twin is not None or getattr(subject.module, "PREVIOUS", False)
+        subject.require(returns_twins == subject.module.TWIN, "TWIN must say whether a step returns twins")
         subject.require_form(update.gradient.values, SHAPE, dtype, "gradients must have the weights' form and type")
         subject.require_form(update.gradient.loss, SHAPE[:1], dtype, "each client must have a loss")
     subject.require_graph(personalize, *values, rtol=1e-12)
@@ -245,7 +252,7 @@ def check_coverage_and_graph(subject: Subject) -> None:
 
 
 # Keywords that a merge receives if its signature has them.
-MERGE_KEYWORDS = ("steps", "examples", "submodel", "loss", "rate", "momentum", "mu")
+MERGE_KEYWORDS = ("steps", "examples", "submodel", "loss", "rate", "momentum", "mu", "blocks")
 
 
 def merge_arguments(dtype: str = "float64", order: Sequence[int] = range(4)) -> tuple[tf.Tensor, dict[str, Any]]:
@@ -259,7 +266,9 @@ def merge_arguments(dtype: str = "float64", order: Sequence[int] = range(4)) -> 
     arrays = {"covered": tf.constant(covered)} | {name: tf.constant(each, dtype) for name, each in floats.items()}
     arrays |= {name: tf.constant(each, tf.int32) for name, each in ints.items()}
     arrays = {name: tf.gather(each, list(order)) for name, each in arrays.items()}
-    return tf.constant(old, dtype), arrays | {"rate": tf.constant(RATE, dtype), "momentum": 0.5, "mu": 0.1}
+    blocks = ((np.array([5, 6]), 1, np.array([[1, 2], [3, 4]])),)
+    arrays |= {"rate": tf.constant(RATE, dtype), "momentum": 0.5, "mu": 0.1, "blocks": blocks}
+    return tf.constant(old, dtype), arrays
 
 
 def aggregate_clients(subject: Subject, old: tf.Tensor, arguments: Mapping[str, Any]) -> tf.Tensor:
@@ -355,7 +364,8 @@ def check_selection_constants(subject: Subject) -> None:
     for name in ("READS_HISTORY", "READS_TIME", "READS_LOSSES"):
         subject.require(type(subject.constant(name) or False) is bool, f"{name} must be True or False")
     sampling = subject.constant("SAMPLING")
-    subject.require(sampling in (None, "fixed", "poisson"), 'SAMPLING must be "fixed" or "poisson"', sampling)
+    known = ("fixed", "poisson", "cyclic")
+    subject.require(sampling in (None, *known), f"SAMPLING must be one of {', '.join(known)}", sampling)
     memory = subject.constant("MEMORY") or {}
     is_valid = isinstance(memory, dict) and set(memory.values()) <= {"run", "clients"}
     subject.require(is_valid, 'MEMORY must be {name: "run" or "clients"}', memory)

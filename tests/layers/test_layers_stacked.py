@@ -30,6 +30,7 @@ CASES = [
         for filters, stride, norm in ((8, 1, "sbn"), (6, 1, "in"), (8, 2, "gn"))
     ],
     *[("PreActivationBlock", {"filters": filters, **BEHIND, "scale": 0.5}, IMAGE, False) for filters in (6, 8)],
+    ("PreActivationBlock", {"filters": 6, "step": True, "scale": 0.5}, IMAGE, False),
     *[
         ("PostActivationBlock", {"filters": filters, "stride": stride, "norm": norm, "scale": 0.5}, IMAGE, False)
         for filters, stride, norm in ((8, 1, "bn"), (8, 2, "gn"))

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import keras
 import methods
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import tiny
 
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
+from hetero_tf.evaluation.personal_metrics import has_client_models
 from hetero_tf.models.state import flatten_state, unflatten_state
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -33,7 +35,7 @@ def after_rounds(*settings):
     return process.run(process.initialize(), tiny.plans(process, 2))[0]
 
 
-@pytest.mark.parametrize("name, options", [("ditto", {}), ("apfl", {"alpha": 0.3})])
+@pytest.mark.parametrize("name, options", [("ditto", {}), ("apfl", {"alpha": 0.3}), ("moon", {"mu": 0.0})])
 def test_the_global_model_is_that_of_fedavg(name, options):
     assert tiny.same(tiny.arrays(after_rounds(methods.personalization(name, **options))), tiny.arrays(after_rounds()))
 
@@ -68,6 +70,40 @@ def test_one_inner_step_of_pfedme_is_a_step_with_the_product_of_its_rates():
     assert tiny.gap(tiny.arrays(state), tiny.arrays(expected)) < 1e-12
 
 
+def test_moon_turns_representations_from_the_last_model_to_the_global_one():
+    def difference(mu):
+        process = built("levels.mix=a1", methods.personalization("moon", mu=mu))
+        clients = range(4)
+        first, _ = process.run(process.initialize(), [process.plan(0, clients)])
+        second, _ = process.run(first, [process.plan(1, clients)])
+        model = process.network(first, "a")
+        body = keras.Model(model.inputs, model.layers[-1].input)
+
+        def directions(weights):
+            for variable in model.trainable_variables:
+                variable.assign(weights[variable.path])
+            features = body([process.dataset.train.x / 255.0]).numpy()
+            return features / np.linalg.norm(features, axis=1, keepdims=True)
+
+        models = [
+            [{path: rows[c] for path, rows in state.clients["previous"].items()} for c in clients]
+            for state in (first, second)
+        ]
+        last, local = (np.stack(list(map(directions, each))) for each in models)
+        return np.mean(np.sum(local * (directions(first.weights) - last), -1))
+
+    assert difference(5.0) > difference(0.0) + 1e-4
+
+
+def test_a_client_of_moon_is_tested_with_the_global_model():
+    process = built(methods.personalization("moon"))
+    state = after_rounds(methods.personalization("moon"))
+    assert not has_client_models(state) and "local_new_mean" not in process.evaluate(state)[0]
+    assert tiny.same(
+        tiny.arrays(process.initialize()), {path: v[3] for path, v in process.initialize().clients["previous"].items()}
+    )
+
+
 def test_fedrep_trains_the_head_before_the_body():
     process = built(methods.personalization("fedrep"), HEAD)
     start, plan = process.initialize(), process.plan(0, [0, 2])
@@ -82,7 +118,7 @@ def test_fedrep_trains_the_head_before_the_body():
     assert tiny.same(heads[1], heads[2]) and tiny.gap(heads[0], heads[1]) > 1e-3
 
 
-@pytest.mark.parametrize("name, settings", [("ditto", ()), ("apfl", ()), ("fedrep", (HEAD,))])
+@pytest.mark.parametrize("name, settings", [("ditto", ()), ("apfl", ()), ("moon", ()), ("fedrep", (HEAD,))])
 def test_a_stored_state_continues_bit_by_bit(name, settings):
     settings = (methods.personalization(name), *settings)
     process = built(*settings)
@@ -120,6 +156,8 @@ def test_an_idle_client_has_the_mean_of_personal_values():
     "settings, text",
     [
         ((methods.personalization("ditto"), HEAD), "a twin has all values"),
+        ((methods.personalization("moon"), "client.stages=slimmable"), "representations of one width"),
+        ((methods.personalization("moon"), "evaluate.best=validation_local_loss"), "only with models of clients"),
         ((methods.personalization("fedrep"),), "fedrep needs round.personal"),
         ((methods.personalization("fedrep", personal_epochs=2), HEAD), "must be less than client.epochs"),
         ((methods.personalization("pfedme"),), "optimizer.momentum"),

@@ -11,8 +11,15 @@ from bad_recipes import BASE
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.methods.selections import poisson
-from hetero_tf.planning.privacy_account import PrivacyAccount, Sampling, calibrate, epsilon, expected_clients
+from hetero_tf.methods.selections import cyclic, poisson
+from hetero_tf.planning.privacy_account import (
+    PrivacyAccount,
+    Sampling,
+    banded_noise,
+    calibrate,
+    epsilon,
+    expected_clients,
+)
 from hetero_tf.planning.selection import pool_of
 from hetero_tf.recipe.key_rules import NOT_PRIVATE
 
@@ -60,9 +67,47 @@ def exact_epsilon(noise, sensitivity, delta):
 @pytest.mark.parametrize("noise", [1.0, 3.0, 10.0])
 def test_full_participation_is_no_better_than_the_exact_mechanism(noise):
     """A replaced client moves the sum by 2 clips, an added one by 1; a bound below the exact value would be false."""
-    for kind, sensitivity in (("fixed", 2.0), ("poisson", 1.0)):
+    for kind, sensitivity, rounds in (("fixed", 2.0, 1), ("poisson", 1.0, 1), ("cyclic", 3**0.5, 3)):
         exact = exact_epsilon(noise, sensitivity, 1e-5)
-        assert exact <= epsilon(Sampling(50, 50, kind), noise, 1e-5, 1) <= 1.25 * exact
+        assert exact <= epsilon(Sampling(50, 50, kind), noise, 1e-5, rounds) <= 1.25 * exact
+
+
+@accounting
+def test_without_sampling_only_the_rounds_of_a_client_count():
+    ten_of_100 = [epsilon(Sampling(100, 10, "cyclic"), 2.0, 1e-5, rounds) for rounds in (1, 10, 11, 60)]
+    every_round = [epsilon(Sampling(10, 10, "cyclic"), 2.0, 1e-5, rounds) for rounds in (1, 1, 2, 6)]
+    assert ten_of_100 == every_round
+
+
+# Rounds, bands, and the error of the best banded matrix, from the factorization of google-research/federated.
+@pytest.mark.parametrize("rounds, bands, best", [(8, 3, 20.5422), (16, 4, 57.9362)])
+def test_banded_noise_is_the_inverse_of_a_matrix_whose_columns_a_client_meets_once(rounds, bands, best):
+    """The columns of a client's rounds have disjoint rows, so that each of them moves the sum by one clip."""
+    inverse = np.array([[*banded_noise(row + 1, bands)[::-1], *np.zeros(rounds - row - 1)] for row in range(rounds)])
+    matrix = np.linalg.inv(inverse)
+    assert np.linalg.norm(matrix, axis=0).max() == pytest.approx(1, rel=1e-12)
+    np.testing.assert_allclose(np.tril(matrix, -bands), 0, atol=1e-12)
+    error = np.sum((np.tril(np.ones((rounds, rounds))) @ inverse) ** 2)
+    assert best <= error <= 1.05 * best < rounds * (rounds + 1) / 2
+    assert banded_noise(3, 1).tolist() == [1, 0, 0]
+
+
+def test_cyclic_clients_wait_for_all_others():
+    """Also if the number of clients is no multiple of the cohort."""
+    order = np.concatenate([cyclic.choose(pool_of(10, round), 4, np.random.default_rng(round)) for round in range(10)])
+    assert all(len(set(order[start : start + 10])) == 10 for start in range(30))
+    assert sorted(order[:10]) != order[:10].tolist()
+
+
+@accounting
+def test_bands_end_before_a_client_trains_again():
+    bands = ("privacy.bands=2", "round.selection=cyclic")
+    assert "which trains in 3 rounds; RDP), noise 2 x clip 1 in 2 bands" in PrivacyAccount.of(
+        private(*bands), 10
+    ).describe(5)
+    text = refusal(PrivacyAccount.of, private(*bands), 9)
+    assert text.startswith("privacy.bands: must be at most 1, after which a client trains again (9 clients, 5 in each")
+    assert "accountants of sampled clients know independent noise only" in refusal(private, "privacy.bands=2")
 
 
 @accounting
@@ -98,9 +143,9 @@ def test_a_missing_package_is_named(monkeypatch):
 
 def test_seeds_of_noise_are_a_function_of_the_key_and_the_round():
     account, other = (PrivacyAccount.of(private(f"privacy.seed={seed}"), 10) for seed in (1, 2))
-    seeds = [tuple(each.noise_seed(round)) for each in (account, other) for round in range(50)]
+    seeds = [tuple(each.noise_of(round)[0][0]) for each in (account, other) for round in range(50)]
     assert len(set(seeds)) == 100 and account.cohort_seed != other.cohort_seed
-    assert seeds[:50] == [tuple(PrivacyAccount.of(private(), 10).noise_seed(round)) for round in range(50)]
+    assert seeds[:50] == [tuple(PrivacyAccount.of(private(), 10).noise_of(round)[0][0]) for round in range(50)]
     # Without a seed each account draws a key.
     keys = {PrivacyAccount.of(private("privacy.seed=null"), 10).key for _ in range(5)}
     assert len(keys) == 5 and {len(key) for key in keys} == {32}

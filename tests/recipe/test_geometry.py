@@ -50,7 +50,7 @@ CASES = {
     "PaddedDepthwiseConv2D": [{"stride": 2}],
     "PatchEmbedding": [{"patch": 1, "width": Width(6)}],
     "PostActivationBlock": [{"filters": 8}, {"filters": Width(6), "stride": 2}],
-    "PreActivationBlock": [{"filters": 8}, {"filters": Width(6), "stride": 2}],
+    "PreActivationBlock": [{"filters": 8, "step": True}, {"filters": Width(6), "stride": 2}],
     "SelfAttention": [{"heads": 2, "head_width": Width(6)}, {"heads": 2, "head_width": 3, "lora_rank": Width(4)}],
     "SeparableBlock": [{"filters": 6}],
     "SpatialDropout2D": [{"rate": 0.5}],

@@ -30,7 +30,10 @@ SMALL = (
 # Recipes whose results cannot be merged into a later version, and why.
 MEMORY = "the server's slots are means of the clients' memories, which a late or discarded result changes differently"
 MERGE = "late results are added up before the merge"
-MERGES = dict.fromkeys(("methods/fednova", "methods/qfedavg", "methods/median", "methods/trimmed_mean"), MERGE)
+MERGES = dict.fromkeys(
+    ("methods/fednova", "methods/qfedavg", "methods/inclusivefl_momentum", "methods/median", "methods/trimmed_mean"),
+    MERGE,
+)
 PERSONAL = "clients exchange no values, so no result is late"
 UNTRAINED = "immediate mixes untrained values of an earlier version into the global ones"
 BUFFERED = {"methods/scaffold": MEMORY, "methods/depthfl": MEMORY, "methods/standalone": PERSONAL, **MERGES}
@@ -137,7 +140,7 @@ def test_method_recipes_share_all_other_settings():
 
 
 # A mask of single entries saves no memory, and DepthFL's exits take more than its weaker clients have.
-OVER = ("methods/fiarse", "methods/depthfl", "methods/inclusivefl")
+OVER = ("methods/fiarse", "methods/depthfl", "methods/inclusivefl", "methods/inclusivefl_momentum")
 
 
 @pytest.mark.long

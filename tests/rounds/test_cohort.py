@@ -16,6 +16,7 @@ from hetero_tf.rounds.arrivals import StaleMerge
 from hetero_tf.rounds.block_training import RoundScalars
 from hetero_tf.rounds.cohort import train_cohort
 from hetero_tf.rounds.merge import merge_updates
+from hetero_tf.rounds.round_setup import Update
 
 both_engines = pytest.mark.parametrize("engine", ["sequential", "stacked"])
 
@@ -74,7 +75,7 @@ MEMORY = ("client.correction={name: dynamic, alpha: 0.3}", methods.server("dynam
 PEERS = ("levels.mix=a", "levels.budgets={a: 2}", "client.stages={name: blockwise, peers: true}")
 
 
-def without_nan(weights, start, steps, key):
+def without_nan(weights, start, steps, key, entries):
     """An update that hides NaN from the merge, but not from the client's personal values."""
     return tf.where(tf.math.is_nan(weights), start, weights)
 
@@ -104,7 +105,8 @@ def steep_loss(logits, targets, present, outside):
         ((methods.PLAIN_SGD, *methods.SCAFFOLD), {}),
         ((methods.EVEN, "round.mask=fiarse", "levels.entries={b: 1/2, c: 1/8}"), {}),
         ((*PEERS, "client.coupling={name: mutual, ramp: null}"), {}),
-        ((PERSONAL,), {"update": without_nan}),
+        ((PERSONAL,), {"update": Update(without_nan, is_compression=False, has_errors=False)}),
+        (("client.update={name: top_k, share: 0.5}",), {}),
         (MEMORY, {"remember": overflowing}),
         ((), {"stale_merge": StaleMerge((1.0, 0.5, 0.25), "changes", "clients")}),
         ((PERSONAL, "round.selection=oort"), {"loss": infinite_loss}),
@@ -115,7 +117,16 @@ def steep_loss(logits, targets, present, outside):
         ((), {"loss": infinite_loss, "stale_merge": StaleMerge((1.0, 0.5, 0.25), "changes", "clients")}),
     ],
     ids=[
-        *("weights and history", "memory changes", "entries", "peers", "personal values", "memory", "pending sums"),
+        *(
+            "weights and history",
+            "memory changes",
+            "entries",
+            "peers",
+            "personal values",
+            "errors",
+            "memory",
+            "pending sums",
+        ),
         *(
             "infinite loss",
             "infinite gradient norm",

@@ -11,6 +11,7 @@ from refusals import refusal
 from hetero_tf.models.state import flatten_state
 from hetero_tf.planning.privacy_account import Sampling, epsilon
 from hetero_tf.rounds.private_sum import expected_coverage
+from hetero_tf.rounds.round_setup import Update
 from hetero_tf.run.learning_process import advance
 
 # Levels of unequal width, one client each of a and b, two of c; no norm and no clipping of gradients.
@@ -74,10 +75,10 @@ def test_one_client_moves_the_sum_by_at_most_its_clip(eager):
 def with_update(process, change):
     """The process whose clients return `start + change(client)`, [K, 1], instead of trained values."""
 
-    def update(weights, start, steps, key):
+    def update(weights, start, steps, key, entries):
         return start + tf.cast(change(key[:, 2:]), start.dtype) * tf.ones_like(start)
 
-    return tiny.with_setup(process, algorithm={"update": update})
+    return tiny.with_setup(process, algorithm={"update": Update(update, is_compression=False, has_errors=False)})
 
 
 def test_a_replaced_client_may_move_the_sum_by_two_clips(eager):
@@ -127,8 +128,27 @@ def test_the_noise_has_the_stated_variance(eager):
     assert np.linalg.norm(release(silent, [0])) == pytest.approx(clip, rel=1e-6)
     assert abs(sample.mean()) < 5 / np.sqrt(count)
     assert abs(sample.var() - 1) < 5 * np.sqrt(2 / count)
-    first, second = (process.runner.plan(round, []).noise_seed for round in (0, 1))
+    first, second = (process.runner.plan(round, []).noise_seeds[0] for round in (0, 1))
     assert tuple(first) != tuple(second)
+
+
+def test_noise_in_bands_cancels_in_part(eager):
+    """Of rounds without clients: each has its independent noise, less half of the noise of the round before it."""
+    releases = {}
+    for bands in (1, 2):
+        more = ("round.selection=cyclic", "round.clients=2", f"privacy.bands={bands}", "rounds=4")
+        process = private(1e-3, 3.0, *more)
+        state, rows = process.initialize(), []
+        for round in range(4):
+            before = np.concatenate([np.ravel(state.weights[path]) for path in process.paths])
+            state, _ = process.run(state, [process.plan(round, [])])
+            after = np.concatenate([np.ravel(state.weights[path]) for path in process.paths])
+            rows.append((after - before) * np.asarray(expected_coverage(process.setup)))
+        releases[bands] = rows
+    independent, banded = releases[1], releases[2]
+    for round in range(4):
+        expected = sum((-0.5) ** age * independent[round - age] for age in range(round + 1))
+        np.testing.assert_allclose(banded[round], np.sqrt(1.25) * expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.long

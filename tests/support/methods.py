@@ -206,6 +206,7 @@ METHODS = {
     "ditto": Method(DENSE, (ENDS, personalization("ditto", strength=0.4)), joint),
     "apfl": Method(DENSE, (ENDS, personalization("apfl", alpha=0.3)), joint),
     "pfedme": Method(DENSE, (ENDS, personalization("pfedme", strength=2.0, steps=3, rate=0.05), PLAIN_SGD), joint),
+    "moon": Method(DENSE, (ENDS, personalization("moon", mu=3.0, temperature=0.4)), joint),
     "fedrep": Method(DENSE, (ENDS, personalization("fedrep"), 'round.personal=["1"]'), joint),
     "adam": Method(DENSE, (ENDS, server("adam", adaptivity=0.01)), joint),
 }

@@ -284,16 +284,18 @@ class PersonalRounds(MethodRounds):
     def __init__(self, process, ways):
         super().__init__(process, ways)
         clients, plugin = len(process.partition.train), process.recipe.client.personalization
-        self.name, self.options, self.has_twin = plugin.name, plugin.options, plugin.name != "fedrep"
+        self.name, self.options, self.has_twin = plugin.name, plugin.options, plugin.name not in ("fedrep", "moon")
         weights = process.initialize().weights
         twin = {path: np.stack([np.asarray(value)] * clients) for path, value in weights.items()}
         scalars = {"rounds": np.zeros(clients), "alpha": np.full(clients, self.options.get("alpha", 1.0))}
         self.tables |= {"twin": twin, "twin_scalars": scalars} if self.has_twin else {}
+        self.tables |= {"previous": twin} if self.name == "moon" else {}
 
     def train(self, level, initial, peers, memory_and_control, plan, slot, number):
         process, client, metrics = self.process, int(plan.clients[slot]), []
         at = {path: np.ix_(*axes) for path, axes in self.parts.items()}
-        twins, scalars = self.tables.get("twin", {}), self.tables.get("twin_scalars")
+        twins = self.tables.get("previous" if self.name == "moon" else "twin", {})
+        scalars = self.tables.get("twin_scalars")
         weights, twin = dict(initial), {path: table[client][at[path]] for path, table in twins.items()}
         alpha, slots, twin_slots = scalars["alpha"][client] if scalars else 1.0, {}, {}
         epoch_steps = -(-len(process.partition.train[client]) // process.recipe.client.batch_size)
@@ -323,20 +325,50 @@ class PersonalRounds(MethodRounds):
                     push = {path: push[path] + pull * (twin[path] - weights[path]) for path in push}
                     twin = {path: twin[path] - self.options["rate"] * push[path] for path in push}
                 loss, gradient = losses[0], {path: pull * (weights[path] - twin[path]) for path in weights}
+            if self.name == "moon":
+                loss, gradient = slope(weights)
+                term, push = self.contrast(level, plan, slot, step, number, (weights, initial, twin))
+                loss, gradient = loss + term, {path: g + push.get(path, 0) for path, g in gradient.items()}
             weights, norm = self.moved(weights, gradient, slots, rate, step)
             metrics.append((loss, norm))
         for path, table in twins.items():
-            table[client][at[path]] = twin[path]
+            table[client][at[path]] = weights[path] if self.name == "moon" else twin[path]
         if scalars:
             scalars["rounds"][client] += 1
             scalars["alpha"][client] = alpha
         return weights, {}, np.mean(metrics, axis=0)
 
-    def slope_of_step(self, level, plan, slot, step, number):
-        """A function from values to the loss and its gradients on the batch of a step."""
+    def contrast(self, level, plan, slot, step, number, models):
+        """MOON's term and its gradients at the first of three models: two cosines as logits, whose label is the first."""
+        inputs = self.batch_of_step(plan, slot, step, number)[0][0]
+        model, layers = self.model(level), self.process.recipe.model.layers[:-1]
+
+        def directions(values):
+            for variable in model.trainable_variables:
+                variable.assign(values[variable.path])
+            features = inputs
+            for spec in layers:
+                features = model.get_layer(spec.name)(features, training=True)
+            return features / tf.norm(features, axis=-1, keepdims=True)
+
+        weights, *anchors = models
+        anchors = [directions(each) for each in anchors]
+        variables = [v for v in model.trainable_variables if v.path.split("/")[0] in {spec.name for spec in layers}]
+        with tf.GradientTape() as tape:
+            cosines = tf.stack([tf.reduce_sum(directions(weights) * anchor, -1) for anchor in anchors], -1)
+            term = -self.options["mu"] * tf.reduce_mean(terms.logs(cosines / self.options["temperature"])[:, 0])
+        slopes = tape.gradient(term, [v.value for v in variables])
+        return float(term), {v.path: np.asarray(slope) for v, slope in zip(variables, slopes)}
+
+    def batch_of_step(self, plan, slot, step, number):
+        """The inputs and targets of a step, and the key of its client."""
         client, rows = int(plan.clients[slot]), plan.rows[slot, step]
         key = [int(self.process.seed), number, client, step]
-        batch = oracle.batch(self.process, rows[rows >= 0], plan.starts[slot, step], key)
+        return oracle.batch(self.process, rows[rows >= 0], plan.starts[slot, step], key), client, key
+
+    def slope_of_step(self, level, plan, slot, step, number):
+        """A function from values to the loss and its gradients on the batch of a step."""
+        batch, client, key = self.batch_of_step(plan, slot, step, number)
 
         def slope(values):
             local_values = {(0, path): value for path, value in values.items()}

@@ -17,6 +17,8 @@ A merge also receives those of these keywords that its signature has without an 
 - `loss`: [K], mean loss of these steps
 - `rate`: a scalar, the learning rate of the round
 - `momentum`, `mu`: floats, the momentum of `optimizer` and the weight of the proximal `client.correction`, or 0
+- `blocks`: for the last block of each sub-model, but not of the deepest one, its columns among P, int [n]; the index of
+  the next deeper sub-model; and the columns of that one's blocks of equal shapes from this one on, int [blocks, n]
 """
 
 import numpy as np

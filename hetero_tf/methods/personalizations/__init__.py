@@ -9,6 +9,9 @@ global values, has the entries of the client's sub-model, and is never sent. The
 `alpha * twin + (1 - alpha) * global values`; alpha is the client's too. It starts as the option `alpha`, else as 1. A
 client that never trained is tested with the global model. Modules with `TWIN = False` need `round.personal`.
 
+With `PREVIOUS = True` beside it, the twin is the values that the client returned last, or the initial global ones. No
+step moves it, and clients are tested with the global model.
+
 `PASSES` is the number of gradients that a step evaluates: a number, or the name of an option. `local` has some of the
 clients of a round, and padding: each row of the result must depend on the same row of `local` alone.
 """
@@ -53,7 +56,7 @@ class LocalStep:
         number: int32 [K], the number of the clients' steps before this one.
         epoch: int32 [K], the number of the local epoch, from 0.
         rate: Scalar, the learning rate.
-        evaluate: See `gradient`; returns the fields of `Gradient`, without statistics if there are none.
+        evaluate: As `gradient`; returns the fields of `Gradient`, without statistics if there are none.
         step: `(values [K, P], gradient [K, P]) -> (values, slots)`, a step of the twins' optimizer.
     """
 
@@ -65,12 +68,21 @@ class LocalStep:
     number: tf.Tensor
     epoch: tf.Tensor
     rate: tf.Tensor
-    evaluate: Callable[[tf.Tensor], tuple]
+    evaluate: Callable[..., tuple]
     step: Callable[[tf.Tensor, tf.Tensor], tuple]
 
-    def gradient(self, values: tf.Tensor) -> Gradient:
-        """Return the gradient of the loss on the batch of the step at some values [K, P]."""
-        loss, gradients, *statistics = self.evaluate(values)
+    def gradient(
+        self, values: tf.Tensor, contrast: Callable | None = None, anchors: tuple[tf.Tensor, ...] = ()
+    ) -> Gradient:
+        """Return the gradient of the loss on the batch of the step.
+
+        Args:
+            values: [K, P], where it is evaluated.
+            contrast: `(features, *features of anchors) -> [K]`, added to the loss. Features are the representations of
+                the examples, the input of the model's last layer, [K, batch, ...].
+            anchors: Other values [K, P], whose features have no gradient.
+        """
+        loss, gradients, *statistics = self.evaluate(values, contrast, anchors)
         return Gradient(loss, gradients, tuple(statistics))
 
 
@@ -79,8 +91,8 @@ class LocalUpdate(NamedTuple):
 
     Attributes:
         gradient: That of the next step of the returned values, and the loss that is reported.
-        twin: The values and the slots of the twins after the step, such as those of `step`; None without twins. A
-            step without the optimizer has no slots, ().
+        twin: The values and the slots of the twins after the step, such as those of `step`; None if no step moves
+            twins. A step without the optimizer has no slots, ().
         alpha: [K, 1] after the step; None if it does not change.
         moving: bool [K, P], the returned values that the step moves; None: all.
     """

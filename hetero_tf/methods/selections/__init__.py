@@ -9,8 +9,9 @@ A module may define constants, which cost time only where they are used:
 - `READS_HISTORY = True`: `pool.history` has the last result of each client. Rounds are then planned one by one.
 - `READS_TIME = True`: `pool.device_seconds` is the device time; synchronous rounds are then planned one by one.
 - `READS_LOSSES = True`: `pool.losses_of` evaluates the current model on clients. Rounds are then planned one by one.
-- `SAMPLING = "fixed"` or `"poisson"`: the sampling that the accountant of `privacy` assumes. fixed: `count` clients
-  without replacement; poisson: each able client with the same probability, independently, so [0 to able] ids.
+- `SAMPLING = "fixed"`, `"poisson"` or `"cyclic"`: the sampling that the accountant of `privacy` assumes. fixed: `count`
+  clients without replacement; poisson: each able client with the same probability, independently, so [0 to able] ids;
+  cyclic: every client once, `count` in each round, and then again in the same order.
 - `MEMORY = {name: "run" or "clients"}`: a float64 number or [registered] that each choice returns for the next round in
   `Choice.memory`, zeros before the first one; only with `READS_HISTORY`.
 """

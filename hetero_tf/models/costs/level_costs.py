@@ -264,7 +264,7 @@ class LevelCosts:
         activations = sum(total(self.layers(level, each)).activations for each in widths)
         down, up = (round(members * count) for count in self.transferred(level, labels))
         weights, slots = parameters * size, len(registry.find("optimizers", recipe.optimizer.method.name).SLOTS)
-        models = 2 if recipe.has_twin else 1
+        models = 2 if recipe.twin else 1
         return LevelCost(
             width=width,
             parameters=members * parameters,
