@@ -8,9 +8,12 @@ round       cut, train, merge: the shares of a weight matrix that three clients 
 norms       the inputs of one normalized channel at three levels of a trained model (trains ten rounds of digits)
 scaler      the output of a layer against the width of its input, with and without Scaler
 masked_loss the gradient of both losses for a client that has two of ten classes
+privacy     accuracy of each level against epsilon, from the packed rows of the sweep privacy_mnist
 """
 
 import argparse
+import json
+import tarfile
 from pathlib import Path
 
 import checkout  # noqa: F401  finds hetero_tf and its libraries
@@ -167,6 +170,45 @@ def draw_masked_loss(figure):
     figure.suptitle("A client with the classes 2 and 7 (blue), an example of class 2", fontsize=11)
 
 
+def packed_rows(name):
+    """Rows of the runs in `benchmarks/NAME.tar.gz`: {folder: list of rows}."""
+    with tarfile.open(checkout.ROOT / "benchmarks" / f"{name}.tar.gz") as archive:
+        files = {member: archive.extractfile(member) for member in archive.getnames()}
+        lines = {member: file.readlines() for member, file in files.items() if member.endswith("/metrics.jsonl")}
+    return {member.split("/")[0]: [json.loads(line) for line in rows] for member, rows in lines.items()}
+
+
+def last_by_seed(runs, name, metric):
+    """The last value of a metric in each run `NAME-seed=N` that has it."""
+    return [rows[-1][metric] for run, rows in runs.items() if run.startswith(f"{name}-seed=") and metric in rows[-1]]
+
+
+def draw_privacy(figure):
+    """Mean last accuracy of each level over three seeds, with the range, at four budgets and without privacy."""
+    runs, budgets = packed_rows("privacy_mnist"), (1, 2, 4, 8)
+    panels, labels = (
+        figure.subplots(1, 2, sharey=True),
+        {"a": "level a, the global model", "b": "level b", "c": "level c"},
+    )
+    groups = {"1,000 clients, about 100 in a round": "", "5,000 clients, about 500 in a round": "clients_5000_"}
+    for panel, (title, group) in zip(panels, groups.items()):
+        names = [*(f"{group}epsilon_{budget}" for budget in budgets), f"{group}open"]
+        for shift, (level, marker) in zip((-0.06, 0, 0.06), zip(LEVEL_COLOURS, "os^")):
+            values = [last_by_seed(runs, name, f"level_accuracy_{level}") for name in names]
+            middle = [sum(each) / len(each) for each in values]
+            spans = [[mean - min(each), max(each) - mean] for mean, each in zip(middle, values)]
+            look = {"color": LEVEL_COLOURS[level], "marker": marker, "capsize": 2, "linewidth": 1.6}
+            xs = [x + shift for x in range(len(names))]
+            panel.errorbar(xs[:-1], middle[:-1], list(zip(*spans[:-1])), label=labels[level], **look)
+            panel.errorbar(xs[-1:], middle[-1:], list(zip(*spans[-1:])), **look)
+        panel.set_xticks(range(len(names)), [*map(str, budgets), "none"])
+        panel.set_title(title, fontsize=11)
+        panel.set(xlabel="epsilon", yticks=range(76, 97, 4))
+        panel.grid(axis="y", color="#e3e3e3", linewidth=0.6)
+    panels[0].set_ylabel("accuracy after 100 rounds, %")
+    figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=3)
+
+
 # {name: (file, function, size in inches)}
 FIGURES = {
     "levels": ("benchmarks/pictures/levels.png", draw_levels, (10, 3.4)),
@@ -174,6 +216,7 @@ FIGURES = {
     "norms": ("docs/pictures/norms.png", draw_norms, (7, 3.8)),
     "scaler": ("docs/pictures/scaler.png", draw_scaler, (7, 3.2)),
     "masked_loss": ("docs/pictures/masked_loss.png", draw_masked_loss, (8, 3.2)),
+    "privacy": ("docs/pictures/privacy.png", draw_privacy, (8, 3.6)),
 }
 
 

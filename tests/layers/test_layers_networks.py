@@ -65,15 +65,11 @@ def test_a_pre_activation_block_adds_its_residual_and_scales_products(filters, s
         shortcut = conv(active, block.shortcut, 2) * 2
     expected = conv(relu(conv(active, block.conv1, stride) * 2), block.conv2) * 2
     np.testing.assert_allclose(outputs, expected + shortcut, atol=1e-12)
-    stepped = PreActivationBlock(
-        filters, stride, "none", residual=residual, scaler_at="products", step=True, scale=0.5, **F64
-    )
+    options = {"residual": residual, "scaler_at": "products", "scale": 0.5, "step": True}
+    stepped = PreActivationBlock(filters, stride, "none", **options, **F64)
     stepped.build(PIXELS.shape)
-    for variable in stepped.weights:
-        is_step = variable.path.endswith("/step_size")
-        assert not is_step or variable.numpy().tolist() == [1]
-        layer = variable.path.split("/")[-2]
-        variable.assign([0.3] if is_step else getattr(block, layer).kernel)
+    assert stepped.step_size.numpy().tolist() == [1]
+    stepped.set_weights([np.full(1, 0.3), *block.get_weights()])
     np.testing.assert_allclose(stepped(PIXELS, training=True), 0.3 * expected + shortcut, atol=1e-12)
 
 

@@ -131,10 +131,6 @@ def test_a_spent_budget_allows_no_round():
     assert "is spent after 0 rounds" in refusal(PrivacyAccount.of(private("privacy.epsilon=0.1"), 10).check_rounds, 1)
 
 
-def test_without_noise_epsilon_is_infinite():
-    assert epsilon(Sampling(10, 5, "fixed"), 0.0, 1e-5, 3) == math.inf
-
-
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     text = refusal(epsilon, Sampling(7, 3, "fixed"), 1.5, 1e-5, 3)

@@ -2,9 +2,9 @@
 
 import itertools
 import json
+import re
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +15,7 @@ from each import for_each
 from programs import ROOT
 
 from hetero_tf import recipe
+from hetero_tf.planning.privacy_account import Sampling, calibrate
 from hetero_tf.sweeps.definition import SweepRun
 
 
@@ -304,9 +305,7 @@ def test_results_have_no_value_at_a_device_time_after_the_end_of_all_runs():
 def test_results_of_the_narrow_sweep_are_those_of_its_rows():
     """Best value, its round and last value of each packed run of one seed."""
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8").replace("*", "")
-    with tarfile.open(ROOT / "benchmarks" / "heterofl_narrow.tar.gz") as archive:
-        files = {name: archive.extractfile(name) for name in archive.getnames() if name.endswith("/metrics.jsonl")}
-        runs = {name: [json.loads(line) for line in file] for name, file in files.items()}
+    runs = programs.script("benchmarks/pictures.py").packed_rows("heterofl_narrow")
     assert len(runs) == 31 and "31 runs" in text
     for name, rows in runs.items():
         metric = "global_perplexity" if name.startswith("wikitext2") else "global_accuracy"
@@ -314,3 +313,22 @@ def test_results_of_the_narrow_sweep_are_those_of_its_rows():
         best, at = min(values) if metric == "global_perplexity" else max(values, key=lambda pair: (pair[0], -pair[1]))
         lines = [line for line in text.splitlines() if f"| {best:.2f} ({at}) |" in line]
         assert "-seed=" in name or any(f"| {values[-1][0]:.2f} " in line for line in lines), name
+
+
+def test_results_of_private_runs_are_those_of_their_rows():
+    """Of each level, mean and range over seeds and the ratio to the runs without privacy; and no budget is exceeded."""
+    pictures, (_, *table) = programs.script("benchmarks/pictures.py"), results_table("| runs | epsilon | noise |")
+    runs = pictures.packed_rows("privacy_mnist")
+    assert len(runs) == 3 * len(table)
+    for name, budget, noise, *cells in table:
+        names = (name, re.sub("epsilon_.|clip_only|open.*", "open", name))
+        for level, text, ratio in zip("abc", cells[::2], cells[1::2]):
+            values, others = (pictures.last_by_seed(runs, each, f"level_accuracy_{level}") for each in names)
+            if values:
+                assert text == f"{np.mean(values):.1f} ({min(values):.1f} to {max(values):.1f})", name
+                assert ratio == f"{np.mean(values) / np.mean(others):.3f}", name
+            assert (text == "-") == (not values)
+        if budget != "-":
+            pytest.importorskip("dp_accounting", reason="needs the extra `privacy`, dp-accounting")
+            assert max(pictures.last_by_seed(runs, name, "epsilon")) <= float(budget)
+            assert f"{calibrate(Sampling(1000, 100, 'poisson'), float(budget), 1e-4, 100):.3f}" == noise

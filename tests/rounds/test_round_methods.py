@@ -92,7 +92,11 @@ def test_rounds_of_some_clients_equal_the_plain_loop(name, eager):
     )
 
 
-@pytest.mark.parametrize("name", ["fednova_proximal", *sorted({*registry.names("merges")} - {"mean"})])
+# The copies of levels, which momentum_distillation reads, are in models/test_by_level.py.
+MERGES = sorted({*registry.names("merges")} - {"mean", "momentum_distillation"})
+
+
+@pytest.mark.parametrize("name", ["fednova_proximal", *MERGES])
 def test_merges_of_clients_at_all_levels_equal_the_plain_loop(name, eager):
     check_against_plain_loop(
         (name, "stacked", "float64"), lambda process: [process.plan(0, EVERYONE), process.plan(1, [2])]

@@ -133,7 +133,9 @@ class MethodRounds(oracle.Oracle):
         self.results.append((len(process.partition.train[client]), plan.steps[slot], metrics[0], rate, {}))
         self.entries = {path: terms.changed_entries(process, received[path], trained[path]) for path in trained}
         errors = {path: tables["errors"][path][client][index] for path, index in at.items()}
-        sent = terms.updated(process, received, trained, errors, self.sent_entries(level, trained, client))
+        update = process.recipe.client.update
+        inside = self.sent_entries(level, trained, client) if update and update.name != "clip" else {}
+        sent = terms.updated(process, received, trained, errors, inside)
         for path, index in at.items():
             tables["errors"][path][client][index] = errors[path]
         return {
@@ -148,7 +150,7 @@ class MethodRounds(oracle.Oracle):
             axes = [
                 (axis, self.merged_part(path, number, axis, client)) for number, axis in enumerate(self.parts[path])
             ]
-            grid = np.ix_(*[np.isin(axis, part) & is_merged for axis, part in axes[self.is_ensemble :]])
+            grid = np.ix_(*[np.isin(axis, part) & is_merged for axis, part in axes])
             inside[path] = np.zeros(trained[path].shape, bool)
             inside[path][grid] = True
         return inside
