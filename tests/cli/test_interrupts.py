@@ -107,8 +107,7 @@ def test_a_missing_temporary_folder_names_tmpdir(monkeypatch):
     with pytest.raises(DiskProblem) as refused, processes.temporary_folder():
         pass
     assert str(refused.value) == (
-        "could not create a temporary folder: No usable temporary directory found in ['/tmp', '/']; "
-        "set TMPDIR to a writable folder"
+        "could not create a temporary folder: No usable temporary directory found in ['/tmp', '/']; set TMPDIR to a writable folder"
     )
     # Libraries ask for such a folder too.
     code, advice = main._diagnose(FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/']"))

@@ -35,8 +35,7 @@ IMAGES = (
     "data={name: synthetic, kind: images, examples: 100, test_examples: 40, size: 6, channels: 2}",
     "input={name: images, mean: [0.5, 0.5], std: [0.25, 0.25]}",
     "model.settings={}",
-    "model.layers=[[PaddedConv2D: {filters: !w 8}, Scaler, Norm: {kind: sbn}, ReLU], GlobalAveragePooling2D, "
-    "Dense: {units: !classes}]",
+    "model.layers=[[PaddedConv2D: {filters: !w 8}, Scaler, Norm: {kind: sbn}, ReLU], GlobalAveragePooling2D, Dense: {units: !classes}]",
     *("levels.mix=a-c", "round.clients=2", "client.batch_size=25"),
 )
 TABLE = (

@@ -30,8 +30,7 @@ from hetero_tf.run.data import load_data
 
 ONE_CONVOLUTION = (
     "model.settings={}",
-    "model.layers=[[PaddedConv2D: {filters: !w 8}, Scaler, Norm: {kind: sbn}, ReLU], GlobalAveragePooling2D, "
-    "Dense: {units: !classes}]",
+    "model.layers=[[PaddedConv2D: {filters: !w 8}, Scaler, Norm: {kind: sbn}, ReLU], GlobalAveragePooling2D, Dense: {units: !classes}]",
 )
 NAMES = tuple(f"digit {index}" for index in range(10))
 SENTENCES = ["word3 <mask> word4", "word7 nonsense <mask> word2 <eos> word9", ""]

@@ -105,10 +105,7 @@ def test_full_file_system(tmp_path):
 
 def test_read_only_file_system(tmp_path):
     folder = tmp_path / "checkpoints"
-    script = (
-        f"{child(folder, 1, 2, 50)}; mount -o remount,ro {tmp_path}; "
-        f"{child(folder, 3, 3, 50)} || echo exit $?; ls -A {folder}"
-    )
+    script = f"{child(folder, 1, 2, 50)}; mount -o remount,ro {tmp_path}; {child(folder, 3, 3, 50)} || echo exit $?; ls -A {folder}"
     result = run_in_small_mount(tmp_path, script)
     assert "Read-only file system; choose a folder that can be written\nexit 3\n" in result.stdout, result.stderr
     assert result.stdout.endswith("round-000001.npz\nround-000002.npz\n")

@@ -61,8 +61,7 @@ def test_a_sum_that_reaches_the_limit_fits_in_spite_of_rounding():
         (
             [5, 4, 6, 8],
             3,
-            "no unit fits the budget: the smallest, b, needs 4, but the limit is 3. Raise the budget or use "
-            "smaller units",
+            "no unit fits the budget: the smallest, b, needs 4, but the limit is 3. Raise the budget or use smaller units",
         ),
     ],
 )

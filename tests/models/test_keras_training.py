@@ -211,8 +211,7 @@ SGD = {"optimizer": {"learning_rate": 0.1}}
             *(
                 {},
                 SGD,
-                "compile() and the recipe must have the same optimizer: set `optimizer: {name: adam, learning_rate: "
-                "0.003, clip_norm: 1.0",
+                "compile() and the recipe must have the same optimizer: set `optimizer: {name: adam, learning_rate: 0.003, clip_norm: 1.0",
             ),
         ),
         (

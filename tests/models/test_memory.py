@@ -163,8 +163,7 @@ def test_fit_is_described():
     fit_recipe = load_fitted(PLAIN, *MEMBERS, "levels.budgets={a: 1, b: 0.6, c: 0.3}", "levels.fit=members")
     width = memory.as_fraction(fit_recipe.levels.widths["a"])
     assert memory.describe_fit(fit_recipe.levels) == (
-        f"widths a {width}, b {width}, c {width}; members a {fit_recipe.levels.members['a']}, "
-        f"b {fit_recipe.levels.members['b']}, c 1"
+        f"widths a {width}, b {width}, c {width}; members a {fit_recipe.levels.members['a']}, b {fit_recipe.levels.members['b']}, c 1"
     )
     assert memory.describe_fit(
         recipe.loads(PLAIN, "tiny", ["levels.mix=a-b", "levels.widths={a: 1, b: 1/3}"]).levels

@@ -189,14 +189,12 @@ def test_requirements_of_a_shipped_plugin_can_be_met(plugin):
         (
             None,
             "client.epochs=3",
-            "client.epochs: has no effect with {} because rate 1 changes nothing; change round.server.rate or remove "
-            "this key. Received: 3",
+            "client.epochs: has no effect with {} because rate 1 changes nothing; change round.server.rate or remove this key. Received: 3",
         ),
         (
             '"round.submodel": ["random", "rolling"]',
             "round.server=nova",
-            "round.server: nova needs round.submodel random or rolling; set round.submodel to random or rolling. "
-            "Received: 'prefix'",
+            "round.server: nova needs round.submodel random or rolling; set round.submodel to random or rolling. Received: 'prefix'",
         ),
         (
             '"client.update": True',

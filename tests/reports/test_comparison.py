@@ -125,8 +125,7 @@ def test_at_a_device_time_shows_the_last_evaluation_before_it(write_run, printed
     ((row,), _) = table(*folders[:2], "--at", "2min,3min")
     assert list(row.values())[4:6] == ["25 ± 21", "-"]
     assert printed(folders[2], "--at", "3h")[2] == (
-        "hetero_tf: no run has device times; train with --fleet, or add --fleet NAME to time finished runs. "
-        "Received: --at=3h\n"
+        "hetero_tf: no run has device times; train with --fleet, or add --fleet NAME to time finished runs. Received: --at=3h\n"
     )
 
 

@@ -111,7 +111,6 @@ devices:
     assert values["global_accuracy to 98.5: device s"] == "44.3 ± 9.4"
     assert values["global_accuracy to 99: device min"] == "3.24 ± 0.31"
     assert messages.splitlines() == [
-        f"left out: {tmp_path}/runs/without_costs, --fleet cannot time it: it has no costs.json, which resuming the "
-        "training adds",
+        f"left out: {tmp_path}/runs/without_costs, --fleet cannot time it: it has no costs.json, which resuming the training adds",
         "note: all clients of these runs returned, so dropout, hours and charging of --fleet do not count",
     ]

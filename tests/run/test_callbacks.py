@@ -105,8 +105,7 @@ def test_keras_callbacks_end_the_training_and_change_nothing():
         keras.callbacks.BackupAndRestore("x"),
     ):
         assert refusal(hetero_tf.train, process(), 1, callbacks=[callback]) == (
-            "a Keras callback cannot change the weights; use hetero_tf.run.callbacks.Checkpoint. "
-            f"Received: {type(callback).__name__}"
+            f"a Keras callback cannot change the weights; use hetero_tf.run.callbacks.Checkpoint. Received: {type(callback).__name__}"
         )
 
 

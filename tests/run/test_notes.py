@@ -11,10 +11,7 @@ from hetero_tf.run import notes
 def test_levels_without_widths_are_the_same_model(units, expected):
     layers = f"model.layers=[[Dense: {{units: {units}}}, Scaler, ReLU], Dense: {{units: !classes }}]"
     sentences = notes.warnings(tables.process(layers))
-    message = (
-        "levels a, b are the same model, since no size of the model depends on the width; write `!w n` for sizes that "
-        "shrink with it"
-    )
+    message = "levels a, b are the same model, since no size of the model depends on the width; write `!w n` for sizes that shrink with it"
     assert (message in sentences) == expected
 
 

@@ -69,8 +69,7 @@ def test_processor_file(tmp_path):
 
     def described(flags):
         (tmp_path / "cpuinfo").write_text(
-            f"processor\t: 0\nmodel name\t: Chip 5\nflags\t\t: {flags}\n\n"
-            "processor\t: 1\nmodel name\t: other\nflags\t\t: none\n"
+            f"processor\t: 0\nmodel name\t: Chip 5\nflags\t\t: {flags}\n\nprocessor\t: 1\nmodel name\t: other\nflags\t\t: none\n"
         )
         return processor(tmp_path / "cpuinfo")
 

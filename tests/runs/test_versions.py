@@ -31,8 +31,7 @@ def test_versions_are_numbered_and_never_change(tmp_path):
     level = tmp_path / "out" / "b"
     assert [write(level, version) for version in (None, None, 7, None)] == [1, 2, 7, 8]
     assert refusal(write, level, 2) == (
-        f"{level / '2'}: already exists, and versions never change; choose another --export_version, or leave it out for "
-        "the next one"
+        f"{level / '2'}: already exists, and versions never change; choose another --export_version, or leave it out for the next one"
     )
     assert sorted(os.listdir(level)) == ["1", "2", "7", "8"]
 

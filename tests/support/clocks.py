@@ -9,10 +9,7 @@ from hetero_tf.planning.timing import RoundClock
 # Level a takes 2 s, level b 0.5 s for a step; no transfers.
 LEVELS = "fleet={assign: levels, devices: {a: {seconds_per_step: 2}, b: {seconds_per_step: 0.5}}}"
 # A link, operations and watts; a step of an example takes 1 s at level a.
-PHONE = (
-    "fleet={devices: {phone: {seconds_per_step: 1, gflops: 1.0e-9, down_mbit: 8, up_mbit: 4, train_watts: 3, "
-    "radio_watts: 2}}}"
-)
+PHONE = "fleet={devices: {phone: {seconds_per_step: 1, gflops: 1.0e-9, down_mbit: 8, up_mbit: 4, train_watts: 3, radio_watts: 2}}}"
 
 
 def clock_of(*overrides, flops=((1.0,), (0.5,)), size=0):

@@ -26,8 +26,7 @@ DENSE = tiny.DENSE.replace("epochs: 1", "epochs: 2")
 BARE, DEEP, TRACKED = deep(), deep("sbn"), deep("bn")
 TEXT = tiny.TEXT.replace(
     "    - Dense:",
-    "    - Exit: [Dense: {units: !classes}]\n    - TransformerBlock: {heads: 2, "
-    "head_width: !w 4, hidden: !w 8}\n    - Dense:",
+    "    - Exit: [Dense: {units: !classes}]\n    - TransformerBlock: {heads: 2, head_width: !w 4, hidden: !w 8}\n    - Dense:",
 )
 TRUNK = ("0", "1", "3", "5", "6")
 PLAIN = ("client.loss=cross_entropy", "round.label_rows=all")
