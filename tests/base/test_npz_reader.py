@@ -5,8 +5,9 @@ import zipfile
 
 import numpy as np
 import pytest
+from refusals import refusal
 
-from hetero_tf.base.errors import InputError, MemoryProblem
+from hetero_tf.base.errors import MemoryProblem
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.base.npz_reader import array_names, read_arrays
 
@@ -35,14 +36,12 @@ def test_names_are_listed_without_reading_the_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", **{"b/kernel": np.ones(2), "a": np.zeros(1, object)})
     assert array_names(tmp_path / "a.npz") == ["a", "b/kernel"]
     (tmp_path / "b.npz").write_bytes(b"no archive")
-    with pytest.raises(InputError, match="b.npz: cannot be read as an .npz file"):
-        array_names(tmp_path / "b.npz")
+    assert "b.npz: cannot be read as an .npz file" in refusal(array_names, tmp_path / "b.npz")
 
 
 def test_objects_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.array([{}, 1], object))
-    with pytest.raises(InputError, match="contains Python objects, which could run code when read"):
-        read_arrays(tmp_path / "a.npz", ["x"])
+    assert "contains Python objects, which could run code when read" in refusal(read_arrays, tmp_path / "a.npz", ["x"])
 
 
 def test_arrays_larger_than_memory_are_refused(tmp_path):
@@ -53,23 +52,19 @@ def test_arrays_larger_than_memory_are_refused(tmp_path):
 
 def test_missing_array_is_reported_with_existing_names(tmp_path):
     np.savez(tmp_path / "a.npz", b=np.ones(1), a=np.ones(1))
-    with pytest.raises(InputError, match=r"a.npz: expected an array 'x'. Received: a, b$"):
-        read_arrays(tmp_path / "a.npz", ["x"])
+    assert refusal(read_arrays, tmp_path / "a.npz", ["x"]).endswith("a.npz: expected an array 'x'. Received: a, b")
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(InputError, match="none: could not read: No such file"):
-        read_arrays(tmp_path / "none", ["x"])
+    assert "none: could not read: No such file" in refusal(read_arrays, tmp_path / "none", ["x"])
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"hello", b"\x93NUMPY\x01\x00"])
 def test_other_files_are_refused(tmp_path, content):
     (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(InputError, match="a.npz: cannot be read as an .npz file"):
-        read_arrays(tmp_path / "a.npz", ["x"])
+    assert "a.npz: cannot be read as an .npz file" in refusal(read_arrays, tmp_path / "a.npz", ["x"])
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", ARRAY[:20], ARRAY[:-1], ARRAY.replace(b"|u1", b"|zz")])
 def test_damaged_members_are_refused(tmp_path, content):
-    with pytest.raises(InputError, match="a.npz: cannot be read as an .npz file"):
-        read_arrays(zipped(tmp_path / "a.npz", content), ["x"])
+    assert "a.npz: cannot be read as an .npz file" in refusal(read_arrays, zipped(tmp_path / "a.npz", content), ["x"])

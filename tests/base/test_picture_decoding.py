@@ -10,8 +10,7 @@ pictures = programs.script("benchmarks/pictures.py")
 def test_levels_cover_what_their_submodels_keep():
     prefix = pictures.coverage("prefix")
     assert (prefix[:4, :8] == 10).all() and (prefix[7, 15], prefix[8, 0], prefix[15, 31]) == (5, 2, 2)
-    rolled = pictures.coverage("rolling", round_number=3)
-    np.testing.assert_array_equal(rolled, np.roll(prefix, (-3, -3), (0, 1)))
+    np.testing.assert_array_equal(pictures.coverage("rolling", round_number=3), np.roll(prefix, (-3, -3), (0, 1)))
     # Every way trains as many entries; two clients have all of them.
     random = pictures.coverage("random")
     assert random.sum() == prefix.sum() and random.min() == 2

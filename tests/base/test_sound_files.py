@@ -24,8 +24,7 @@ def values(clip):
 @pytest.mark.parametrize(("code", "bits", "error"), FORMATS)
 @pytest.mark.parametrize("is_extensible", [False, True])
 def test_every_format_has_the_same_samples(code, bits, error, is_extensible):
-    content = folders.wav(TONE, RATE, code, bits, is_extensible=is_extensible)
-    clip = read_clip(content, RATE, len(TONE))
+    clip = read_clip(folders.wav(TONE, RATE, code, bits, is_extensible=is_extensible), RATE, len(TONE))
     assert clip.dtype == np.int16
     np.testing.assert_allclose(values(clip), TONE, atol=error)
 
@@ -35,8 +34,7 @@ def test_channels_are_averaged_and_clips_are_cut_off_or_followed_by_zeros():
     clip = read_clip(folders.wav(stereo, RATE), RATE, len(TONE) + 7)
     np.testing.assert_allclose(values(clip[: len(TONE)]), TONE / 2, atol=2**-14)
     assert not clip[len(TONE) :].any()
-    short = read_clip(folders.wav(stereo, RATE), RATE, 100)
-    assert short.tolist() == clip[:100].tolist()
+    assert read_clip(folders.wav(stereo, RATE), RATE, 100).tolist() == clip[:100].tolist()
 
 
 @pytest.mark.parametrize("source_rate", [4000, 11_025, 16_000, 44_100])
@@ -58,8 +56,7 @@ def graph():
 @pytest.mark.parametrize("source_rate", [RATE, 11_025, 16_000, 44_100])
 @pytest.mark.parametrize("seconds", [0.2, 3])
 def test_the_graph_gives_the_samples_of_python(graph, source_rate, seconds):
-    wave = np.random.default_rng(0).uniform(-0.9, 0.9, (int(seconds * source_rate), 2))
-    content = folders.wav(wave, source_rate)
+    content = folders.wav(np.random.default_rng(0).uniform(-0.9, 0.9, (int(seconds * source_rate), 2)), source_rate)
     clip = graph(tf.constant(content))
     assert clip.shape == (RATE,)
     np.testing.assert_allclose(clip, values(read_clip(content, RATE, RATE)), atol=2**-15)

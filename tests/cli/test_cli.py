@@ -321,8 +321,7 @@ def test_help_lists_exactly_the_flags_of_the_command(command, capsys, monkeypatc
 
 def test_shared_flags_have_a_meaning_and_default_per_command():
     def meaning(command, name):
-        text = flags.render_help(command)
-        (line,) = [line for line in text.splitlines() if line.startswith(f"  --{name} ")]
+        (line,) = [line for line in flags.render_help(command).splitlines() if line.startswith(f"  --{name} ")]
         return line.split(maxsplit=1)[1]
 
     cores = hardware.core_count()

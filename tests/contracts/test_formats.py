@@ -196,8 +196,7 @@ def test_a_file_that_crashes_its_interpreter_is_refused(tmp_path, monkeypatch, e
     monkeypatch.setattr(
         litert.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, code, "", stderr)
     )
-    requests = {"serving_default": {"image": np.zeros(1)}}
-    message = refusal(litert.write, b"file", tmp_path / "model.tflite", requests)
+    message = refusal(litert.write, b"file", tmp_path / "model.tflite", {"serving_default": {"image": np.zeros(1)}})
     assert message.startswith("model.tflite: LiteRT cannot run the converted model: ") and expected in message
 
 

@@ -52,9 +52,8 @@ def test_regression_uses_the_units_of_the_data():
 def test_strata_divide_examples_by_their_targets():
     numbers = np.linspace(0, 1, 20, dtype=np.float32)[:, None]
     assert strata(numbers)[0].tolist() == [number // 2 for number in range(20)]
-    sets = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0]], bool)
     # The second label is the rarest that occurs; an example without labels has a further class.
-    assert strata(sets)[0].tolist() == [1, 0, 2]
+    assert strata(np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0]], bool))[0].tolist() == [1, 0, 2]
     maps = np.array([[[0, 0], [0, 2]], [[0, 0], [0, 0]]], np.int32)
     assert strata(maps)[0].tolist() == [1, 0]
     assert strata(maps[:1], maps)[1].tolist() == [0, 0]

@@ -192,8 +192,7 @@ def test_any_sentence_has_the_ids_of_the_loader(tokenizer, texts, assets):
 
 def test_ids_outside_their_range_are_invalid(assets):
     assert decode(CODECS["words"][0], [[0, 7, 8], [-1, 2, 2**31 - 1]], assets).tolist() == [[0, 7, -1], [-1, 2, -1]]
-    decoded = decode(CODECS["raw"][0], [[1, 2], [5, 6]], assets)
-    np.testing.assert_array_equal(decoded, [[np.nan, 2], [5, np.nan]])
+    np.testing.assert_array_equal(decode(CODECS["raw"][0], [[1, 2], [5, 6]], assets), [[np.nan, 2], [5, np.nan]])
 
 
 CSV = """size (cm),colour,day,price,code,kind

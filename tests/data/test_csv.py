@@ -155,8 +155,7 @@ SPARSE += [f"{'' if n == 3 else n},{'NA' if n == 4 else 'red' if n % 4 else 'blu
 
 @pytest.mark.parametrize("missing", ["mean", "median", "most_frequent", "category", "drop"])
 def test_missing_values_are_replaced_by_values_of_the_training_rows(tmp_path, missing):
-    tests = [SPARSE[0], ",,u", "500,red,v"]
-    write(tmp_path, tests, "test.csv")
+    write(tmp_path, [SPARSE[0], ",,u", "500,red,v"], "test.csv")
     dataset = load(write(tmp_path, SPARSE), test="test.csv", missing=missing)
     with pytest.raises(InputError, match="own.csv:2: column 'colour' must be a number. Received: 'blue'"):
         load(tmp_path, test="test.csv", missing=missing, columns={"colour": "number"})

@@ -149,8 +149,7 @@ def test_pictures_and_texts_have_one_line(data, expected):
 
 def test_many_classes_are_a_range():
     y = np.repeat(np.arange(10), np.arange(1, 11))
-    lines = dataset(np.zeros((55, 2, 2, 3), np.float32), y.tolist(), classes=10).describe()
-    assert lines == [
+    assert dataset(np.zeros((55, 2, 2, 3), np.float32), y.tolist(), classes=10).describe() == [
         "pictures: 2 x 2 pixels, color, float32",
         "classes: 10, from 1.8 % (0) to 18.2 % (9) of 55 examples",
     ]

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from refusals import refusal
 
 from hetero_tf import data
 from hetero_tf.base.errors import InputError
@@ -82,8 +83,7 @@ def test_owners_belong_to_the_digest():
 
 def test_names_must_be_as_many_as_the_classes():
     end = "must have one entry per class. Received: 2 entries, classes=5"
-    with pytest.raises(InputError, match=f"`class_names` {end}"):
-        build(text(), classes=5, class_names=("a", "b"))
+    assert f"`class_names` {end}" in refusal(build, text(), classes=5, class_names=("a", "b"))
     with pytest.raises(InputError, match=f"`vocabulary` {end}"):
         build(text(), classes=5, fields=(Field("text", running_text.Codec(5, ("a", "b"))),))
     with pytest.raises(InputError, match=r"`fields` must describe the examples, of shape \(3, 3, 1\). Received: 1 "):
@@ -97,8 +97,7 @@ def test_classes_are_numbered_in_the_order_of_their_names():
     assert ordered.train.y.tolist() == ordered.test.y.tolist() == [2, 0, 1, 2]
     with pytest.raises(InputError, match=r"each class name once; those of s: high, low, medium\. .*\['low'\]"):
         grades.in_class_order(("low",))
-    with pytest.raises(InputError, match="those of s: none"):
-        build(images()).in_class_order(("a", "b"))
+    assert "those of s: none" in refusal(build(images()).in_class_order, ("a", "b"))
 
 
 def test_digest_is_of_the_content_only():
@@ -119,8 +118,7 @@ def test_digest_is_of_the_content_only():
 
 
 def test_unknown_loaders_and_fallbacks_are_named():
-    with pytest.raises(InputError, match="no 'digitz' in data; did you mean 'digits'?"):
-        data.load(Plugin("digitz"))
+    assert "no 'digitz' in data; did you mean 'digits'?" in refusal(data.load, Plugin("digitz"))
     with pytest.raises(InputError, match="an embedded data set. Received: fallback='pydocs'; did you mean 'pydoc'?"):
         data.load(Plugin("digits"), "pydocs")
 
@@ -162,8 +160,7 @@ def test_pydoc_stands_in_with_the_rows_of_the_recipe(tmp_path):
 def test_damaged_data_are_never_replaced(tmp_path):
     (tmp_path / "wikitext-2").mkdir()
     (tmp_path / "wikitext-2" / "train.txt").write_text("another text\n")
-    with pytest.raises(InputError, match="differs from the published text"):
-        data.load(Plugin("wikitext2"), "pydoc", tmp_path)
+    assert "differs from the published text" in refusal(data.load, Plugin("wikitext2"), "pydoc", tmp_path)
 
 
 def test_pixels_have_no_statistics():
@@ -175,8 +172,7 @@ def test_images_with_the_channels_first_are_rejected():
     labels = np.zeros(2, np.int32)
     for shape in ((2, 3, 16, 16), (2, 1, 16, 16), (2, 12, 64, 64)):
         split = Split(np.zeros(shape, np.uint8), labels)
-        with pytest.raises(InputError, match=r"the second axis seems to be the channels; convert them with np.move"):
-            build(split, classes=1)
+        assert "the second axis seems to be the channels; convert them with np.move" in refusal(build, split, classes=1)
     for shape in ((2, 16, 16, 3), (2, 3, 16, 3), (2, 7, 7, 512)):
         split = Split(np.zeros(shape, np.uint8), labels)
         assert build(split, classes=1).codec.KIND == "images"

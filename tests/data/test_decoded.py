@@ -129,8 +129,7 @@ def test_two_processes_may_write_an_entry_at_the_same_time(source):
         yield np.full((2, 3), 5, np.uint8)
 
     decoded.FOLDER.mkdir()
-    rows = decoded.open_cached("set", [], source, (2, 3), blocks)
-    assert rows[:].tolist() == [[5] * 3] * 2 and len(files()) == 1
+    assert decoded.open_cached("set", [], source, (2, 3), blocks)[:].tolist() == [[5] * 3] * 2 and len(files()) == 1
 
 
 def test_name_cannot_leave_the_cache_folder(load, tmp_path):

@@ -5,6 +5,7 @@ import json
 import folders
 import numpy as np
 import pytest
+from refusals import refusal
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import decoded, femnist
@@ -75,8 +76,7 @@ def test_writer_only_in_the_test_split_is_rejected(folder):
         document["user_data"]["stranger"] = document["user_data"].pop(name)
 
     changed(folder, rename, "test")
-    with pytest.raises(InputError, match=r"'stranger' is a writer of test/ only; let LEAF split by sample"):
-        femnist.load(folder)
+    assert "'stranger' is a writer of test/ only; let LEAF split by sample" in refusal(femnist.load, folder)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,6 @@ def test_other_json_than_leaf_is_rejected(folder, change, message):
 def test_empty_or_missing_folder_explains_the_expected_files(folder, tmp_path):
     for file in (folder / "femnist" / "test").iterdir():
         file.unlink()
-    with pytest.raises(InputError, match="femnist/test: expected LEAF's .json files. Received: none"):
-        femnist.load(folder)
+    assert "femnist/test: expected LEAF's .json files. Received: none" in refusal(femnist.load, folder)
     with pytest.raises(NotAvailable, match="searched: .*/nowhere; create its train/ and test/ with LEAF's scripts: "):
         femnist.load(tmp_path, path="nowhere")

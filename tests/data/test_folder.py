@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refusal
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import decoded, folder
@@ -68,8 +69,7 @@ def test_train_and_test_folders_are_the_splits(tmp_path, tests):
     assert dataset.test.y.tolist() == [2, 2]
     check(dataset.test)
     (tmp_path / "own" / tests / "eel").mkdir()
-    with pytest.raises(InputError, match="eel: is not a class of the training pictures: bat, cat, dog"):
-        load(tmp_path / "own")
+    assert "eel: is not a class of the training pictures: bat, cat, dog" in refusal(load, tmp_path / "own")
 
 
 def test_train_folder_without_test_folder_is_split(tmp_path):
@@ -140,15 +140,12 @@ def test_names_that_are_not_utf8_are_rejected(root, name):
 def test_invalid_class_folders_are_rejected(root, tmp_path):
     with pytest.raises(NotAvailable, match="`path` must name an existing file. Received: path='elsewhere'"):
         load(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=r"expected a folder. Received: a file; data: npz reads .npz files"):
-        load(root / "notes.txt")
+    assert "expected a folder. Received: a file; data: npz reads .npz files" in refusal(load, root / "notes.txt")
     (tmp_path / "one" / "bat").mkdir(parents=True)
     with pytest.raises(InputError, match=r"per class, at least two classes, such as .*/one/cat/1.png. Received: bat"):
         load(tmp_path / "one")
     (root / "eel").mkdir()
-    with pytest.raises(InputError, match=r"eel: expected .png, .jpg, .jpeg, .bmp, .gif, .webp files. Received: none"):
-        load(root)
+    assert "eel: expected .png, .jpg, .jpeg, .bmp, .gif, .webp files. Received: none" in refusal(load, root)
     write(root / "train", 2)
     (root / "test").mkdir()
-    with pytest.raises(InputError, match=r"test: expected one folder of pictures per class. Received: no folder"):
-        load(root)
+    assert "test: expected one folder of pictures per class. Received: no folder" in refusal(load, root)

@@ -32,8 +32,7 @@ def test_fills_and_categories_of_a_table(tmp_path):
     validation = np.flatnonzero(sizes > 900)
     fitted = table.without(validation)
     is_filled = ~np.isin(sizes, np.arange(N) ** 2)
-    rest = np.delete(sizes, [*validation, *np.flatnonzero(is_filled)])
-    assert fitted.codec.fill == pytest.approx(rest.mean())
+    assert fitted.codec.fill == pytest.approx(np.delete(sizes, [*validation, *np.flatnonzero(is_filled)]).mean())
     assert table.codec.fill > 2 * fitted.codec.fill
     np.testing.assert_array_equal(fitted.train.y, table.train.y)
     (rare,) = np.flatnonzero(table.train.x[:, 1 + table.fields[1].codec.categories.index("rare")])

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
+from refusals import refusal
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import parquet
@@ -97,8 +98,7 @@ def test_every_layout_gives_the_same_rows(tmp_path):
 
 @pytest.mark.parametrize("hugging_face", [True, False])
 def test_column_of_pictures_becomes_images(tmp_path, hugging_face):
-    shades = [10, 200] * 6
-    files = [picture(shade, 4 + index) for index, shade in enumerate(shades)]
+    files = [picture(shade, 4 + index) for index, shade in enumerate([10, 200] * 6)]
     column = [{"bytes": file, "path": None} for file in files] if hugging_face else files
     table = pa.table({"image": column, "label": [index % 2 for index in range(12)], "writer": [7, 7, 9, 9] * 3})
     pq.write_table(table, tmp_path / "own.parquet")
@@ -116,8 +116,7 @@ def test_column_of_pictures_becomes_images(tmp_path, hugging_face):
             load(tmp_path, image="image", size=6)
     table = table.set_column(0, "image", [[b"GIF89a"] * 12])
     pq.write_table(table, tmp_path / "own.parquet")
-    with pytest.raises(InputError, match=r"own.parquet, row 0: is not a readable PNG, JPEG, BMP, GIF"):
-        load(tmp_path, image="image", size=6)
+    assert "own.parquet, row 0: is not a readable PNG, JPEG, BMP, GIF" in refusal(load, tmp_path, image="image", size=6)
 
 
 def test_nulls_are_filled_and_dates_become_features(tmp_path):
@@ -147,8 +146,7 @@ def test_labels_that_are_numbers_have_few_texts_and_the_first_wrong_row_is_named
             assert [dataset.class_names[y] for y in split.y] == [names[values[row] > 0.5] for row in rows_drawn]
     for row, values in ((1, [0.5, float("nan"), float("nan"), 0.0]), (2, ["x", "y", " ", " "])):
         pq.write_table(rows(4).set_column(5, "label", [values]), tmp_path / "own.parquet")
-        with pytest.raises(InputError, match=f"row {row}: column 'label' has no value here"):
-            load(tmp_path, test_share=0.5)
+        assert f"row {row}: column 'label' has no value here" in refusal(load, tmp_path, test_share=0.5)
 
 
 def test_files_that_are_damaged_or_do_not_belong_together(tmp_path):
@@ -184,14 +182,12 @@ def test_files_that_are_damaged_or_do_not_belong_together(tmp_path):
 
 def test_saved_sets_in_another_order_or_with_odd_labels_are_rejected(tmp_path):
     write_arrow(tmp_path / "mixed", rows(), _indices_data_files=[{"filename": "indices.arrow"}])
-    with pytest.raises(InputError, match=r"flatten_indices\(\) and save_to_disk\(\) again"):
-        load(tmp_path, path="mixed")
+    assert "flatten_indices() and save_to_disk() again" in refusal(load, tmp_path, path="mixed")
     write_arrow(tmp_path / "odd", rows(kinds=False).set_column(5, "label", [[0, 1] * 9 + [2, 1]]))
     with pytest.raises(InputError, match=r"of-00002.arrow, row 8: column 'label' must be in 0..1, .* Received: 2"):
         load(tmp_path, path="odd")
     (tmp_path / "odd" / "dataset_info.json").write_text("{")
-    with pytest.raises(InputError, match="dataset_info.json: is damaged"):
-        load(tmp_path, path="odd")
+    assert "dataset_info.json: is damaged" in refusal(load, tmp_path, path="odd")
 
 
 def test_options_that_do_not_fit_are_rejected(tmp_path):

@@ -287,8 +287,7 @@ def test_natural_clients_are_the_owners():
     assert [ids.tolist() for ids in partition.test] == [[0], [1, 4], [3], []]
     np.testing.assert_array_equal(label_mask(TRAIN, partition.train, 10), partition.label_mask)
     assert [sorted(ids) for ids in split_by_owner(3, least=2).train] == [[4, 7], [1, 2, 6], [0, 3]]
-    seen = {tuple(map(tuple, map(sorted, split_by_owner(2, seed=seed).train))) for seed in range(60)}
-    assert len(seen) == 6
+    assert len({tuple(map(tuple, map(sorted, split_by_owner(2, seed=seed).train))) for seed in range(60)}) == 6
 
 
 def test_recipe_passes_owners_to_the_partition():

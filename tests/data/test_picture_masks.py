@@ -71,14 +71,12 @@ def test_train_and_test_folders_are_the_splits(tmp_path):
     assert (len(dataset.train.x), len(dataset.test.x), dataset.classes) == (3, 2, 5)
     assert dataset.class_names == ("sky", "road", "car", "tree", "bus")
     # The nearest pixels of 12 rows and 8 columns.
-    full = load(tmp_path / "own", size=24)
-    np.testing.assert_array_equal(dataset.train.y, full.train.y[:, 3::6, 3::6])
+    np.testing.assert_array_equal(dataset.train.y, load(tmp_path / "own", size=24).train.y[:, 3::6, 3::6])
 
 
 def test_a_mask_has_the_size_of_the_upright_picture(tmp_path):
     root = write(tmp_path / "own")
-    pixels = np.full((8, 12, 3), 90, np.uint8)
-    data = tf.io.encode_jpeg(pixels).numpy()
+    data = tf.io.encode_jpeg(np.full((8, 12, 3), 90, np.uint8)).numpy()
     exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
     (root / "images" / "a" / "1.png").unlink()
     picture = root / "images" / "a" / "1.jpg"

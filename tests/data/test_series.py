@@ -85,16 +85,13 @@ def test_every_series_of_a_class_is_in_one_split(tmp_path):
 
 @pytest.mark.parametrize("month", ["{}", "2020-{:02}-01", "2020-01-01 {:02}:30", "{:02}/13/2020"])
 def test_times_are_numbers_or_dates(tmp_path, month):
-    dataset = forecasts(write(tmp_path / "rain.csv", month=month))
-    assert (np.diff(dataset.train.x[..., 0]) == 1).all()
+    assert (np.diff(forecasts(write(tmp_path / "rain.csv", month=month)).train.x[..., 0]) == 1).all()
 
 
 def test_a_missing_value_becomes_the_one_before(tmp_path):
     path = write(tmp_path / "rain.csv", lambda station, month: "" if month == 5 else month)
-    message = refusal(forecasts, path)
-    assert "column 'rain' has no value here; fill it in, or set `missing: previous`" in message
-    dataset = forecasts(path, missing="previous")
-    assert sorted(set(dataset.train.x.flat)) == [0, 1, 2, 3, 4, 6, 7]
+    assert "column 'rain' has no value here; fill it in, or set `missing: previous`" in refusal(forecasts, path)
+    assert sorted(set(forecasts(path, missing="previous").train.x.flat)) == [0, 1, 2, 3, 4, 6, 7]
     # The first values become the one after them.
     first = write(tmp_path / "first.csv", lambda station, month: "" if month == 0 else month)
     assert sorted(set(forecasts(first, missing="previous").train.x.flat)) == [1, 2, 3, 4, 5, 6, 7]

@@ -77,9 +77,8 @@ def test_layers_of_other_data_are_refused_before_anything_is_read(layer, message
 
 
 def test_data_of_another_kind_are_rejected():
-    with_images = recipe.loads(tables.RECIPE, "tiny", ["partition={name: iid, clients: 4}"])
     assert "the input table needs rows of a table, but the data are images, synthetic images (seed 0)" in refusal(
-        hetero_tf.learning_process, with_images
+        hetero_tf.learning_process, recipe.loads(tables.RECIPE, "tiny", ["partition={name: iid, clients: 4}"])
     )
 
 
@@ -113,8 +112,7 @@ def test_statistics_leave_out_the_examples_that_select_rounds():
     x, y = tables.dataset().train.x[fitted].astype(np.float64), tables.dataset().train.y[fitted]
     mean, std = held_out.dataset.feature_statistics
     np.testing.assert_allclose((mean[:2], std[:2]), (x.mean(0)[:2], x.std(0)[:2]), rtol=1e-9)
-    shares = held_out.setup.algorithm.loss.keywords["class_shares"]
-    np.testing.assert_allclose(shares, np.bincount(y) / len(y))
+    np.testing.assert_allclose(held_out.setup.algorithm.loss.keywords["class_shares"], np.bincount(y) / len(y))
     numbers = dataclasses.replace(tables.dataset(), validation=np.arange(1, 60))
     assert numbers.target_statistics[0] == tables.dataset().train.y[0]
 
@@ -135,8 +133,7 @@ def test_export_accepts_raw_table_rows(exported):
     mean, std = process.dataset.feature_statistics
     expected = model((test.x - mean) / std).numpy()
     np.testing.assert_allclose(outputs["logits"], expected, atol=1e-4)
-    names = [tables.NAMES[label].encode() for label in expected.argmax(1)]
-    assert outputs["class_name"].tolist() == names
+    assert outputs["class_name"].tolist() == [tables.NAMES[label].encode() for label in expected.argmax(1)]
     assert about["measured"]["accuracy"] == pytest.approx(100 * np.mean(expected.argmax(1) == test.y))
     assert about["class_names"] == list(tables.NAMES) and about["limits"] == {"rows": 2**28 // 12}
     coat = {"name": "coat", "codec": "category", "categories": ["no", "yes"], "one_hot": False, "fill": None}
@@ -223,8 +220,7 @@ def test_device_trains_on_rows(exported):
 def test_eight_bits_are_rejected(tmp_path, monkeypatch):
     exports.narrow_table().reuse(monkeypatch)
     arguments = (tables.process(), exports.state(tables.process()), {}, tmp_path, {}, "b")
-    message = refusal(export.export, *arguments, others=("litert_int8",))
-    assert message.startswith(
+    assert refusal(export.export, *arguments, others=("litert_int8",)).startswith(
         "--format litert_int8: not available for tables, series, audio and arrays, because one 8-bit scale for all"
     )
 
@@ -241,8 +237,7 @@ def filled(tmp_path_factory):
     fields = tuple(itertools.starmap(Field, codecs.items()))
     rng, y = np.random.default_rng(0), np.arange(40, dtype=np.int32) % 2
     # Years and days need their means, or the outputs saturate.
-    means = [30, 0, 7, 2024, 6, 15, *np.zeros(7)]
-    noise = rng.normal(means, size=(40, 13))
+    noise = rng.normal([30, 0, 7, 2024, 6, 15, *np.zeros(7)], size=(40, 13))
     x = np.concatenate([field.codec.repair(part) for field, part in zip(fields, split_stored(fields, noise))], 1)
     split = Split(x.astype(np.float32), y)
     recipe_text = tables.RECIPE.replace("name: natural", "name: iid")

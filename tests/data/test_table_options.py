@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
+from refusals import refusal
 
-from hetero_tf.base.errors import InputError
 from hetero_tf.data import csv, labelled_text, series
 from hetero_tf.data.targets import NUMBERS
 
@@ -29,8 +29,7 @@ def forecast(path, **options):
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_rows_of_a_group_are_in_one_split(ending, tmp_path):
-    path = write(tmp_path, ROWS, f"rows.{ending}")
-    options = {"path": path, "label": ("kind",), "owner": "person"}
+    options = {"path": write(tmp_path, ROWS, f"rows.{ending}"), "label": ("kind",), "owner": "person"}
     apart, together = csv.load(None, **options), csv.load(None, **options, group="person")
     groups = [set(split.owners.tolist()) for split in (together.train, together.test)]
     assert len(groups[1]) == 2 and not groups[0] & groups[1]
@@ -39,8 +38,7 @@ def test_rows_of_a_group_are_in_one_split(ending, tmp_path):
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_missing_values_are_listed(ending, tmp_path):
-    rows = ROWS.assign(size=ROWS["size"].replace(0.5, -999.0))
-    path = write(tmp_path, rows, f"rows.{ending}")
+    path = write(tmp_path, ROWS.assign(size=ROWS["size"].replace(0.5, -999.0)), f"rows.{ending}")
     options = {"path": path, "label": ("kind",), "ignore": ("person",), "missing": "median"}
     assert csv.load(None, **options).train.x.min() == -999
     assert csv.load(None, **options, missing_values=("-999",)).train.x.min() == 1.5
@@ -50,8 +48,7 @@ def test_lines_above_a_table_are_skipped_and_other_encodings_read(tmp_path):
     path = write(tmp_path, ROWS.replace({"kind": {"yes": "größer"}}), above="Ergebnis;\n", encoding="cp1252")
     dataset = csv.load(None, path=path, label=("kind",), skip=1, delimiter="comma", encoding="cp1252")
     assert dataset.class_names == ("größer", "no")
-    with pytest.raises(InputError, match="encoding"):
-        csv.load(None, path=path, label=("kind",), skip=1, delimiter="comma")
+    assert "encoding" in refusal(csv.load, None, path=path, label=("kind",), skip=1, delimiter="comma")
 
 
 def test_series_have_the_options_of_tables(tmp_path):
@@ -71,5 +68,4 @@ def test_texts_without_a_header_or_a_label(tmp_path):
     path.write_text(rows.to_csv(index=False, header=False))
     options = {"path": str(path), "text": "column_0", "label": "column_1", "header": False}
     assert len(labelled_text.load(None, **options, missing="drop").train.x) == 15
-    with pytest.raises(InputError, match="missing"):
-        labelled_text.load(None, **options)
+    assert "missing" in refusal(labelled_text.load, None, **options)

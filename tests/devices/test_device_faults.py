@@ -112,8 +112,7 @@ def test_a_round_without_a_quorum_leaves_the_state_and_is_repeated_once(process)
     real = deployed(process, LocalFleet(process, devices, silent), Selection(quorum=0.5))
     after, row = real.next(state)
     assert equal(after, state) and row["dropped"] == 3
-    message_text = refusal(learning_process.advance, real, state, [real.plan(0)], kind=TooFewDevices)
-    assert message_text == (
+    assert refusal(learning_process.advance, real, state, [real.plan(0)], kind=TooFewDevices) == (
         "round 1: 2 of 5 devices returned a result, and the quorum is 3, also with a second cohort; the state before "
         "this round is kept. Start the same command again once more devices are connected"
     )
@@ -152,8 +151,7 @@ def test_finite_values_that_overflow_leave_the_state_as_it_was(server):
 def test_a_number_that_is_not_finite_is_refused(process, name, number):
     state = process.initialize()
     wrong = {0: lambda answer: dataclasses.replace(answer, metadata={**answer.metadata, name: number})}
-    real = deployed(process, LocalFleet(process, devices_of(process), wrong))
-    _, row = real.next(state)
+    _, row = deployed(process, LocalFleet(process, devices_of(process), wrong)).next(state)
     assert (row["non_finite"], row["refused"], row["dropped"]) == (1, 0, 0) and row[name] < 2
 
 

@@ -51,8 +51,7 @@ def test_the_fleet_of_a_run_loads_and_repeats_the_times_of_its_devices(process, 
     recipe = load("tiny/digits", (*OVERRIDES, f"fleet={path}"))
     # Deviations of +-log(2) / 2 at level a and 0 at c, of four devices and two medians.
     assert recipe.fleet.spread == pytest.approx(math.log(2) / 2, rel=1e-3)
-    medians = dataclasses.replace(recipe.fleet, spread=0)
-    devices = devices_of(medians, 0, np.arange(2), clients=4, levels=["a", "c"])
+    devices = devices_of(dataclasses.replace(recipe.fleet, spread=0), 0, np.arange(2), clients=4, levels=["a", "c"])
     times = client_times(devices, np.full(2, steps), np.ones(2), np.full(2, 4e6), np.full(2, 1e6))
     assert times.compute == pytest.approx([1.5, 0.25], rel=1e-3)
     assert times.download.tolist() == [2, 2] and times.upload.tolist() == [4, 4] and devices.dropout.tolist() == [0, 0]

@@ -110,8 +110,7 @@ def check_steps(process, state, versions):
         pulled = local.pull()
         assert len(reports) == client.steps >= 8 and pulled.keys() == trained.keys()
         np.testing.assert_allclose([report.loss for report in reports], losses, atol=1e-4)
-        moved = [np.abs(trained[path] - start[path]).max() for path in trained]
-        assert max(moved) > 1e-3
+        assert max([np.abs(trained[path] - start[path]).max() for path in trained]) > 1e-3
         for path, value in trained.items():
             np.testing.assert_allclose(pulled[path], value, atol=1e-3 * max(np.abs(value).max(), 0.01), err_msg=path)
 
@@ -332,14 +331,12 @@ def test_a_device_moves_label_maps_with_their_images():
 
 
 def test_a_device_hides_words_as_clients_do():
-    options = {"segment": 64, "mask_share": 0.15}
-    trainer, rng = reader(batch_size=2, shuffle=False, classes=50, input=options)
+    trainer, rng = reader(batch_size=2, shuffle=False, classes=50, input={"segment": 64, "mask_share": 0.15})
     x = np.random.default_rng(1).integers(0, 50, (3, 1000))
     batches = list(trainer.batches(x, None, 1, rng))
     assert [batch["label"].shape for batch in batches] == [(2, 64)] * 15 + [(2, 40)] + [(1, 64)] * 15 + [(1, 40)]
     np.testing.assert_array_equal(np.concatenate([batch["label"] for batch in batches[:16]], 1), x[:2])
-    hidden = np.concatenate([(batch["token_ids"] == 50).ravel() for batch in batches])
-    assert abs(hidden.mean() - 0.15) < 0.02
+    assert abs(np.concatenate([(batch["token_ids"] == 50).ravel() for batch in batches]).mean() - 0.15) < 0.02
     for batch in batches:
         shown = batch["token_ids"] != 50
         np.testing.assert_array_equal(batch["token_ids"][shown], batch["label"][shown])

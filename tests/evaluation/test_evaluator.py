@@ -77,8 +77,7 @@ def test_number_of_batches_per_call_does_not_change_results():
     parts = [
         process.evaluator.global_predictor.calibrate(weights, part, [], 0) for part in (batches[:20], batches[20:])
     ]
-    whole = process.evaluator.global_predictor.calibrate(weights, batches, [], 0)
-    for value, first, second in zip(whole, *parts):
+    for value, first, second in zip(process.evaluator.global_predictor.calibrate(weights, batches, [], 0), *parts):
         np.testing.assert_allclose(value, (20 * first + (len(batches) - 20) * second) / len(batches), rtol=1e-11)
 
 
@@ -112,8 +111,7 @@ def test_image_metrics_equal_a_loop_over_examples_and_clients():
     assert metrics["local_mean"] == pytest.approx(np.mean(shares))
     assert metrics["local_worst_decile"] == pytest.approx(min(shares))
     assert metrics["local_std"] == pytest.approx(np.std(shares))
-    tests = process.evaluator.tests
-    np.testing.assert_allclose(accuracies(tf.constant(np.asarray(hits, float)), tests), shares)
+    np.testing.assert_allclose(accuracies(tf.constant(np.asarray(hits, float)), process.evaluator.tests), shares)
 
 
 def test_evaluating_every_round_traces_once():

@@ -76,8 +76,7 @@ def test_validation_examples_are_excluded_from_training_and_statistics():
 
 def test_validation_of_text_has_a_perplexity():
     validation_process = build_process(tiny.TEXT, "evaluate.best=validation_perplexity")
-    state = validation_process.initialize()
-    metrics, _ = validation_process.evaluate(state)
+    metrics, _ = validation_process.evaluate(validation_process.initialize())
     rows = validation_process.partition.held_out.ids
     split = dataclasses.replace(validation_process.dataset.train, x=validation_process.dataset.train.x[rows])
     plain = tiny.process(
@@ -134,17 +133,14 @@ def test_run_resumes_only_with_its_selection_metric(train_stub, tmp_path):
     ],
 )
 def test_validation_selection_is_refused_without_validation_examples(overrides, key):
-    text = programs.RECIPE.replace("sbn", "none")
-    message = refusal(runs.built, text, *overrides)
-    assert message == (
+    assert refusal(runs.built, programs.RECIPE.replace("sbn", "none"), *overrides) == (
         f"--set {overrides[-1]}: {key}: needs held-out examples; set partition.held_out, such as "
         f"0.1, or choose another value. Received: {overrides[-1].split('=')[1]}"
     )
 
 
 def test_validation_share_without_examples_is_refused():
-    message = refusal(runs.built, programs.RECIPE, "partition.held_out=0.04")
-    assert message == (
+    assert refusal(runs.built, programs.RECIPE, "partition.held_out=0.04") == (
         "--set partition.held_out=0.04: partition.held_out: must be 0, or large enough for one example of "
         "the largest client, which has 20. Received: held_out=0.04"
     )

@@ -281,8 +281,7 @@ def test_export_with_different_outputs_is_removed(text_process, tmp_path, monkey
 
     exports.text().reuse(monkeypatch)
     monkeypatch.setattr(saved_model, "load_runtime", wrong)
-    message = refusal(export.export, text_process, exports.state(text_process), {}, tmp_path / "out", {})
-    assert message.startswith(
+    assert refusal(export.export, text_process, exports.state(text_process), {}, tmp_path / "out", {}).startswith(
         f"{tmp_path / 'out' / 'b'}: outputs differ from those of the trained model, so the export was removed"
     )
     assert os.listdir(tmp_path) == []
@@ -303,8 +302,7 @@ def test_wrong_arguments_are_rejected_and_write_nothing(image_process, tmp_path,
     )
     assert os.listdir(tmp_path) == []
     levels = dataclasses.replace(image_process.recipe.levels, mix={"b": 1.0})
-    with pytest.raises(InputError, match="must not be wider than the global model, level 'b'. Received: level='a'"):
-        levels.resolve("a")
+    assert "must not be wider than the global model, level 'b'. Received: level='a'" in refusal(levels.resolve, "a")
 
 
 @pytest.fixture
@@ -331,8 +329,7 @@ def test_all_files_are_written_into_the_draft(text_process, tmp_path, monkeypatc
     monkeypatch.setattr(saved_model, "write", look)
     export.export(text_process, text_process.initialize(), {}, tmp_path, {})
     assert seen == [([f".tmp-version.{os.getpid()}"], ["vocabulary.txt"])]
-    written = ["MODEL_CARD.md", "export.json", "saved_model.pb"]
-    assert sorted(os.listdir(tmp_path / "b" / "1")) == written
+    assert sorted(os.listdir(tmp_path / "b" / "1")) == ["MODEL_CARD.md", "export.json", "saved_model.pb"]
 
 
 def test_full_disk_during_save_is_reported(text_process, tmp_path, monkeypatch):
@@ -355,8 +352,7 @@ def test_invalid_vocabulary_is_rejected(tmp_path):
 
 
 def test_without_vocabulary_only_token_ids_are_accepted():
-    task = positions.MaskedTextTask(exports.without_vocabulary(), None)
-    endpoints, tables = task.endpoints(None)
+    endpoints, tables = positions.MaskedTextTask(exports.without_vocabulary(), None).endpoints(None)
     assert set(endpoints) == {"serving_default", "serve_segment"} and tables == ()
 
 
@@ -384,15 +380,13 @@ LOGITS = np.asarray([[0.0, 1.0], [2.0, -20.0], [3.0, 4.0]])
 def difference_of(difference, exact):
     """Compare outputs whose last logit differs, in batches of two examples and of one."""
     outputs = LOGITS + [[0, 0], [0, 0], [0, difference]]
-    dataset = SimpleNamespace(test=SimpleNamespace(x=np.arange(3)))
     task = SimpleNamespace(
-        process=SimpleNamespace(dataset=dataset),
+        process=SimpleNamespace(dataset=SimpleNamespace(test=SimpleNamespace(x=np.arange(3)))),
         request=lambda examples, signature: {"rows": examples},
         outputs_of=lambda outputs: outputs,
         measure=lambda predict, signature: {"loss": 1.0},
     )
-    reference = [LOGITS[:2], LOGITS[2:]]
-    entry = compare(task, reference, lambda rows: outputs[rows], "serve", "model.onnx", exact=exact)
+    entry = compare(task, [LOGITS[:2], LOGITS[2:]], lambda rows: outputs[rows], "serve", "model.onnx", exact=exact)
     assert entry["measured"] == {"loss": 1.0, "on": "the whole test set, by these files"}
     assert entry["compared_test_examples"] == 3
     return entry["largest_difference_of_logits"]
@@ -407,5 +401,4 @@ def test_a_difference_is_a_share_of_the_largest_logit_and_nan_is_refused(exact):
 
 def test_only_inexact_formats_may_differ():
     assert difference_of(1.0, exact=False) == pytest.approx(0.05)
-    with pytest.raises(InputError, match="must be at most 0.0001 of the largest one. Received: 0.05$"):
-        difference_of(1.0, exact=True)
+    assert refusal(difference_of, 1.0, exact=True).endswith("must be at most 0.0001 of the largest one. Received: 0.05")

@@ -88,8 +88,7 @@ def test_custom_gradients_and_unused_values():
     def function(x, gamma, beta, unused):
         return normalize(x, gamma, beta, 1e-5)[0]
 
-    values = arrays((4, 3), (3,), (3,), (2,))
-    actual, expected = portable_and_native_gradients(function, values)
+    actual, expected = portable_and_native_gradients(function, arrays((4, 3), (3,), (3,), (2,)))
     for gradient, expected_gradient in zip(actual[:3], expected):
         np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(actual[3], np.zeros(2))

@@ -433,8 +433,7 @@ def test_every_valid_picture_gets_a_map_under_its_name(predictor, tmp_path):
         mask = decode_mask(path, (maps / path).read_bytes())
         assert mask.shape == (20, 30)
         rows, columns = ((np.arange(size) + 0.5) * 16 // size for size in mask.shape)
-        expected = prediction.class_map[np.ix_(rows.astype(int), columns.astype(int))]
-        np.testing.assert_array_equal(mask, expected)
+        np.testing.assert_array_equal(mask, prediction.class_map[np.ix_(rows.astype(int), columns.astype(int))])
         assert prediction.to_row(False).keys() >= {"class", "share", "map", "error"}
 
 

@@ -180,8 +180,7 @@ def test_methods_and_unknown_paths(app):
     assert call(app, method="HEAD", path="/v1/models/a")[0] == 200
     for method, status in (("OPTIONS", 405), ("DELETE", 405), ("GET", 404)):
         assert call(app, method=method)[0] == status
-    unknown = {"error": "GET '/nosuch': unknown URL; see /v1/models"}
-    assert call(app, method="GET", path="/nosuch") == (404, unknown)
+    assert call(app, method="GET", path="/nosuch") == (404, {"error": "GET '/nosuch': unknown URL; see /v1/models"})
 
 
 def test_probes_and_metrics_follow_the_versions(app):
@@ -319,8 +318,7 @@ def test_damaged_picture_does_not_change_other_outputs(signatures):
     rng, serve = np.random.default_rng(0), signatures["serve_bytes"]
     pixels = rng.integers(0, 256, (40, 40, 3), np.uint8)
     bmp = b"BM" + struct.pack("<IHHIIiiHHIIiiII", 4854, 0, 0, 54, 40, 40, 40, 1, 24, 0, 4800, 0, 0, 0, 0)
-    formats = [tf.io.encode_png(pixels).numpy(), tf.io.encode_jpeg(pixels).numpy(), bmp + pixels.tobytes()]
-    for good in formats:
+    for good in [tf.io.encode_png(pixels).numpy(), tf.io.encode_jpeg(pixels).numpy(), bmp + pixels.tobytes()]:
         truncated = [good[: len(good) * twentieths // 20] for twentieths in range(20)]
         flips = [
             (at := rng.integers(len(good))) and good[:at] + bytes([good[at] ^ 255]) + good[at + 1 :] for _ in truncated
@@ -335,8 +333,7 @@ def test_damaged_picture_does_not_change_other_outputs(signatures):
 
 
 def test_picture_at_the_size_limit_is_decoded():
-    rows = zlib.compress(bytes(8193 * 4096), 1)
-    pixels = picture_decoding.decode(tf.constant(png(8192, 4096, rows)), (8, 8, 1))
+    pixels = picture_decoding.decode(tf.constant(png(8192, 4096, zlib.compress(bytes(8193 * 4096), 1))), (8, 8, 1))
     assert picture_decoding.LARGEST_PICTURE == 8192 * 4096 and not np.any(pixels)
     process = exports.process(*exports.IMAGES)
     export_limits = ExportTask(process, process.family.predictor("a")).limits

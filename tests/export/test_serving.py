@@ -55,8 +55,7 @@ def test_rows_and_columns_give_the_outputs_of_the_saved_model(address, folder):
     for request in (pixels.tolist(), {"image": pixels.tolist()}):
         status, body = fetch(f"{address}/v1/models/e:predict", {"inputs": request})
         assert status == 200 and body["outputs"]["class"] == expected["class"].tolist()
-    bytes_ = [{"b64": png(one)} for one in raw]
-    for signature, request in (("serve_bytes", bytes_), ("serve_uint8", raw.tolist())):
+    for signature, request in (("serve_bytes", [{"b64": png(one)} for one in raw]), ("serve_uint8", raw.tolist())):
         status, body = fetch(f"{address}/v1/models/e:predict", {"signature_name": signature, "instances": request})
         assert [row["class"] for row in body["predictions"]] == expected["class"].tolist(), body
     assert fetch(f"{address}/v1/models/e/versions/1:predict", {"instances": []}) == (200, {"predictions": []})
@@ -141,8 +140,7 @@ def test_unknown_paths_large_bodies_and_invalid_pictures(address, folder):
     assert fetch(f"{address}/v1/models/a/versions/0") == fetch(f"{address}/v1/models/a/versions/1")
     assert fetch(f"{address}/nothing")[0] == 404 and fetch(f"{address}/v1/models/a:predict")[0] == 404
     assert fetch(f"{address}/v1/models", {})[0] == 405
-    large = b" " * (32 * 2**20 + 1)
-    assert fetch(f"{address}/v1/models/a:predict", large)[0] == 413
+    assert fetch(f"{address}/v1/models/a:predict", b" " * (32 * 2**20 + 1))[0] == 413
     good = png(np.zeros((9, 9, 1), np.uint8))
     instances = [{"b64": data} for data in (BOMB, "", good[:60], good)]
     request = {"signature_name": "serve_bytes", "instances": instances}

@@ -84,8 +84,7 @@ def test_files_are_measured_on_the_whole_test_set(trained, exported, eager):
 
 def test_card_code_runs(exported, monkeypatch, capsys):
     monkeypatch.chdir(exported[0])
-    code = (exported[0] / "MODEL_CARD.md").read_text().split("```python\n")[1].split("```")[0]
-    exec(code, {})
+    exec((exported[0] / "MODEL_CARD.md").read_text().split("```python\n")[1].split("```")[0], {})
     assert "tf.Tensor" in capsys.readouterr().out
 
 
@@ -111,8 +110,7 @@ def test_targets_are_the_next_words():
     source, words = next_word.build("float32", segment=4), []
     assert source.starts(x) == (0, 4, 8)
     for start in source.starts(x):
-        labels = all_labels(22)
-        inputs, targets = source.batch(x, None, tf.constant([1]), start, None, labels, training=True)
+        inputs, targets = source.batch(x, None, tf.constant([1]), start, None, all_labels(22), training=True)
         np.testing.assert_array_equal(inputs + 1, targets)
         words += list(inputs[0].numpy())
     assert words == list(range(11, 21))
@@ -121,8 +119,7 @@ def test_targets_are_the_next_words():
 
 
 def test_costs_count_every_iteration_of_the_loop():
-    recipe = load("tiny/text_topics")
-    process = hetero_tf.learning_process(recipe)
+    process = hetero_tf.learning_process(load("tiny/text_topics"))
     counted = counting.total(counting.forward(process.family.predictor("a"), (12,)))
     assert counted.multiply_adds == 12 * (16 * 64 + 16 * 64) + 16 * 4
 

@@ -30,8 +30,7 @@ def run(arguments, **options):
 def run_with_fault(folder, number, last, how):
     """Save the round `last` (0: an export) with a fault of operation `number` (0: none): (result, operations)."""
     log = folder.with_suffix(".log")
-    result = run([*command(folder, last, last), str(number), how, str(log)])
-    return result, log.stat().st_size
+    return run([*command(folder, last, last), str(number), how, str(log)]), log.stat().st_size
 
 
 def check(loaded, rounds):

@@ -120,7 +120,6 @@ def test_tables_of_whole_numbers_stay_with_the_program():
 
 
 def test_constants_that_change_are_refused():
-    message = refusal(tiny.process, BASE.replace("PositionTable", "Counter"), "precision=float64")
-    assert message.startswith(
+    assert refusal(tiny.process, BASE.replace("PositionTable", "Counter"), "precision=float64").startswith(
         "layer 0_2_counter: its weight seen must not change in training, because it is neither trainable nor "
     )

@@ -30,8 +30,7 @@ def conv(x, layer, stride=1):
     if kernel.ndim == 3:
         kernel = kernel[..., None] * np.eye(kernel.shape[-1])
     side = kernel.shape[0] // 2
-    padded = np.pad(x, [(0, 0), (side, side), (side, side), (0, 0)])
-    return tf.nn.conv2d(padded, kernel, stride, "VALID").numpy()
+    return tf.nn.conv2d(np.pad(x, [(0, 0), (side, side), (side, side), (0, 0)]), kernel, stride, "VALID").numpy()
 
 
 def normed(x):
@@ -140,8 +139,7 @@ def test_doubling_is_bilinear_enlargement(size):
 
 def test_a_gate_multiplies_by_enlarged_weights_between_a_half_and_one():
     gate = AttentionGate("none", **F64)
-    outputs = gate(PIXELS[:, :, :4]).numpy()
-    weights = outputs / PIXELS[:, :, :4]
+    weights = gate(PIXELS[:, :, :4]).numpy() / PIXELS[:, :, :4]
     assert weights.min() >= 0.5 and weights.max() < 1 and np.ptp(weights) > 1e-3
     parts = gate.separable
     small = relu(conv(conv(PIXELS[:, :, :4], parts.deep1, 2), parts.mix1))
@@ -213,6 +211,5 @@ def test_with_norms_first_the_sum_passes_through():
     attended = TOKENS + block.attention(block.norm1(TOKENS)).numpy()
     hidden = block.gelu(block.expand(block.norm2(attended)))
     np.testing.assert_allclose(outputs, attended + block.contract(hidden).numpy(), atol=1e-12)
-    behind = TransformerBlock(2, 3, 7, **F64)(TOKENS).numpy()
-    np.testing.assert_allclose(behind.mean(-1), 0, atol=1e-12)
+    np.testing.assert_allclose(TransformerBlock(2, 3, 7, **F64)(TOKENS).numpy().mean(-1), 0, atol=1e-12)
     assert np.abs(outputs.mean(-1)).max() > 0.1

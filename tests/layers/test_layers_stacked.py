@@ -102,8 +102,7 @@ def run(model, values, state, inputs, factors):
         tape.watch(watched)
         outputs, _ = model.stateless_call(values, state, inputs, training=True)
         loss = tf.reduce_sum(outputs * factors)
-    gradients = tape.gradient(loss, watched)
-    return outputs.numpy(), [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
+    return outputs.numpy(), [tf.convert_to_tensor(gradient).numpy() for gradient in tape.gradient(loss, watched)]
 
 
 def assert_equals_single_clients(one, twin, inputs):

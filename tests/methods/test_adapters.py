@@ -70,8 +70,7 @@ def check_rounds(process, reference, bases, rule, rounds=2, atol=1e-10):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rounds_equal_the_oracle(rule, eager):
-    samples = "round.weighting=uniform"
-    check_rounds(built(rule, samples), built("mean"), BASES, rule)
+    check_rounds(built(rule, "round.weighting=uniform"), built("mean"), BASES, rule)
 
 
 def test_a_compiled_round_has_the_numbers_of_the_eager_one():
@@ -163,8 +162,7 @@ def test_high_ranks_collapse_with_flexlora_alone(rule, share, eager):
     start = singular_values(state.weights, stem)
     if rule != "mean":
         # The first factorization has the ranks of the initial factors.
-        strong = [cohort[0]]
-        state, _ = process.next(state, cohort=strong)
+        state, _ = process.next(state, cohort=[cohort[0]])
         np.testing.assert_allclose(singular_values(state.weights, stem), start, rtol=1e-9)
     for _ in range(3):
         state, _ = process.next(state, cohort=cohort)

@@ -263,8 +263,7 @@ def updates(module, folder, options):
 
 
 def merges(module, folder, options):
-    subject = Subject("merges", module.__name__.rpartition(".")[2], options)
-    return aggregate_clients(subject, *merge_arguments())
+    return aggregate_clients(Subject("merges", module.__name__.rpartition(".")[2], options), *merge_arguments())
 
 
 def masks(module, folder, options):
@@ -430,9 +429,8 @@ def test_every_argument_of_a_layer_has_an_effect(name, folder):
     for argument, option in options.items():
         if ("layers", name, argument) in ELSEWHERE:
             continue
-        value = needed.get(argument, option.default)
         # wbn differs from bn between widths only: test_width_statistics.py.
-        tried = [each for each in others(option.constraint, value) if each != "wbn"]
+        tried = [each for each in others(option.constraint, needed.get(argument, option.default)) if each != "wbn"]
         different, is_keras = [first], name not in registry.names("layers")
         for each in tried:
             changed = outcome("layers", name, {**needed, argument: each}, folder)

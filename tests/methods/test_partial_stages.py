@@ -91,8 +91,7 @@ def test_counted_values_are_merged_after_any_completed_stage():
     process = tiny.process(BLOCKS, *STAGED, "round.untrained=counted")
     plan = of_levels(process, [0, 2], [0, 1])
     old, both, _ = trained(process, cut(plan, 1, 3))
-    single_plan = of_first_level(plan)
-    _, one, _ = trained(process, single_plan)
+    _, one, _ = trained(process, of_first_level(plan))
     path = "3_0_pre_activation_block/conv1/kernel"
     np.testing.assert_allclose(both[path], (old[path] + one[path]) / 2, atol=1e-6)
 

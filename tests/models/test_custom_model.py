@@ -85,8 +85,7 @@ def test_rounds_of_the_layers_of_a_recipe_as_a_function_are_bit_equal(eager):
 def test_initial_values_depend_on_the_seed_alone_and_have_equal_paths():
     one, same = (build_custom_model(dense, SHAPE, 1.0, seed=4) for _ in range(2))
     other = build_custom_model(dense, SHAPE, 1.0, seed=5)
-    narrow = build_custom_model(dense, SHAPE, 0.25, seed=4)
-    assert [v.path for v in one.weights] == [v.path for v in narrow.weights]
+    assert [v.path for v in one.weights] == [v.path for v in build_custom_model(dense, SHAPE, 0.25, seed=4).weights]
     for first, second, third in zip(one.weights, same.weights, other.weights):
         np.testing.assert_array_equal(first, second)
         assert not np.any(first) or not np.array_equal(first, third)
@@ -103,8 +102,7 @@ def test_residual_model_is_trained_cut_described_and_predicts_from_pixels(eager)
         state, row = process.next(state, [0, 1, 3])
         losses.append(row["loss"])
     assert losses[-1] < losses[0]
-    model = process.model(state, "c")
-    assert model(process.dataset.test.x).shape == (11, tiny.CLASSES)
+    assert process.model(state, "c")(process.dataset.test.x).shape == (11, tiny.CLASSES)
     assert [v.shape[-1] for v in process.network(state, "c").trainable_variables][:2] == [2, 2]
     assert describe(process).levels["a"].parameters == process.network(state).count_params() - 2 * 8
 

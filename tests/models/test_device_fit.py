@@ -115,8 +115,6 @@ def test_the_work_of_a_level_is_that_of_its_planned_rounds(text, overrides):
     plan = process.plan(0)
     cost = process.round_cost(plan)
     for slot, (client, level) in enumerate(zip(plan.clients, plan.levels)):
-        name = process.recipe.levels.names[level]
-        examples = process.partition.train.sizes[[client]]
-        times = work[name].times(UNIT, examples)
+        times = work[process.recipe.levels.names[level]].times(UNIT, process.partition.train.sizes[[client]])
         assert times.compute[0] == pytest.approx(plan.steps[slot] + cost.train_flops[slot])
         assert times.download[0] == pytest.approx(cost.bytes_down[slot])

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from refusals import refusal
 from written_runs import save_round
 
 from hetero_tf.base import files
@@ -116,11 +117,10 @@ def test_arrays_that_do_not_fit_are_refused(read, changes, message):
 
 
 def test_unknown_reinitialize_name_is_refused(read):
-    with pytest.raises(
-        InputError,
-        match="model.reinitialize: must name variables or layers of the model. Received: '2_0_dens'; did you mean",
-    ):
-        read(reinitialize=("2_0_dens",))
+    assert (
+        "model.reinitialize: must name variables or layers of the model. Received: '2_0_dens'; did you mean"
+        in refusal(read, reinitialize=("2_0_dens",))
+    )
 
 
 def test_run_folder_prefers_its_best_state_to_its_newest(run):
@@ -155,8 +155,7 @@ def test_incomplete_run_is_refused(run, tmp_path):
         with pytest.raises(InputError, match=message):
             initial_weights.read(str(path), VARIABLES)
     folder = run(2)
-    with pytest.raises(InputError, match="checkpoints: is not a run folder"):
-        initial_weights.read(str(folder.checkpoints), VARIABLES)
+    assert "checkpoints: is not a run folder" in refusal(initial_weights.read, str(folder.checkpoints), VARIABLES)
     (arrays,) = folder.checkpoints.iterdir()
     arrays.write_bytes(arrays.read_bytes()[:-100])
     with pytest.raises(InputError, match="checkpoints: all 1 checkpoints are damaged .*is not a zip file"):

@@ -286,8 +286,7 @@ def test_parts_without_a_counterpart_are_refused_by_name(model, arguments, chang
 def test_examples_have_weights_in_local_steps(eager):
     weights = np.arange(len(X), dtype=np.float32)
     train = tf.data.Dataset.from_tensor_slices((X, Y, weights))
-    test = tf.data.Dataset.from_tensor_slices((X, Y, np.ones_like(weights)))
-    dataset = from_tf_data(train, test)
+    dataset = from_tf_data(train, tf.data.Dataset.from_tensor_slices((X, Y, np.ones_like(weights))))
     assert dataset.sha256 != from_arrays(X, Y, X, Y).sha256
     np.testing.assert_array_equal(dataset.train.select(np.arange(3)).weights, weights[:3])
     check_step(process_of(compiled(loss=CROSS_ENTROPY), dataset=dataset), CROSS_ENTROPY, Y, weights)

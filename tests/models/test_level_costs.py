@@ -40,8 +40,7 @@ BUDGETS = (EQUAL, "levels.budgets={a: 1, b: 1/2, c: 0.55}", "client.stages=block
 
 @functools.cache
 def costs(*overrides, base=DEEP):
-    tested_recipe = recipe.loads(base, "tiny", overrides)
-    return level_costs.LevelCosts(family_of(tested_recipe, (5, 5, 2), 9), 9)
+    return level_costs.LevelCosts(family_of(recipe.loads(base, "tiny", overrides), (5, 5, 2), 9), 9)
 
 
 def family_of(tested_recipe, shape, classes):
@@ -116,8 +115,7 @@ def test_operations_of_a_stage_depend_on_run_and_trained_units():
     assert staged.train_flops("a") == (6 * (sum(units.values()) - units["2"]),)
     stages = staged.family.stages["b"]
     assert len(staged.train_flops("b")) == len(stages) > 1
-    run = set(stages[0].routes[0].units)
-    assert staged.train_flops("b")[0] == 6 * sum(units[unit] for unit in run)
+    assert staged.train_flops("b")[0] == 6 * sum(units[unit] for unit in set(stages[0].routes[0].units))
     assert staged.train_flops("b")[-1] == (
         6 * sum(units[unit] for unit in stages[-1].trained)
         + 2 * sum(units[unit] for unit in stages[-1].routes[0].units if unit not in stages[-1].trained)
@@ -191,8 +189,7 @@ def test_client_cost_of_an_ensemble_is_that_of_one_network(eager):
 
 def test_staged_training_costs_equal_hand_counts():
     """PreResNet-20 compared with joint training; a step is three times its forward products, a frozen unit only one."""
-    fedepth_recipe = recipe.load("methods/fedepth")
-    fedepth_costs = level_costs.LevelCosts(family_of(fedepth_recipe, (32, 32, 3), 10), 10)
+    fedepth_costs = level_costs.LevelCosts(family_of(recipe.load("methods/fedepth"), (32, 32, 3), 10), 10)
     (joint,) = fedepth_costs.train_flops("a")
     assert joint / 6 == pytest.approx(40.8e6, rel=1e-3)
     assert [round(sum(fedepth_costs.train_flops(level)) / joint, 2) for level in "bcd"] == [1.12, 1.23, 1.62]

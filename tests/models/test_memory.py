@@ -127,8 +127,7 @@ def test_levels_are_unchanged_if_only_idle_levels_have_budgets():
 
 def test_budget_below_every_width_is_refused_except_for_idle_levels():
     settings = (LEVELS, "levels.assignment=fixed", "levels.fit=widths")
-    message = refusal(load_fitted, PLAIN, *settings, "levels.budgets={a: 1, c: 0.01}")
-    assert message == (
+    assert refusal(load_fitted, PLAIN, *settings, "levels.budgets={a: 1, c: 0.01}") == (
         "levels.fit: even the narrowest model exceeds the budget of level c; raise its budget, or exclude its clients by "
         "levels.idle. Received: levels.budgets.c=0.01"
     )

@@ -75,8 +75,7 @@ def test_every_table_has_a_separate_name_in_the_checkpoint():
 
 
 def test_state_of_another_method_is_refused(tmp_path):
-    plain = tiny.process(methods.DENSE, "levels.mix=b1")
-    state = plain.initialize()
+    state = tiny.process(methods.DENSE, "levels.mix=b1").initialize()
     checkpoints.save(tmp_path / "checkpoints", 0, arrays_of(state, {}, "a"), {}, 1)
     with pytest.raises(InputError, match="array 'server/drift/0_1_dense/kernel' is missing, expected float32"):
         open_newest(tmp_path / "checkpoints", build_with_tables())

@@ -91,8 +91,7 @@ def test_explicit_engine_has_no_functions(engine):
 def test_run_records_that_its_blocks_are_functions(train, tmp_path):
     """Sums may be rounded in another order, so a resumed run with other functions prints a note."""
     train(tmp_path, TEXT, "rounds=1")
-    settings = json.loads((tmp_path / "environment.json").read_text())["settings"]
-    assert settings["by_function"] == ["a", "c"]
+    assert json.loads((tmp_path / "environment.json").read_text())["settings"]["by_function"] == ["a", "c"]
     with pytest.raises(InputError, match=r"settings.by_function was \['a', 'c'\], is None"):
         train(tmp_path, TEXT, "rounds=2", "engine=stacked")
 

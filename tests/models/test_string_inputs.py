@@ -35,9 +35,8 @@ def build(width, classes):
     """A model of three inputs, two of which are strings."""
     text, site = keras.Input((), dtype="string", name="text"), keras.Input((1,), dtype="string", name="site")
     row, units = keras.Input((2,), name="row"), round(8 * width)
-    words = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(9, units)(VECTORIZE(text)))
     hidden = [
-        words,
+        keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(9, units)(VECTORIZE(text))),
         keras.layers.Flatten()(keras.layers.Embedding(3, units)(LOOK_UP(site))),
         keras.layers.Dense(units)(row),
     ]

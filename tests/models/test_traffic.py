@@ -99,9 +99,8 @@ def test_round_cost_counts_traffic_and_operations_of_each_client():
 
 
 def test_sums_do_not_overflow():
-    huge = level_costs.ClientCost(2**31, 2**31, (10**12,))
     cost = level_costs.round_cost(
-        [huge],
+        [level_costs.ClientCost(2**31, 2**31, (10**12,))],
         np.zeros(100, np.int32),
         np.full(100, 10, np.int32),
         np.full((100, 10), 500, np.int32),

@@ -107,8 +107,7 @@ def command(tmp_path, capsys):
     def run(arrays, *words):
         np.savez(tmp_path / "Ti.npz", **arrays)
         files = (f"--checkpoint={tmp_path / 'Ti.npz'}", f"--out={tmp_path / 'vit.npz'}")
-        code = vit_checkpoint.main([f"--recipe={NAME}", *files, *words])
-        return code, *capsys.readouterr()
+        return vit_checkpoint.main([f"--recipe={NAME}", *files, *words]), *capsys.readouterr()
 
     return run
 

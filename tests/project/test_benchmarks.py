@@ -185,8 +185,7 @@ def test_shares_of_budgets_in_the_results_are_those_of_the_settings(data, rounds
     rows = [line.split(" | ") for line in tables[data != "mnist"].partition("\n\n")[0].splitlines()]
     assert len(rows) == {"mnist": 25, "cifar10": 7}[data]
     for row in rows[2:]:
-        method = row[0].removeprefix("| ").partition(",")[0]
-        loaded = benchmark.planned(args, method, 0, {}).recipe
+        loaded = benchmark.planned(args, row[0].removeprefix("| ").partition(",")[0], 0, {}).recipe
         fitted = memory.fit_levels(loaded, shape, shape, 10, {})
         over = memory.over_budget(LevelCosts(build_family(fitted, shape, shape, 10), 10))
         expected = ", ".join(f"{level} {100 * share:.0f} %" for level, share in over.items()) or "within"
@@ -223,8 +222,7 @@ def test_shards_of_the_authors_split_are_all_examples_of_a_label(tmp_path):
     assert [len(ids) for ids in shards] == [draws.shard_size(draws.TRAIN[3], shard) for shard in range(draws.SHARDS)]
     assert sorted(np.concatenate(shards)) == np.flatnonzero(labels == 3).tolist()
     np.savez(tmp_path / "draws.npz", cohorts=[[4, 2], [0, 1]])
-    chosen = draws.choose(SimpleNamespace(round=1), 2, None, path=str(tmp_path / "draws.npz"))
-    assert chosen.tolist() == [0, 1]
+    assert draws.choose(SimpleNamespace(round=1), 2, None, path=str(tmp_path / "draws.npz")).tolist() == [0, 1]
 
 
 def test_rows_of_large_populations_are_consistent():

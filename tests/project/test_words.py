@@ -14,8 +14,7 @@ CANDIDATE = re.compile(rf"(?<![a-z])({WORDS})(?![a-z])", re.IGNORECASE)
 
 def rejected(name):
     """The words of an identifier that are rejected."""
-    text = re.sub("held_out", "", name.lower())
-    return REJECTED & set(re.split("[_]+", text))
+    return REJECTED & set(re.split("[_]+", re.sub("held_out", "", name.lower())))
 
 
 def test_identifiers_say_what_a_value_is():

@@ -72,8 +72,7 @@ def server(world, tmp_path_factory):
     running = Server(folder)
     yield running
     assert running.run.alive(), running.run.err
-    status = Path(f"/proc/{running.run.pid}/status").read_text()
-    assert 1024 * int(re.search(r"VmHWM:\s+(\d+)", status)[1]) < MEMORY
+    assert 1024 * int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{running.run.pid}/status").read_text())[1]) < MEMORY
     code, body = running.request("POST", "/v1/models/a:predict", json.dumps({"instances": PICTURE}))
     assert code == 200 and np.isfinite(json.loads(body)["predictions"][0]["logits"]).all()
     running.run.kill(signal.SIGTERM).wait()

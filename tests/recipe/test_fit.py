@@ -104,8 +104,7 @@ def test_overrides_are_named_in_errors():
 
 
 def test_data_with_a_single_label_are_rejected():
-    expected = error_of(loaded(), dataclasses.replace(FACTS, several=False))
-    assert expected == (
+    assert error_of(loaded(), dataclasses.replace(FACTS, several=False)) == (
         "r.yaml:3:7: data: all training examples have the same label; use data with at least two. Received: digits"
     )
 
@@ -135,8 +134,7 @@ def test_input_needs_its_kind_of_data():
 
 def test_memory_is_checked_before_anything_is_built():
     checked_recipe = loaded("Flatten", "Dense: {units: 1000}", "Dense: {units: !classes}", overrides=["levels.mix=a1"])
-    batch = checked_recipe.client.batch_size
-    needed = 4 * ((COPIES + 1) * (64 * 1000 + 1000 * 10) + batch * (64 + 1000 + 10))
+    needed = 4 * ((COPIES + 1) * (64 * 1000 + 1000 * 10) + checked_recipe.client.batch_size * (64 + 1000 + 10))
     check_fit(checked_recipe, FACTS, needed)
     assert error_of(checked_recipe, memory=needed - 1) == (
         "r.yaml:7:3: model: needs at least 0.0 GiB of memory with batches of 10, but this machine has 0.0 GiB; use smaller "
@@ -196,5 +194,4 @@ def test_sequences_input_rejects_other_data():
 )
 def test_sequences_are_checked(x, y, expected):
     split, fields = Split(x, np.array(y, np.int32)), (Field("text", words.Codec(3, ("<pad>", "<ukn>", "a", "b"))),)
-    message = refusal(Dataset, split, split, fields, 2, "mine")
-    assert message == f"mine, train split: {expected}"
+    assert refusal(Dataset, split, split, fields, 2, "mine") == f"mine, train split: {expected}"

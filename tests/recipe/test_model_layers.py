@@ -75,8 +75,7 @@ def test_width_is_the_ceiling_of_the_share_and_not_raised_by_rounding_noise(size
 
 
 def test_pairs_become_tuples():
-    spec = layers("MaxPooling2D: {pool_size: [2, 1]}")[0]
-    assert spec.args == {"pool_size": (2, 1)}
+    assert layers("MaxPooling2D: {pool_size: [2, 1]}")[0].args == {"pool_size": (2, 1)}
     with pytest.raises(InputError, match=r"pool_size\[1\]: too small; must be a whole number from 1 to 1000"):
         layers("MaxPooling2D: {pool_size: [2, 0]}")
 

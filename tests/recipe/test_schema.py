@@ -69,8 +69,7 @@ def built(text, *overrides):
 
 def variables(text, *overrides):
     """Shapes and initial values of the whole model."""
-    loaded = recipe.loads(text, "tiny", overrides)
-    model = build_model(loaded.model, (5, 5, 2), 1.0, classes=9)
+    model = build_model(recipe.loads(text, "tiny", overrides).model, (5, 5, 2), 1.0, classes=9)
     return [(v.path, v.numpy().tobytes()) for v in model.variables]
 
 

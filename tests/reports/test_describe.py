@@ -162,8 +162,7 @@ def test_traffic_counts_rows_of_client_labels():
 
 
 def test_mask_token_row_is_only_sent_down():
-    description = describe_recipe(load("tiny/wikitext2", ONE_BLOCK), (16,), 50, labels=[20, 40])
-    for cost in description.levels.values():
+    for cost in describe_recipe(load("tiny/wikitext2", ONE_BLOCK), (16,), 50, labels=[20, 40]).levels.values():
         width = cost.shapes["0_0_masked_token_embedding/tokens"][1]
         assert cost.bytes_down - cost.bytes_up == 4 * width
         # Rows of the embedding, columns and biases of the output layer.
@@ -239,8 +238,7 @@ def test_describe_reads_shapes_and_labels_of_the_process():
 
 
 def test_describe_uses_one_segment_of_text():
-    description = describe(hetero_tf.learning_process(load("tiny/wikitext2", ONE_BLOCK)))
-    assert description.about["example"] == (16,)
+    assert describe(hetero_tf.learning_process(load("tiny/wikitext2", ONE_BLOCK))).about["example"] == (16,)
     one = load("tiny/wikitext2", [*ONE_BLOCK, "input.segment=16", "data.length=16"])
     assert describe(hetero_tf.learning_process(one)).about["example"] == (16,)
 

@@ -38,8 +38,7 @@ def test_loads_are_those_of_the_mean_client(description):
     assert (fast["download"], fast["compute"], fast["upload"], fast["energy"]) == (0, 1, 0, 4)
     assert (slow["compute"], slow["upload"]) == pytest.approx((6e-6 * sum(cost.train_flops), 1e-6 * cost.bytes_up))
     assert slow["energy"] == pytest.approx(2 * slow["upload"])
-    memory = process.costs_of("b")["b"].memory.total
-    assert slow["memory"] == pytest.approx(memory / memory_bytes("0.001 MiB"))
+    assert slow["memory"] == pytest.approx(process.costs_of("b")["b"].memory.total / memory_bytes("0.001 MiB"))
     slowest = max(load["total"] for load in report["loads"])
     assert [load["idle"] for load in report["loads"]] == pytest.approx(
         [1 - load["total"] / slowest for load in report["loads"]]
@@ -93,8 +92,7 @@ def test_a_forecast_of_all_rounds_is_the_run(policy, eager):
     assert forecast["seconds"] == pytest.approx(sum(row["round_seconds"] for row in rows))
     assert forecast["energy"] == pytest.approx(sum(row["round_energy"] for row in rows))
     assert forecast["bytes"] == sum(row["bytes_down"] + row["bytes_up"] for row in rows)
-    merged = sum(row["late"] == 0 for row in rows)
-    assert (forecast["merged"] == 1) == (merged == len(rows))
+    assert (forecast["merged"] == 1) == (sum(row["late"] == 0 for row in rows) == len(rows))
 
 
 def test_every_policy_is_forecast(description):

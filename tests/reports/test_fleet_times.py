@@ -100,8 +100,7 @@ devices:
   d: {gflops: 20, down_mbit: 50, up_mbit: 10}
   e: {gflops: 2, down_mbit: 50, up_mbit: 10, dropout: 0.1}
 """)
-    broken = next((tmp_path / "runs").iterdir())
-    shutil.copytree(broken, tmp_path / "runs" / "without_costs")
+    shutil.copytree(next((tmp_path / "runs").iterdir()), tmp_path / "runs" / "without_costs")
     (tmp_path / "runs" / "without_costs" / "costs.json").unlink()
     options = ["--fleet", str(tmp_path / "phones.yaml"), "--reach", "98.5,99", "--as", "markdown"]
     code, output, messages = command("compare", tmp_path / "runs", *options)

@@ -90,8 +90,7 @@ def test_an_evaluated_round_is_an_epoch_of_keras_callbacks(tmp_path):
 
 def test_statistics_of_the_evaluation_are_in_the_model_of_keras_callbacks(tmp_path):
     images = tiny.shared(tiny.IMAGES, "levels.mix=c")
-    checkpoint = keras.callbacks.ModelCheckpoint(tmp_path / "model.keras")
-    trained = hetero_tf.train(images, 1, callbacks=[checkpoint])
+    trained = hetero_tf.train(images, 1, callbacks=[keras.callbacks.ModelCheckpoint(tmp_path / "model.keras")])
     x = images.dataset.test.x
     expected = images.model(trained.state)(x)
     np.testing.assert_allclose(hetero_tf.load_model(tmp_path / "model.keras")(x), expected, rtol=1e-6, atol=1e-6)
@@ -161,8 +160,7 @@ def test_training_resumes_from_a_checkpoint(tmp_path):
     again = hetero_tf.train(process(), 4, state=state)
     assert tiny.same(tiny.arrays(again.state), tiny.arrays(whole.state))
     assert again.rows[-1]["global_loss"] == whole.rows[-1]["global_loss"]
-    with pytest.raises(InputError, match="states"):
-        keep.newest(tiny.shared(tiny.DENSE, "levels.mix=c"))
+    assert "states" in refusal(keep.newest, tiny.shared(tiny.DENSE, "levels.mix=c"))
 
 
 def test_log_prints_a_line_for_each_evaluated_round():
@@ -203,8 +201,7 @@ def test_results_of_clients_add_up_to_the_local_metrics(eager):
 
 def test_results_of_clients_need_labelled_test_examples():
     text = tiny.shared(tiny.TEXT)
-    message = refusal(text.client_results, text.initialize())
-    assert message.startswith(
+    assert refusal(text.client_results, text.initialize()).startswith(
         "results of clients need labelled test examples of the clients. Received: noise, 0 clients"
     )
     names = [field.name for field in dataclasses.fields(process().client_results(process().initialize()))]
@@ -255,5 +252,4 @@ def test_the_selection_metric_is_the_default(notebook):
 def test_wrong_arguments_are_rejected():
     with pytest.raises(InputError, match="`metrics` must be among .*global_accuracy.* Received: 'accurate'"):
         LiveCurves(["accurate"])
-    with pytest.raises(InputError, match="`every` must be at least 1. Received: every=0"):
-        LiveCurves(every=0)
+    assert "`every` must be at least 1. Received: every=0" in refusal(LiveCurves, every=0)

@@ -81,8 +81,7 @@ def forged(**changes):
 def test_a_forged_description_is_refused(tmp_path, change, error, sentence):
     path = tmp_path / "data.json"
     data.save_description(path, TABLE)
-    value = json.loads(path.read_text()) | change
-    path.write_text(json.dumps(value))
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(error, match=sentence):
         data.load_description(path)
 

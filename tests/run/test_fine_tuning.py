@@ -43,8 +43,7 @@ def expected_metrics(process, state):
         trained_variables = {variable.path: variable for variable in model.variables}
         for variable in client_model.variables:
             variable.assign(trained_variables[variable.path])
-        rows = process.partition.train[client]
-        inputs, targets = oracle.batch(process, rows, 0, None)
+        inputs, targets = oracle.batch(process, process.partition.train[client], 0, None)
         logits = np.where(process.partition.label_mask[client], client_model(inputs, training=False).numpy(), 0)
         hits += (logits.argmax(1) == targets).tolist()
         losses += tf.keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True).numpy().tolist()

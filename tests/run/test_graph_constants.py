@@ -48,10 +48,8 @@ def largest(process):
     ],
 )
 def test_graphs_of_labels_have_no_constant_for_each_example_or_client(base, overrides):
-    sizes = np.ones(COUNT, int)
-    data = tiny.images(sizes, COUNT, labels=MANY)
-    process = tiny.process(base, f"partition.clients={COUNT}", *overrides, data=data)
-    assert largest(process) < (COUNT, "")
+    data = tiny.images(np.ones(COUNT, int), COUNT, labels=MANY)
+    assert largest(tiny.process(base, f"partition.clients={COUNT}", *overrides, data=data)) < (COUNT, "")
 
 
 # The other tasks read their labels and inputs in the same way.
@@ -62,5 +60,4 @@ LONG = ("ordinal", "series", "regression", "segmentation")
 def test_graphs_of_tasks_have_no_constant_for_each_example_or_client(task):
     overrides = (*test_task_process.TASKS[task], f"partition.clients={COUNT // 2}", "levels.mix=b", "client.epochs=1")
     sizes = (f"data.examples={COUNT}", f"data.test_examples={COUNT}")
-    process = learning_process(loads(test_task_process.TABLE, overrides=(*overrides, *sizes)))
-    assert largest(process) < (COUNT, "")
+    assert largest(learning_process(loads(test_task_process.TABLE, overrides=(*overrides, *sizes)))) < (COUNT, "")

@@ -106,8 +106,7 @@ def test_statistics_have_the_shapes_of_the_requested_level():
     for path, value in narrow.items():
         assert value.shape[0] < wide[path].shape[0]
         assert np.isfinite(value).all()
-    model = process.network(state, "c")
-    for variable in model.non_trainable_variables:
+    for variable in process.network(state, "c").non_trainable_variables:
         np.testing.assert_array_equal(variable, narrow[variable.path])
 
 
@@ -117,8 +116,7 @@ def test_data_and_partition_default_to_those_of_the_recipe():
     assert len(process.dataset.train.x) == 83
     assert [len(ids) for ids in process.partition.train] == [10] * 8
     assert process.partition.sha256 == split(loaded, process.dataset).sha256
-    other = dataclasses.replace(loaded, seed=1)
-    assert process.partition.sha256 != split(other, process.dataset).sha256
+    assert process.partition.sha256 != split(dataclasses.replace(loaded, seed=1), process.dataset).sha256
 
 
 def test_the_label_table_lists_each_clients_labels():
@@ -166,8 +164,7 @@ def test_a_round_from_which_everybody_dropped_out_changes_nothing():
 
 def test_fixed_levels_have_separate_metrics():
     fixed = tiny.process(tiny.DENSE, "levels.assignment=fixed", "levels.mix=a1-b1-c2")
-    metrics = fixed.evaluate(fixed.initialize())[0]
-    level_metrics = {name for name in metrics if name.startswith("clients_accuracy_")}
+    level_metrics = {name for name in fixed.evaluate(fixed.initialize())[0] if name.startswith("clients_accuracy_")}
     assert level_metrics == {f"clients_accuracy_{name}" for name in "abc"}
     assert not any(name.startswith("clients_accuracy_") for name in dense().evaluate(dense().initialize())[0])
 

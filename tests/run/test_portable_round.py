@@ -77,8 +77,7 @@ def test_data_and_weights_are_arguments_of_the_program():
 
 
 def test_xla_does_not_compile_positions_of_a_text_into_the_program():
-    process = compiled(tiny.TEXT, SEGMENTS, "levels.mix=c")
-    graph = process.runner.compiled_round.get_concrete_function().graph
+    graph = compiled(tiny.TEXT, SEGMENTS, "levels.mix=c").runner.compiled_round.get_concrete_function().graph
     graphs = [graph, *(graph._get_function(name).graph for name in graph._functions)]
     slices = [operation for graph in graphs for operation in graph.get_operations() if operation.type == "Slice"]
     # Tokens are int32, activations are not.

@@ -80,16 +80,14 @@ def test_downloads_of_candidates_that_do_not_train_count(by_losses):
     plan = by_losses.plan(0, state=state)
     _, (row,) = by_losses.run(state, [plan])
     _, (unasked,) = by_losses.run(state, [by_losses.plan(0, plan.clients)])
-    others = by_losses.plan(0, np.setdiff1d(np.arange(4), plan.clients))
-    _, (rest,) = by_losses.run(state, [others])
+    _, (rest,) = by_losses.run(state, [by_losses.plan(0, np.setdiff1d(np.arange(4), plan.clients))])
     assert row["bytes_down"] == unasked["bytes_down"] + rest["bytes_down"]
     assert {name for name in row if row[name] != unasked[name]} == {"bytes_down"}
 
 
 def test_rounds_are_planned_one_by_one(by_oort):
     assert not by_oort.runner.can_plan_ahead and tiny.shared(tiny.DENSE).runner.can_plan_ahead
-    state = by_oort.initialize()
-    assert len(learning_process.plan_call(by_oort, 0, state)) == 1
+    assert len(learning_process.plan_call(by_oort, 0, by_oort.initialize())) == 1
     with pytest.raises(ValueError, match="^the selection oort needs `state`. Received: None$"):
         by_oort.plan(0)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
+from refusals import refusal
 
 from hetero_tf import export
 from hetero_tf.base.errors import InputError
@@ -117,8 +118,7 @@ def test_an_export_undoes_relative_series(tmp_path):
         errors = predict(series=windows[:, :-1, None])["values"][:, 0] - windows[:, -1]
         np.testing.assert_allclose(float(np.sqrt(np.mean(errors**2))), rows[-1]["global_rmse"], rtol=1e-3)
     assert rows[-1]["global_rmse"] < 3
-    with pytest.raises(InputError, match=r"Received: data\.relative"):
-        check_trainable(process, "a")
+    assert "Received: data.relative" in refusal(check_trainable, process, "a")
 
 
 @pytest.mark.parametrize("overrides", [SERIES, ATTENTION], ids=["convolutions", "attention"])
@@ -148,8 +148,7 @@ def test_every_format_of_a_series_model_has_equal_metrics(overrides, formats, tm
     metrics, _ = process.evaluate(state)
     _, about = export.export(process, state, process.statistics(state), tmp_path, {}, others=formats)
     for name in formats:
-        measured = about["formats"][name]["measured"]["rmse"]
-        np.testing.assert_allclose(measured, metrics["global_rmse"], rtol=1e-4)
+        np.testing.assert_allclose(about["formats"][name]["measured"]["rmse"], metrics["global_rmse"], rtol=1e-4)
 
 
 def test_a_threshold_that_does_not_separate_the_labels_of_a_client_keeps_its_row():
@@ -242,12 +241,10 @@ def test_balanced_sampling_raises_the_balanced_accuracy_of_rare_classes():
 
 
 def test_data_with_other_targets_name_their_task():
-    with pytest.raises(
-        InputError, match="task: the task regression needs numbers as targets, but the data have one label"
-    ):
-        learning_process(
-            loads(
-                TABLE,
-                overrides=["data={name: digits}", "input=images", "model.layers=[Flatten, {Dense: {units: !classes}}]"],
-            )
-        )
+    assert "task: the task regression needs numbers as targets, but the data have one label" in refusal(
+        learning_process,
+        loads(
+            TABLE,
+            overrides=["data={name: digits}", "input=images", "model.layers=[Flatten, {Dense: {units: !classes}}]"],
+        ),
+    )

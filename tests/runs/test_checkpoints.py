@@ -146,8 +146,7 @@ def test_links_pipes_and_folders_are_not_followed(tmp_path):
     saved(outside)
     (tmp_path / "c").symlink_to(outside)
     for action in (lambda: saved(tmp_path / "c", (6,)), lambda: checkpoints.load_newest(tmp_path / "c")):
-        with pytest.raises(InputError, match="c: expected a folder or nothing. Received: a symbolic link"):
-            action()
+        assert "c: expected a folder or nothing. Received: a symbolic link" in refusal(action)
     assert os.listdir(outside) == ["round-000005.npz"]
 
 

@@ -47,8 +47,7 @@ def test_a_row_needs_its_round(path, row):
 def test_every_torn_end_is_left_out(path):
     """Cut at each byte of the last row: whole rows stay."""
     data = path.read_bytes()
-    start = data.rindex(b"\n", 0, -1) + 1
-    for end in range(start, len(data)):
+    for end in range(data.rindex(b"\n", 0, -1) + 1, len(data)):
         path.write_bytes(data[:end])
         assert numbers(path) == [1, 2, 3, 4]
 

@@ -126,10 +126,8 @@ def test_load_run_returns_a_state(folder):
     assert state.round == 2 and len(state.weights) > 2
     for path, value in state.weights.items():
         np.testing.assert_array_equal(value, stored.arrays[f"weights/{path}"])
-    row = runs.rows(folder)[1]
-    assert process.evaluate(state)[0]["global_loss"] == pytest.approx(row["global_loss"], rel=1e-6)
-    best = hetero_tf.load_run(str(folder), threads=2)[1]
-    assert best.round == stored.info["best"]["round"]
+    assert process.evaluate(state)[0]["global_loss"] == pytest.approx(runs.rows(folder)[1]["global_loss"], rel=1e-6)
+    assert hetero_tf.load_run(str(folder), threads=2)[1].round == stored.info["best"]["round"]
     assert (
         refusal(hetero_tf.load_run, folder, "newest") == "`state` must be one of best, last. Received: state='newest'"
     )

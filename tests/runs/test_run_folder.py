@@ -73,8 +73,7 @@ def test_a_dead_process_in_the_lock_file_is_not_taken_for_the_holder(tmp_path, m
     monkeypatch.setattr("time.sleep", write_it_now)
     with run.lock():
         (run.path / "run.lock").write_text("4194999\n")  # above the largest process id of Linux, 2**22
-        with pytest.raises(Locked, match=f"process {os.getpid()} works"):
-            taken(run.path)
+        assert f"process {os.getpid()} works" in refusal(taken, run.path, kind=Locked)
     assert len(waits) == 1
 
 
@@ -137,13 +136,11 @@ def test_the_run_folder_itself_may_be_a_link(tmp_path):
 
 
 def test_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(
-        InputError, match="is not a run folder: it has no recipe.yaml; name a folder that `train` wrote"
-    ):
-        RunFolder(tmp_path).read_recipe()
+    assert "is not a run folder: it has no recipe.yaml; name a folder that `train` wrote" in refusal(
+        RunFolder(tmp_path).read_recipe
+    )
     (tmp_path / "recipe.yaml").write_bytes(b"\xff")
-    with pytest.raises(Damaged, match="recipe.yaml: is not UTF-8 text"):
-        RunFolder(tmp_path).read_recipe()
+    assert "recipe.yaml: is not UTF-8 text" in refusal(RunFolder(tmp_path).read_recipe, kind=Damaged)
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,7 @@ def sentences(count=120):
 
 
 def write_csv(path, table, sign=","):
-    lines = [sign.join(table[0]), *(sign.join(map(str, row.values())) for row in table)]
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join([sign.join(table[0]), *(sign.join(map(str, row.values())) for row in table)]) + "\n")
 
 
 def pictures(count=80, size=8):

@@ -53,8 +53,7 @@ class StaleRounds(ReferenceRounds):
                 self.sums = []
                 self.run_round(weights, one, number)
                 waiting.append((number + plan.delays[slot], int(plan.delays[slot]), weights, self.sums))
-            arrived = [each for each in waiting if each[0] == number]
-            weights = self.add_arrived(weights, arrived, rule)
+            weights = self.add_arrived(weights, [each for each in waiting if each[0] == number], rule)
         return weights
 
     def merge(self, weights, total, count):
@@ -83,8 +82,7 @@ def coordinates(process, size, count, number, client):
         return np.arange(count)
     if process.recipe.round.submodel.name == "rolling":
         return (np.arange(count) - number) % size
-    draws = uniform([int(process.seed), number, client, size], [size])
-    return np.sort(np.argsort(draws, kind="stable")[:count])
+    return np.sort(np.argsort(uniform([int(process.seed), number, client, size], [size]), kind="stable")[:count])
 
 
 def counting(process, merged_index, size):

@@ -67,8 +67,7 @@ class AdapterRounds(oracle.Oracle):
         a, b = flat(weights, stem)
         clients = [(flat(sent, stem, 0), flat(sent, stem, 1)) for sent in self.sent]
         ranks = [int(covered[0].any(axis=0).sum()) for _, covered in clients]
-        levels = self.process.recipe.levels
-        edges = sorted({0, *(self.rank(level, stem) for level in levels.names)})
+        edges = sorted({0, *(self.rank(level, stem) for level in self.process.recipe.levels.names)})
         mean = np.zeros((a.shape[0], b.shape[1]))
         for first, end in itertools.pairwise(edges if self.rule == "products" else (0, edges[-1])):
             total, count, part = np.zeros_like(mean), np.zeros_like(mean), slice(first, end)

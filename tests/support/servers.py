@@ -26,7 +26,6 @@ def fetch(address, data=None, **headers):
     try:
         with urllib.request.urlopen(urllib.request.Request(address, data, headers), timeout=120) as answer:
             body = answer.read()
-            kind = answer.headers["content-type"]
-            return answer.status, json.loads(body) if "json" in kind else body.decode()
+            return answer.status, json.loads(body) if "json" in answer.headers["content-type"] else body.decode()
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())

@@ -85,8 +85,7 @@ print(len(os.listdir("/proc/self/task")) - before, threading.active_count())
 @pytest.mark.long
 def test_forked_runs_equal_a_separate_run_bit_for_bit(tmp_path):
     recipe = programs.recipe_file(tmp_path, programs.RECIPE.replace("a-b", "b"))
-    program = Program((sys.executable, sweep_child.__file__), ("--threads=1",), 1, True)
-    with Launcher(program) as runs:
+    with Launcher(Program((sys.executable, sweep_child.__file__), ("--threads=1",), 1, True)) as runs:
         for name in ("first", "second"):
             assert runs.run([f"--recipe={recipe}", f"--run_dir={tmp_path / name}"])[:2] == (0, "")
     # Like the runs of the launcher, it computes with oneDNN.

@@ -50,8 +50,7 @@ def sweep_of(seeds="0-3", rounds=3, more=()):
 def train(folder, runs, jobs=2, seconds=0.0, failing="nothing", threads=2):
     output = io.StringIO()
     program = Program((sys.executable, FAKE, str(seconds), failing), (), threads, False)
-    outcomes = pool.train(runs, SweepFolder(folder), program, jobs, Console(output))
-    return outcomes, output.getvalue()
+    return pool.train(runs, SweepFolder(folder), program, jobs, Console(output)), output.getvalue()
 
 
 @pytest.fixture
@@ -324,8 +323,7 @@ def test_resumed_sweep_equals_separate_runs(tmp_path):
     sweep.wait()
     done = programs.command(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    runs = json.loads(done.stdout)["runs"]
-    assert any(run["went_on_after"] or run["state"] == "skipped" for run in runs)
+    assert any(run["went_on_after"] or run["state"] == "skipped" for run in json.loads(done.stdout)["runs"])
     for seed in (0, 1):
         alone = ["--recipe", recipe, "--set", f"seed={seed}", "--threads", "1", "--run_dir", f"alone{seed}"]
         assert programs.shared().run(*alone, cwd=tmp_path).code == 0
@@ -350,8 +348,7 @@ def test_two_sweeps_share_a_folder(tmp_path):
     outputs = [sweep.communicate() for sweep in sweeps]
     assert [sweep.returncode for sweep in sweeps] == [0, 0], outputs
     results = [json.loads(output)["runs"] for output, _ in outputs]
-    states = [{run["state"] for run in runs} for runs in zip(*results, strict=True)]
-    assert states == [{"finished", "skipped"}] * 4
+    assert [{run["state"] for run in runs} for runs in zip(*results, strict=True)] == [{"finished", "skipped"}] * 4
     assert (
         all(run["state"] == "skipped" for run in results[0]) + all(run["state"] == "skipped" for run in results[1]) == 0
     )

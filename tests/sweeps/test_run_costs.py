@@ -4,8 +4,8 @@ import dataclasses
 from types import SimpleNamespace
 
 import pytest
+from refusals import refusal
 
-from hetero_tf.base.errors import InputError
 from hetero_tf.data import NotAvailable
 from hetero_tf.run.data import load_data
 from hetero_tf.run.learning_process import learning_process
@@ -75,8 +75,7 @@ def test_stand_in_data_that_do_not_suffice_give_no_costs(monkeypatch):
     notes = []
     table = run_costs.CostTable(None, notes.append)
     monkeypatch.setattr(run_costs, "load_data", lambda recipe, data_dir: dataset)
-    with pytest.raises(InputError, match="partition"):
-        table.costs_of(runs[0])
+    assert "partition" in refusal(table.costs_of, runs[0])
     dataset = dataclasses.replace(dataset, stand_in_for="mnist")
     table = run_costs.CostTable(None, notes.append)
     assert [table.costs_of(run) for run in runs] == [None, None]

@@ -41,8 +41,7 @@ STUBS = {
 
 def block(language, word):
     """The block of the page that contains a word."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    return next(text for text in blocks if word in text)
+    return next(text for text in re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) if word in text)
 
 
 def line(word):
@@ -114,8 +113,7 @@ def test_other_schedulers(shell, tmp_path, scheduler):
 @long_unless_changed(PATH)
 def test_slurm_without_a_script(shell, tmp_path):
     pytest.importorskip("submitit")
-    output = shell(line("--on slurm"))
-    assert "submitted 6 of 6 runs; the others are finished\n" in output
+    assert "submitted 6 of 6 runs; the others are finished\n" in shell(line("--on slurm"))
     programs.wait_for(lambda: finished(tmp_path))
     assert "submitted 0 of 6 runs" in shell(line("--on slurm"))
     script = next(tmp_path.glob("runs/mixes/slurm/*.sh")).read_text()

@@ -98,8 +98,7 @@ def test_blocks_are_assigned_by_cost_and_every_replica_gets_one():
 def test_shared_blocks_have_the_same_clients(replicas):
     process = methods.built("fedprox")
     plan = process.plan(0)
-    sizes = process.setup.block_sizes
-    packed, (slots,) = pack_rounds([plan], sizes, process.family.submodel_of)
+    packed, (slots,) = pack_rounds([plan], process.setup.block_sizes, process.family.submodel_of)
     shared = share_blocks(packed, slots, np.arange(1.0, len(plan.clients) + 1), replicas)
     stacks = packed.clients.shape[1]
     assert shared.replicas.shape == shared.clients.shape[:2] == (1, max(stacks, replicas))
@@ -196,8 +195,7 @@ def test_shared_rounds_equal_those_of_one_process(tmp_path, trained, trained_alo
         assert one.keys() == two.keys() and one["levels"] == two["levels"]
         for name, value in one.items():
             assert two[name] == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value)
-    facts = json.loads((folder / "environment.json").read_text())
-    assert facts["settings"]["replicas"] == 2
+    assert json.loads((folder / "environment.json").read_text())["settings"]["replicas"] == 2
     # It goes on with another number of them, and says that bits may differ.
     again = programs.shared().run(f"--recipe={recipe}", *ALONE, f"--run_dir={folder}", "--set=rounds=5")
     assert again.code == 0, again.err
