@@ -183,13 +183,9 @@ def test_parameters_without_annotation_cannot_be_set(plugin_module):
             "(width, classes) -> keras.Model, or one of the functions load, build, split, policy, choose, keep, mask, divide, "
             "task, loss, couple, correct, personalize, step, update, aggregate, merge, apply, multiplier, metric",
         ),
-        (
-            "borrowed",
-            "from hetero_tf.methods.schedules.steps import multiplier\n",
-            "--plugin borrowed: defines nothing to add",
-        ),
+        ("borrowed", "from hetero_tf.methods.schedules.steps import multiplier\n", "--plugin borrowed: defines nothing to add"),
     ],
-)
+)  # fmt: skip
 def test_module_without_plugins_is_refused(plugin_module, name, text, message):
     assert refusal(registry.register_plugin, plugin_module(name, text)).startswith(message)
     assert not any(registry._registered.values())

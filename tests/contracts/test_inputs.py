@@ -129,13 +129,10 @@ def test_spectrograms_equal_those_of_tensorflow(rate, window, hop):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"window": 0.00005},
-            "`window` and `hop` must have at least 2 and 1 samples at 16000 Hz. Received: window=5e-05",
-        ),
+        ({"window": 0.00005}, "`window` and `hop` must have at least 2 and 1 samples at 16000 Hz. Received: window=5e-05"),
         ({"bands": 200}, "`bands` is too large for `window`: a mel band has no frequency at 16000 Hz; use fewer bands"),
     ],
-)
+)  # fmt: skip
 def test_impossible_spectrograms_are_rejected(options, message):
     assert message in refusal(registry.find("inputs", "audio").build, "float32", **options)
 

@@ -60,14 +60,11 @@ def test_column_names_the_owners(tmp_path):
     ("line", "message"),
     [
         ("1,green,1,f1,ox", r"test.csv:2: column 'colour' has the value 'green', which is not a category of the "),
-        (
-            "1,red,1,f1,oxx",
-            r"column 'kind' has the value 'oxx', .* not a class of the training rows; did you mean 'ox'",
-        ),
+        ("1,red,1,f1,oxx", r"column 'kind' has the value 'oxx', .* not a class of the training rows; did you mean 'ox'"),
         ("tall,red,1,f1,ox", r"test.csv:2: column 'height' must be a number. Received: 'tall'"),
         (",red,1,f1,ox", r"test.csv:2: column 'height' has no value here"),
     ],
-)
+)  # fmt: skip
 def test_test_rows_must_be_like_the_training_rows(tmp_path, line, message):
     write(tmp_path, [LINES[0], line], "test.csv")
     with pytest.raises(InputError, match=message):

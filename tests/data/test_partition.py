@@ -174,12 +174,9 @@ MASK, NONE = np.array([[1, 0], [1, 1]], bool), shares([], [])
         ((shares([0], [1]), shares([]), MASK), "`test` must have one entry for each of the 2 clients"),
         ((shares([0], [1]), NONE, MASK, shares([7])), "`held_out` must have one entry for each of the 2 clients"),
         ((NONE, NONE, MASK.astype(int)), r"`label_mask` must be bool \[clients, classes\]. Received: int64"),
-        (
-            (shares([4, 5], [6]), NONE, MASK, shares([6], [7])),
-            "`held_out` and `train` must not overlap. Received: example 6 in both",
-        ),
+        ((shares([4, 5], [6]), NONE, MASK, shares([6], [7])), "`held_out` and `train` must not overlap. Received: example 6 in both"),
     ],
-)
+)  # fmt: skip
 def test_partitions_are_checked_when_made(arguments, message):
     with pytest.raises(InputError, match=message):
         Partition(*arguments)

@@ -91,13 +91,10 @@ def test_a_mask_has_the_size_of_the_upright_picture(tmp_path):
     ("options", "message"),
     [
         ({"values": (0, 1)}, r"masks: every pixel value must be one of the 2 classes 0, 1. Received: [23]"),
-        (
-            {"values": (0, 1, 2, 3), "class_names": ("a", "b")},
-            "`class_names` must have one entry per class. Received: 2",
-        ),
+        ({"values": (0, 1, 2, 3), "class_names": ("a", "b")}, "`class_names` must have one entry per class. Received: 2"),
         ({"class_names": ("a", "b", "c")}, r"must be the classes 0, 1, 2, .*Received: the values 0, 1, 2, 3$"),
     ],
-)
+)  # fmt: skip
 def test_invalid_classes_are_rejected(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         load(write(tmp_path / "own"), **options)

@@ -34,13 +34,7 @@ def read(form, outputs, top):
     ("form", "outputs", "top", "fields", "line"),
     [
         ("label", LABELS, 1, {"class": "ox", "probability": 0.7}, "ox 70.0 %"),
-        (
-            "label",
-            LABELS,
-            2,
-            {"class": "ox", "probability": 0.7, "class_2": "pig", "probability_2": 0.2},
-            "ox 70.0 %, pig 20.0 %",
-        ),
+        ("label", LABELS, 2, {"class": "ox", "probability": 0.7, "class_2": "pig", "probability_2": 0.2}, "ox 70.0 %, pig 20.0 %"),
         ("positions", NEXT, 1, {"word": "a", "probability": 0.7}, "a 70.0 %"),
         (
             "positions",
@@ -51,23 +45,11 @@ def read(form, outputs, top):
         ),
         ("label_set", LABEL_SET, 1, {"labels": ["ox"], "probabilities": [0.7]}, "ox 70.0 %"),
         ("label_set", {**LABEL_SET, "labels": np.zeros(3)}, 1, {"labels": [], "probabilities": []}, "no label"),
-        (
-            "label_map",
-            LABEL_MAP,
-            3,
-            {"class": "ox", "share": 0.75, "class_2": "pig", "share_2": 0.25},
-            "ox 75.0 %, pig 25.0 %",
-        ),
+        ("label_map", LABEL_MAP, 3, {"class": "ox", "share": 0.75, "class_2": "pig", "share_2": 0.25}, "ox 75.0 %, pig 25.0 %"),
         ("numbers", {"values": SHARES}, 1, {"cow": 0.1, "ox": 0.7, "pig": 0.2}, "cow 0.1, ox 0.7, pig 0.2"),
-        (
-            "several_targets",
-            OUTPUTS,
-            1,
-            {"cow": [0.5, 2.0], "ox": 1.0, "pig": 0.25},
-            "cow [0.5, 2.0], ox 1.0, pig 0.25",
-        ),
+        ("several_targets", OUTPUTS, 1, {"cow": [0.5, 2.0], "ox": 1.0, "pig": 0.25}, "cow [0.5, 2.0], ox 1.0, pig 0.25"),
     ],
-)
+)  # fmt: skip
 def test_a_prediction_has_the_fields_of_its_form(form, outputs, top, fields, line):
     assert read(form, outputs, top) == fields
     assert targets.find(form).format({**fields, **({"map": "a.png"} if form == "label_map" else {})}) == line

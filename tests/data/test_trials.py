@@ -138,12 +138,7 @@ TRIALS = [
     parquet("dates", DAYS, "set `columns: {'x': date}`"),
     parquet("nanoseconds", np.full(N, "2024-01-01T00:00:00.000000001", "M8[ns]"), "set `columns: {'x': date}`"),
     parquet("continuous label", NUMBERS, "set `task: regression`", y=NUMBERS[::-1]),
-    file(
-        "German",
-        sentences("Heute ist es schön ", "Die Börse fällt ", number=True),
-        (64, 2, ("a", "b")),
-        "labelled_text",
-    ),
+    file("German", sentences("Heute ist es schön ", "Die Börse fällt ", number=True), (64, 2, ("a", "b")), "labelled_text"),
     *(
         file(language, sentences(*texts), "Set `tokenizer: characters`", "labelled_text")
         for language, texts in {
@@ -154,7 +149,7 @@ TRIALS = [
     ),
     file("characters", sentences("天气很好", "股票下跌"), (64, 2, ("a", "b")), "labelled_text", tokenizer="characters"),
     file("a text without words", "text,label\ngood,a\n ,b\n", ":3: column 'text' has no words", "labelled_text"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("loader", "content", "options", "targets", "expected"), TRIALS)

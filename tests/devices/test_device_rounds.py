@@ -189,17 +189,12 @@ def test_a_round_with_devices_of_litert_is_the_simulators(partition):
 @pytest.mark.parametrize(
     ("clients", "client", "level", "sentence"),
     [
-        (
-            5,
-            5,
-            None,
-            "--client must be one of the 5 clients of the recipe's partition, 0 to 4; a device with local data",
-        ),
+        (5, 5, None, "--client must be one of the 5 clients of the recipe's partition, 0 to 4; a device with local data"),
         (5, -1, None, "--client must be one of the 5 clients"),
         (5, 0, "z", "--level must be one of the mix, a, b, c. Received: --level=z"),
         (1, 7, None, "--level is missing"),
     ],
-)
+)  # fmt: skip
 def test_device_without_a_share_of_the_data_is_refused(clients, client, level, sentence):
     recipe = load("tiny/digits", OVERRIDES)
     assert sentence in refusal(share_of, recipe, clients, client, level)

@@ -47,11 +47,7 @@ MANY_DROPOUTS = (
 )
 RECIPES = {
     # Batches of 8 and 4 examples: each size is a signature of its own.
-    "cnn": (
-        "tiny/mnist_noniid",
-        ("levels.mix=a1-c1", "client.epochs=4", "client.batch_size=8", *TWO_CONVOLUTIONS),
-        WHOLE,
-    ),
+    "cnn": ("tiny/mnist_noniid", ("levels.mix=a1-c1", "client.epochs=4", "client.batch_size=8", *TWO_CONVOLUTIONS), WHOLE),
     "regression": (
         "tiny/table_regression",
         (
@@ -78,7 +74,7 @@ RECIPES = {
     ),
     # Thirteen Dropouts: the names of their numbers are not in the order of the alphabet. Segments of one length.
     "transformer": ("tiny/wikitext2", ("levels.mix=c", "client.epochs=3", MANY_DROPOUTS, "data.length=112"), WHOLE),
-}
+}  # fmt: skip
 
 
 @functools.cache

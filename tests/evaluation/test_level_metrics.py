@@ -17,14 +17,11 @@ pytestmark = pytest.mark.usefixtures("eager")
 ENSEMBLE = ("levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
 METHODS = {
     "heterofl": (tiny.IMAGES, ("levels.mix=a-b-c",)),
-    "fiarse": (
-        tiny.DENSE,
-        ("levels.widths={a: 1, b: 1, c: 1}", "round.mask=fiarse", "levels.entries={b: 1/2, c: 1/8}"),
-    ),
+    "fiarse": (tiny.DENSE, ("levels.widths={a: 1, b: 1, c: 1}", "round.mask=fiarse", "levels.entries={b: 1/2, c: 1/8}")),
     "splitmix": (tiny.DENSE, ENSEMBLE),
     "exits": (methods.DEEP, methods.DEPTHS),
     "mean of exits": (methods.DEEP, (*methods.DEPTHS, "evaluate.exits=mean")),
-}
+}  # fmt: skip
 
 
 @functools.cache

@@ -87,10 +87,7 @@ REFUSED = {
     "objects and values": ({"instances": [{"image": 1}, 2]}, "instances must name image. Received: nothing"),
     "no list": ({"instances": 3}, "instances must be a list"),
     "an unknown key": ({"instances": [], "foo": 1}, "Received: foo, instances"),
-    "an unknown signature": (
-        {"signature_name": "x", "instances": []},
-        "unknown signature_name; known: serve_bytes, serve_default",
-    ),
+    "an unknown signature": ({"signature_name": "x", "instances": []}, "unknown signature_name; known: serve_bytes, serve_default"),
     "a list": ([1], "the body must be a JSON object with instances or inputs"),
     "no text": (b"\xff\xfe", "the body is not JSON: "),
     "empty": (b"", "the body is not JSON: Expecting value"),
@@ -118,7 +115,7 @@ REFUSED = {
     "hundreds of digits": (b'{"instances": [' + b"9" * 500 + b"]}", f"{IMAGE}: Python int too large"),
     "texts of different lengths": ({"instances": ["x" * 10_000, *"abc"]}, f"{IMAGE}: numbers are expected"),
     "no base64": ({"signature_name": "serve_bytes", "instances": [{"b64": "*"}]}, "image_bytes must be string [any]: "),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)

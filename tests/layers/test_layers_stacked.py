@@ -59,17 +59,9 @@ CASES = [
             ("causal", {"dilation_rate": 2}, False),
         )
     ],
-    *[
-        (kind, {"pool_size": 2}, ROWS, leads)
-        for kind in ("AveragePooling1D", "MaxPooling1D")
-        for leads in (True, False)
-    ],
+    *[(kind, {"pool_size": 2}, ROWS, leads) for kind in ("AveragePooling1D", "MaxPooling1D") for leads in (True, False)],
     *[(kind, {}, ROWS, leads) for kind in ("GlobalAveragePooling1D", "GlobalMaxPooling1D") for leads in (True, False)],
-    *[
-        (kind, {"units": 6, "return_sequences": True}, ROWS, leads)
-        for kind in ("GRU", "LSTM")
-        for leads in (True, False)
-    ],
+    *[(kind, {"units": 6, "return_sequences": True}, ROWS, leads) for kind in ("GRU", "LSTM") for leads in (True, False)],
     *[("PositionEmbedding", {}, ROWS, leads) for leads in (True, False)],
     ("LayerNormalization", {"center": False, "epsilon": 0.1}, ROWS, True),
     ("LayerNormalization", {"scale": False}, IMAGE, False),
@@ -82,7 +74,7 @@ CASES = [
     ("SelfAttention", {"heads": 2, "head_width": 3, "lora_rank": 2}, ROWS, True),
     ("TransformerBlock", {"heads": 2, "head_width": 3, "hidden": 7, "dropout": 0.3, "lora_rank": 2}, ROWS, True),
     ("MaskedTokenEmbedding", {"classes": 9, "positions": 7, "width": 6, "dropout": 0.3, "scale": 0.5}, TOKENS, True),
-]
+]  # fmt: skip
 
 
 def join_clients(values, rank):

@@ -58,13 +58,9 @@ def test_a_sum_that_reaches_the_limit_fits_in_spite_of_rounding():
             "unit c needs 4, but the limit is 3; only units before the first that fits, b, can be skipped. "
             "Raise the budget or the tolerance, or use smaller units",
         ),
-        (
-            [5, 4, 6, 8],
-            3,
-            "no unit fits the budget: the smallest, b, needs 4, but the limit is 3. Raise the budget or use smaller units",
-        ),
+        ([5, 4, 6, 8], 3, "no unit fits the budget: the smallest, b, needs 4, but the limit is 3. Raise the budget or use smaller units"),
     ],
-)
+)  # fmt: skip
 def test_units_that_cannot_be_packed_are_refused(costs, limit, text):
     assert refusal(budgets.pack, costs, limit, list("abcd")) == text
 

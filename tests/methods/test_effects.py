@@ -36,14 +36,7 @@ BESIDE = {
     ("data", "shapes"): {"examples": 9, "test_examples": 3, "size": 16},
     ("data", "masks"): {"path": "streets", "size": 4},
     ("data", "labelled_text"): {"path": "rows.csv", "label": "kind", "vocabulary": 9},
-    ("data", "series"): {
-        "path": "series.csv",
-        "label": "size",
-        "horizon": 1,
-        "time": "day",
-        "window": 2,
-        "targets": "numbers",
-    },
+    ("data", "series"): {"path": "series.csv", "label": "size", "horizon": 1, "time": "day", "window": 2, "targets": "numbers"},
     ("data", "parquet"): {"path": "rows.parquet", "label": "kind", "ignore": ("text",), "numbers": "point"},
     ("partitions", "class_deck", "least"): {"sizes": "dirichlet"},
     ("partitions", "class_deck", "test_least"): {"sizes": "dirichlet"},
@@ -54,7 +47,7 @@ BESIDE = {
         for name in ("buffered", "immediate")
         for option in ("start", "slope")
     },
-}
+}  # fmt: skip
 # Values to test if those of `others` may give equal results.
 TRIED = {
     ("selections", "oort", "exploration_min"): (0.6,),

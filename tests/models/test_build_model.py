@@ -52,15 +52,12 @@ def test_keras_error_becomes_one_sentence_with_the_layers_path():
 @pytest.mark.parametrize(
     "error_text, sentence",
     [
-        (
-            "Exception encountered when calling A.call().\n\n\x1b[1mToo small. Received: 3\x1b[0m\n\nArguments",
-            "Too small",
-        ),
+        ("Exception encountered when calling A.call().\n\n\x1b[1mToo small. Received: 3\x1b[0m\n\nArguments", "Too small"),
         ("one line", "one line"),
         ("", "ValueError"),
         ("x" * 999, "x" * 300),
     ],
-)
+)  # fmt: skip
 def test_the_first_sentence_of_an_exception(error_text, sentence):
     assert first_sentence(ValueError(error_text)) == sentence
 

@@ -296,10 +296,7 @@ def failing(width, classes):
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        (
-            failing,
-            "`model` must build a Keras model. Received: KeyError: 'no such block' from failing(width=1, classes=",
-        ),
+        (failing, "`model` must build a Keras model. Received: KeyError: 'no such block' from failing(width=1, classes="),
         (lambda width, classes: 3, "`model` must return a Keras model with one input, such as keras.Model(inputs, lo"),
         (lambda width, classes: Failing(), "`model` must build a Keras model. Received: TypeError: "),
         (Packing, "`model` packs several things, such as heads or what a subclass flattens, on axis 0 of packing/"),
@@ -315,12 +312,9 @@ def failing(width, classes):
         (same_names, "`model` must give its layers different names. Received: two weights named"),
         (two_outputs, "the data must have a target for each output of `model`"),
         (named_output, "`model` must return one tensor of logits. Received: a dict of tensors"),
-        (
-            lambda width, classes: dense(1.5 - width, classes),
-            "level c: the model must have the layers of the global one",
-        ),
+        (lambda width, classes: dense(1.5 - width, classes), "level c: the model must have the layers of the global one"),
     ],
-)
+)  # fmt: skip
 def test_untrainable_model_is_refused_with_one_sentence(function, sentence):
     assert refusal(build_process, function).startswith(sentence)
 

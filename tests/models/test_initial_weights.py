@@ -88,18 +88,9 @@ def test_reinitialized_variables_ignore_the_file(read):
             "the layer in model.reinitialize. Received: 3 arrays; "
             "did you mean '2_0_dense/kernel'?",
         ),
-        (
-            dict.fromkeys(("1_1/kernel", "1_10/kernel")),
-            "1_1/kernel, 1_10/kernel are missing; take .* Received: 2 arrays",
-        ),
-        (
-            dict.fromkeys(ARRAYS),
-            "1_1/kernel, 1_10/kernel, 2_0_dense/kernel and 1 more are missing; take .* Received: 0 arrays$",
-        ),
-        (
-            {"2_0_dense/scale": np.ones(3)},
-            "every array must be a variable of the model; 2_0_dense/scale is unknown; did",
-        ),
+        (dict.fromkeys(("1_1/kernel", "1_10/kernel")), "1_1/kernel, 1_10/kernel are missing; take .* Received: 2 arrays"),
+        (dict.fromkeys(ARRAYS), "1_1/kernel, 1_10/kernel, 2_0_dense/kernel and 1 more are missing; take .* Received: 0 arrays$"),
+        ({"2_0_dense/scale": np.ones(3)}, "every array must be a variable of the model; 2_0_dense/scale is unknown; did"),
         (
             {"1_1/kernel": np.ones((3, 2))},
             r"1_1/kernel must have shape \(2, 3\), that of the model at its full width; take weights of the same model, "
@@ -109,7 +100,7 @@ def test_reinitialized_variables_ignore_the_file(read):
         ({"1_10/kernel": np.array([1, np.nan])}, "1_10/kernel must be finite. Received: NaN or infinity"),
         ({"1_10/kernel": np.ones(2, object)}, "contains Python objects, which could run code when read"),
     ],
-)
+)  # fmt: skip
 def test_arrays_that_do_not_fit_are_refused(read, changes, message):
     with pytest.raises(InputError, match=message) as refusal:
         read(changes)

@@ -88,9 +88,7 @@ LINED_UP = {
     "gates": lambda value, size: layers.LSTM(size(4))(layers.Reshape((4, 12))(value)),
     "gates of another layer": lambda value, size: layers.GRU(size(4))(layers.Reshape((4, 12))(value)),
     "directions": lambda value, size: layers.Bidirectional(layers.LSTM(size(4)))(layers.Reshape((4, 12))(value)),
-    "positions of branches": lambda value, size: layers.Flatten()(
-        layers.Concatenate()([conv(size(4))(value), conv(size(2))(value)])
-    ),
+    "positions of branches": lambda value, size: layers.Flatten()(layers.Concatenate()([conv(size(4))(value), conv(size(2))(value)])),
     "positions last": lambda value, size: layers.Flatten()(layers.Permute((3, 1, 2))(conv(size(4))(value))),
     "positions of the input": lambda value, size: layers.Dense(size(8), activation="gelu")(layers.Flatten()(value)),
     "a fixed branch first": lambda value, size: layers.Concatenate()([value, conv(size(4))(value)]),
@@ -106,7 +104,7 @@ LINED_UP = {
     "multipliers of channels": lambda value, size: layers.DepthwiseConv2D(3, depth_multiplier=2)(conv(size(4))(value)),
     "groups of one size": lambda value, size: layers.Conv2D(size(8), 3, groups=size(4))(conv(size(8))(value)),
     "statistics": lambda value, size: layers.Dropout(0.5)(layers.BatchNormalization()(conv(size(4))(value))),
-}
+}  # fmt: skip
 
 
 def check(body, narrow=0.5):

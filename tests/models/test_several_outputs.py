@@ -177,10 +177,7 @@ ONE = from_arrays(X, Y["kind"], X, Y["kind"])
             "(None, 2, 2), kind (None, 3), size (None, 1)",
             {"recipe": RECIPE | {"task": "classification"}, "dataset": ONE},
         ),
-        (
-            "Received: grid, kind, size and one output",
-            {"model": lambda width, classes: keras.Sequential([keras.layers.Dense(classes)])},
-        ),
+        ("Received: grid, kind, size and one output", {"model": lambda width, classes: keras.Sequential([keras.layers.Dense(classes)])}),
         (
             "but the data have a target for each output of a model, arrays; choose multi_task",
             {"recipe": RECIPE | {"task": "classification"}},
@@ -204,7 +201,7 @@ ONE = from_arrays(X, Y["kind"], X, Y["kind"])
         ),
         ("compile(): leave out weighted_metrics, since", {"model": with_loss(weighted_metrics=["mae"])}),
     ],
-)
+)  # fmt: skip
 def test_models_and_data_that_do_not_fit_are_refused(sentence, arguments):
     assert sentence in refusal(process_of, **arguments)
 

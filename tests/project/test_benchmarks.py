@@ -42,12 +42,8 @@ BENCHMARKS = {
         {"recipe": "tiny/digits", "examples": 4},
         "",
     ),
-    "device": (
-        ("--levels", "c", "--steps=4"),
-        {"recipe": "tiny_digits", "level": "c"},
-        "parameters file_bytes ms_per_step peak_rss_mib",
-    ),
-}
+    "device": (("--levels", "c", "--steps=4"), {"recipe": "tiny_digits", "level": "c"}, "parameters file_bytes ms_per_step peak_rss_mib"),
+}  # fmt: skip
 
 
 @pytest.mark.long

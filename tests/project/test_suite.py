@@ -93,18 +93,8 @@ sys.modules[module.__name__] = module
     ("tests", "options", "code", "expected"),
     [
         ("def test_a(): module.func_graph_from_py_func()\n", (), 0, "traced operations: math 12 (limit 30); all 12"),
-        (
-            "def test_a(): [module.func_graph_from_py_func() for _ in 'ab']\n",
-            (),
-            1,
-            "traced 24 operations, more than 20",
-        ),
-        (
-            "@pytest.mark.long\ndef test_a(): [module.func_graph_from_py_func() for _ in 'abc']\n",
-            ("--all",),
-            0,
-            "all 36",
-        ),
+        ("def test_a(): [module.func_graph_from_py_func() for _ in 'ab']\n", (), 1, "traced 24 operations, more than 20"),
+        ("@pytest.mark.long\ndef test_a(): [module.func_graph_from_py_func() for _ in 'abc']\n", ("--all",), 0, "all 36"),
         (
             "@pytest.mark.parametrize('n', range(3))\ndef test_a(n): module.func_graph_from_py_func()\n",
             (),
@@ -112,7 +102,7 @@ sys.modules[module.__name__] = module
             "the tests of the layer math trace too much, see tests/operations.json",
         ),
     ],
-)
+)  # fmt: skip
 def test_traced_operations_have_limits(run_tests, tests, options, code, expected):
     status, output = run_tests(FAKE + tests, *options)
     assert status == code and expected in output

@@ -41,11 +41,7 @@ def test_missing_keys_come_from_the_base(load):
         ("rounds: 7", lambda r: (r.rounds, r.seed), (7, 0)),
         ("round.clients: 3", lambda r: (r.round.clients, r.round.submodel), (3, Plugin("prefix"))),
         ("round: {clients: 3}", lambda r: (r.round.clients, r.round.submodel), (3, Plugin("prefix"))),
-        (
-            "levels: {widths: {a: 0.5, e: 0.1}}",
-            lambda r: (r.levels.widths, r.levels.mix),
-            ({"a": 0.5, "e": 0.1}, BELOW.levels.mix),
-        ),
+        ("levels: {widths: {a: 0.5, e: 0.1}}", lambda r: (r.levels.widths, r.levels.mix), ({"a": 0.5, "e": 0.1}, BELOW.levels.mix)),
         ("levels.widths: {a: 0.5, e: 0.1}", lambda r: r.levels.widths, {"a": 0.5, "e": 0.1}),
         ("levels.widths.e: 0.1", lambda r: r.levels.widths, {"a": 1.0, "c": 0.25, "e": 0.1}),
         ("levels.mix: {a: 1}", lambda r: r.levels.mix, {"a": 1}),
@@ -60,14 +56,10 @@ def test_missing_keys_come_from_the_base(load):
         ("model.settings.blocks.1: 0", lambda r: len(r.model.layers), 7),
         ("model: {settings: {norm: in}}", lambda r: r.model.settings, {"norm": "in", "blocks": (1, 2)}),
         ("model.layers[0][0].PaddedConv2D.filters: !w 8", lambda r: r.model.layers[0].args, {"filters": Width(8)}),
-        (
-            "model: {layers: [Flatten, Dense: {units: !classes}]}",
-            lambda r: (r.model.settings, len(r.model.layers)),
-            ({}, 2),
-        ),
+        ("model: {layers: [Flatten, Dense: {units: !classes}]}", lambda r: (r.model.settings, len(r.model.layers)), ({}, 2)),
         ("round: {clients: 3}\nround.clients: 4", lambda r: r.round.clients, 4),
     ],
-)
+)  # fmt: skip
 def test_keys_of_a_file_override_its_base(load, line, read, value):
     loaded = load(*line.split("\n"))
     assert read(loaded) == value

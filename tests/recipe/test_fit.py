@@ -182,16 +182,12 @@ def test_sequences_input_rejects_other_data():
 @pytest.mark.parametrize(
     "x, y, expected",
     [
-        (
-            np.zeros((2, 3), np.float32),
-            [0, 1],
-            "expected words int32 [n, length], all dimensions above 0. Received: float32 (2, 3)",
-        ),
+        (np.zeros((2, 3), np.float32), [0, 1], "expected words int32 [n, length], all dimensions above 0. Received: float32 (2, 3)"),
         (np.full((2, 3), 4, np.int32), [0, 1], "every word id must be in 0..3. Received: 4 at position 0"),
         (np.zeros((2, 3), np.int32), [0, 2], "every label must be in 0..1. Received: 2 at position 1"),
         (np.zeros((2, 3), np.int32), [0], "expected labels int32 [2], one per sequence. Received: int32 (1,)"),
     ],
-)
+)  # fmt: skip
 def test_sequences_are_checked(x, y, expected):
     split, fields = Split(x, np.array(y, np.int32)), (Field("text", words.Codec(3, ("<pad>", "<ukn>", "a", "b"))),)
     assert refusal(Dataset, split, split, fields, 2, "mine") == f"mine, train split: {expected}"

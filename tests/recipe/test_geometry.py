@@ -170,18 +170,14 @@ def test_a_layer_without_a_declaration_has_an_unknown_output(plugin_module):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (
-            '"tile": "tile"',
-            '"tiles": "tile"',
-            "GEOMETRY of Tiles must be a dictionary with some of the keys inputs, outputs,",
-        ),
+        ('"tile": "tile"', '"tiles": "tile"', "GEOMETRY of Tiles must be a dictionary with some of the keys inputs, outputs,"),
         ('"map"', '"image"', "`inputs` one of map, tokens, vector, words, and formulas"),
         ('"groups": "2"', '"groups": 3 - x', "GEOMETRY must be a plain value, since the module is not imported: "),
         ("tile**2 *", "size**2 *", "which leads to KeyError: 'size'"),
         ("tile**2 *", "tile.bit_length() *", "which leads to TypeError: tile.bit_length() is not allowed"),
         ("tile**2 *", "tile**2 * *", "which leads to SyntaxError: invalid syntax"),
     ],
-)
+)  # fmt: skip
 def test_an_invalid_declaration_is_reported(plugin_module, old, new, expected):
     registry.register_plugin(plugin_module("own_layers", "x = 1\n" + LAYER.replace(old, new, 1)))
     with pytest.raises(InputError) as error:

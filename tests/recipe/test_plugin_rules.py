@@ -63,15 +63,11 @@ FURTHER = {
         ),
         [WIDTHS],
     ),
-    "the peers of a client have one network at all levels": [
-        WIDTHS,
-        "client.stages={name: blockwise, peers: true}",
-        BUDGETS,
-    ],
+    "the peers of a client have one network at all levels": [WIDTHS, "client.stages={name: blockwise, peers: true}", BUDGETS],
     "a mask selects entries that all levels share": [WIDTHS],
     "gamma is 0": ["client.stages=slimmable", WIDTHS],
     "gamma 0 adds no divergences": ["client.stages=slimmable", WIDTHS],
-}
+}  # fmt: skip
 SERVER = '''"""A server of a user."""
 
 REQUIRES = {"optimizer.name": "sgd", "optimizer.momentum": 0}
@@ -181,11 +177,7 @@ def test_requirements_of_a_shipped_plugin_can_be_met(plugin):
     [
         (None, "optimizer.momentum=0.5", "optimizer.momentum: must be 0 with {}. Received: 0.5"),
         (None, "optimizer={name: adam, learning_rate: 0.1}", "optimizer.name: must be sgd with {}. Received: 'adam'"),
-        (
-            None,
-            "round.weighting=samples",
-            "round.weighting: cannot be combined with {}: it counts clients. Received: 'samples'",
-        ),
+        (None, "round.weighting=samples", "round.weighting: cannot be combined with {}: it counts clients. Received: 'samples'"),
         (
             None,
             "client.epochs=3",
@@ -201,18 +193,14 @@ def test_requirements_of_a_shipped_plugin_can_be_met(plugin):
             "round.server=nova",
             "round.server: nova needs client.update; set it, see `hetero_tf explain client.update`. Received: null",
         ),
-        (
-            '"client.update": False',
-            "client.update={name: clip, norm: 1}",
-            "client.update: cannot be combined with {}. Received: 'clip'",
-        ),
+        ('"client.update": False', "client.update={name: clip, norm: 1}", "client.update: cannot be combined with {}. Received: 'clip'"),
         (
             '"client.batch_size": "round.server.rate"',
             "client.batch_size=2",
             "client.batch_size: must be 1.0 (the value of round.server.rate) with {}. Received: 2",
         ),
     ],
-)
+)  # fmt: skip
 def test_rules_of_a_server_in_one_file(plugin_module, required, override, message):
     source = SERVER.replace('"optimizer.name": "sgd"', required) if required else SERVER
     assert registry.register_plugin(plugin_module("nova", source)) == [("servers", "nova")]

@@ -153,15 +153,12 @@ def test_links_pipes_and_folders_are_not_followed(tmp_path):
 @pytest.mark.parametrize(
     "expect, text",
     [
-        (
-            SPECS | {"dense/kernel": ((2, 4), "float32")},
-            "array 'dense/kernel' is float32[2, 3], expected float32[2, 4]",
-        ),
+        (SPECS | {"dense/kernel": ((2, 4), "float32")}, "array 'dense/kernel' is float32[2, 3], expected float32[2, 4]"),
         (SPECS | {"step": ((), "int32")}, "array 'step' is int64[], expected int32[]"),
         (SPECS | {"bias": ((3,), "float32")}, "array 'bias' is missing, expected float32[3]"),
         ({"step": ((), "int64")}, "array 'dense/kernel' is not expected"),
     ],
-)
+)  # fmt: skip
 def test_other_arrays_than_expected(tmp_path, expect, text):
     path = saved(tmp_path)
     assert checkpoints.load_newest(tmp_path, SPECS).arrays["step"] == 5

@@ -104,10 +104,7 @@ FILES = {
     "noext": (TEXT, READ),
     "a.tsv": (TEXT.replace(",", "\t"), READ),
     "pipe.txt": (TEXT.replace(",", "|"), READ),
-    "spaces.dat": (
-        TEXT.replace(",", "  ").replace("\n", " \n").partition("\n")[2],
-        ["header: false   # check", "label: column_2"],
-    ),
+    "spaces.dat": (TEXT.replace(",", "  ").replace("\n", " \n").partition("\n")[2], ["header: false   # check", "label: column_2"]),
     "a.json": (TABLE.to_json(orient="records"), READ),
     "columns.json": (TABLE.to_json(), READ),
     "a.jsonl": (TABLE.to_json(orient="records", lines=True), READ),
@@ -186,10 +183,7 @@ FILES = {
     "t_seconds.csv": (series(1_700_000_000 + 3600 * np.arange(N)), SERIES),
     "t_milliseconds.csv": (series(1_700_000_000_000 + 3_600_000 * np.arange(N)), SERIES),
     "t_year.csv": (series(np.arange(1900, 1900 + N)), SERIES),
-    "t_ambiguous.csv": (
-        series([f"01/{1 + n % 12:02}/{1990 + n // 12}" for n in range(N)]),
-        "must say which number is the day",
-    ),
+    "t_ambiguous.csv": (series([f"01/{1 + n % 12:02}/{1990 + n // 12}" for n in range(N)]), "must say which number is the day"),
     "t_short.csv": (series(DAYS[:12]), "12 rows with different time are too few for forecasts; at least 48 rows are n"),
     "t_weekdays.csv": (series(pd.bdate_range("2023-01-02", periods=N)), SERIES),
     "t_missing.csv": (series(HOURS, w=changed(Z, 0, "")), ["missing: previous   # check: missing values of w (1) "]),
@@ -200,23 +194,14 @@ FILES = {
     "commented_names.csv": ("# of a sensor\n# " + TEXT, READ),
     "markdown.txt": ("\n".join(f"|{row.replace(',', '|')}|" for row in [ROWS[0], "---,:--,---", *ROWS[1:]]), READ),
     "carets.csv": (TEXT.replace(",", "^"), "separates values by '^'; save it with commas"),
-    "units.csv": (
-        "\n".join([ROWS[0], "[m],[kg],[-]", *ROWS[1:]]),
-        ['missing_values: ["[m]", "[kg]", "[-]"]', "missing: drop"],
-    ),
+    "units.csv": ("\n".join([ROWS[0], "[m],[kg],[-]", *ROWS[1:]]), ['missing_values: ["[m]", "[kg]", "[-]"]', "missing: drop"]),
     "unknown_label.csv": (
         TABLE.assign(y=[("unknown", 0, 1)[n % 3 if n % 6 == 0 else 1 + n % 2] for n in range(N)]).to_csv(index=False),
         ["missing_values: [unknown]   # check: no numbers: y is unknown in 20 rows, first in unknown_label.csv:2"],
     ),
     "single.csv": ("text\n" + "\n".join(WORDS), "must have a label and at least one other column; for a model of"),
-    "nested.json": (
-        json.dumps([{"m": {"x": x, "n": {"z": z}}, "y": y} for x, z, y in RECORDS]),
-        ["m.n.z number", *READ],
-    ),
-    "nested.jsonl": (
-        "\n".join(json.dumps({"u": {"x": x, "z": z}, "y": y}) for x, z, y in RECORDS),
-        ["u.x number", *READ],
-    ),
+    "nested.json": (json.dumps([{"m": {"x": x, "n": {"z": z}}, "y": y} for x, z, y in RECORDS]), ["m.n.z number", *READ]),
+    "nested.jsonl": ("\n".join(json.dumps({"u": {"x": x, "z": z}, "y": y}) for x, z, y in RECORDS), ["u.x number", *READ]),
     "features.json": (json.dumps({"count": N, "features": TABLE.to_dict("records")}), READ),
     "index.json": (TABLE.to_json(orient="index"), READ),
     "split.json": (TABLE.to_json(orient="split"), READ),
@@ -256,7 +241,7 @@ FILES = {
     "a.db": (b"SQLite format 3\0", "is a database; save it as CSV or Parquet"),
     "a.tar.gz": (gzip.compress(b"a"), "is an archive; save it as CSV or Parquet"),
     "a.ods": (b"PK", "is a spreadsheet other than Excel; save it as CSV or Parquet"),
-}
+}  # fmt: skip
 # Name of a file of a series: (content, a further line of the recipe).
 FORECASTS = {
     "t_zone.csv": (series([f"{t:%Y-%m-%d %H:%M}+0{1 + (n < 60)}:00" for n, t in enumerate(HOURS)]), "# check: 1 gaps"),

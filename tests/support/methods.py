@@ -146,18 +146,12 @@ METHODS = {
     "fedrolex": Method(DENSE, (ENDS, "round.submodel=rolling", server("momentum", momentum=0.5)), joint),
     "federated_dropout": Method(DENSE, (ENDS, "round.submodel=random", "round.weighting=samples"), joint),
     "fjord": Method(DENSE, ("client.stages=nested", "round.weighting=samples", *PLAIN), nested),
-    "fjord_taught": Method(
-        DENSE, ("client.stages={name: nested, distill: true}", "client.coupling=self_distillation", *PLAIN), taught
-    ),
+    "fjord_taught": Method(DENSE, ("client.stages={name: nested, distill: true}", "client.coupling=self_distillation", *PLAIN), taught),
     "slimmable": Method(DENSE, ("client.stages=slimmable", "round.weighting=samples", *PLAIN), slim),
     "splitmix": Method(DENSE, (ENDS, *MEMBERS, "round.weighting=samples"), joint),
     "splitmix_kept": Method(DENSE, ("levels.mix=a1", *TWO, *PLAIN, 'round.personal=["0"]', *DYNAMIC), joint),
-    "depthfl": Method(
-        TRACKED, (PAIR, *DEPTHS, *PLAIN, *DYNAMIC, "client.coupling={name: mutual, ramp: 4, floor: 1.0e-7}"), by_depth
-    ),
-    "depth_of_text": Method(
-        TEXT, ("levels.depths={a: 2, c: 1}", "client.coupling={name: mutual, weight: 0.5}"), of_text
-    ),
+    "depthfl": Method(TRACKED, (PAIR, *DEPTHS, *PLAIN, *DYNAMIC, "client.coupling={name: mutual, ramp: 4, floor: 1.0e-7}"), by_depth),
+    "depth_of_text": Method(TEXT, ("levels.depths={a: 2, c: 1}", "client.coupling={name: mutual, weight: 0.5}"), of_text),
     "inclusive": Method(DEEP, (ENDS, *DEPTHS, "client.coupling=last", "round.weighting=samples"), by_depth),
     "scalefl": Method(DEEP, (PAIR, DEPTHS[1], "client.coupling={name: weighted, gamma: 0.4, from_round: 1}"), by_depth),
     "fedepth_link": Method(TRACKED, (*blockwise(), "round.weighting=samples", *PLAIN), blocks),
@@ -182,25 +176,17 @@ METHODS = {
     "fiarse": Method(DENSE, (*FIARSE, *PLAIN, "round.mask=fiarse"), joint),
     "fiarse_public": Method(TRACKED, (*FIARSE, *PUBLIC), by_depth),
     "clip": Method(DENSE, (ENDS, "client.update={name: clip, norm: 0.05}", 'round.personal=["0"]'), joint),
-    "top_k": Method(
-        DENSE, ("round.submodel=rolling", "client.update={name: top_k, share: 0.3}", 'round.personal=["0"]'), joint
-    ),
+    "top_k": Method(DENSE, ("round.submodel=rolling", "client.update={name: top_k, share: 0.3}", 'round.personal=["0"]'), joint),
     "sign": Method(TRACKED, (PAIR, *DEPTHS, *PLAIN, "client.update=sign"), by_depth),
     "nesterov": Method(DENSE, (ENDS, "optimizer.nesterov=true"), joint),
     "local_adam": Method(DENSE, (ENDS, f"optimizer={STEPS}adam, epsilon: 0.001, weight_decay: 0.01}}"), joint),
     "local_adamw": Method(DEEP, (*blockwise(), f"optimizer={STEPS}adamw, epsilon: 0.001}}"), blocks),
     "fednova": Method(DENSE, ("round.merge=fednova", "round.weighting=samples"), joint),
-    "fednova_proximal": Method(
-        DENSE, (ENDS, PLAIN_SGD, "round.merge=fednova", "client.correction={name: proximal, mu: 0.7}"), joint
-    ),
+    "fednova_proximal": Method(DENSE, (ENDS, PLAIN_SGD, "round.merge=fednova", "client.correction={name: proximal, mu: 0.7}"), joint),
     "qfedavg": Method(TRACKED, (PAIR, *DEPTHS, *PLAIN, "round.merge={name: qfedavg, q: 2}"), by_depth),
     "median": Method(DENSE, (*FIARSE, *PLAIN, "round.mask=fiarse", "round.merge=median"), joint),
-    "trimmed_mean": Method(
-        DENSE, ("round.submodel=rolling", "round.merge={name: trimmed_mean, share: 0.3}", server("momentum")), joint
-    ),
-    "geometric_median": Method(
-        DENSE, (ENDS, *MEMBERS, "round.merge=geometric_median", "round.weighting=samples"), joint
-    ),
+    "trimmed_mean": Method(DENSE, ("round.submodel=rolling", "round.merge={name: trimmed_mean, share: 0.3}", server("momentum")), joint),
+    "geometric_median": Method(DENSE, (ENDS, *MEMBERS, "round.merge=geometric_median", "round.weighting=samples"), joint),
     "bounded": Method(DENSE, (ENDS, "round.merge={name: bounded, multiple: 0.9}", 'round.personal=["0"]'), joint),
     "ditto": Method(DENSE, (ENDS, personalization("ditto", strength=0.4)), joint),
     "apfl": Method(DENSE, (ENDS, personalization("apfl", alpha=0.3)), joint),
@@ -208,7 +194,7 @@ METHODS = {
     "moon": Method(DENSE, (ENDS, personalization("moon", mu=3.0, temperature=0.4)), joint),
     "fedrep": Method(DENSE, (ENDS, personalization("fedrep"), 'round.personal=["1"]'), joint),
     "adam": Method(DENSE, (ENDS, server("adam", adaptivity=0.01)), joint),
-}
+}  # fmt: skip
 
 
 def fewer_levels_and_blocks(loaded):
