@@ -192,8 +192,6 @@ def test_tables_align_the_first_column_left_and_others_right():
 
 
 class Clock:
-    """A clock that a test sets."""
-
     now = 100.0
 
     def __call__(self):

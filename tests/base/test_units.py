@@ -34,7 +34,6 @@ def test_memory(count, text):
 
 
 def test_megabytes_have_one_definition():
-    """Labels and divisors of megabytes are those of the module `units`."""
     paths = (path for path in (Path(__file__).parents[2] / "hetero_tf").rglob("*.py") if path.name != "units.py")
     lines = {f"{path.name}: {line.strip()}" for path in paths for line in path.read_text(encoding="utf-8").splitlines()}
     assert {line for line in lines if re.search(r"\b[KMG]B\b.*(2 ?\*\* ?[123]0|1024|1e[369])", line)} == set()

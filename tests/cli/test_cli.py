@@ -265,7 +265,6 @@ def test_closed_streams_do_not_matter(folder_of_runs, monkeypatch, words, closed
 
 
 def test_unread_errors_keep_the_exit_code(folder_of_runs):
-    """The reader of standard error has left before the refusal."""
     reading, writing = os.pipe()
     os.close(reading)
     done = programs.command("--recipe=missing", capture_output=False, stdout=subprocess.DEVNULL, stderr=writing)
@@ -432,7 +431,6 @@ def test_evaluate_measures_all_levels_on_request(all_levels):
 
 
 def test_exported_level_contains_its_metrics(folder, all_levels, tmp_path):
-    """Not the numbers of the global model."""
     measured, _ = all_levels
     for level in ("b", "a"):
         words = ["export", "--run_dir", folder / "run", "--level", level, "--out", tmp_path]

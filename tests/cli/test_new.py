@@ -15,7 +15,6 @@ def run(tmp_path, monkeypatch, command):
 
 
 def answer(monkeypatch, *lines):
-    """Answer the questions of a terminal."""
     replies = iter(lines)
     for stream in ("stdin", "stdout"):
         monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)

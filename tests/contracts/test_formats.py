@@ -30,7 +30,6 @@ def exported(request):
 
 
 def narrow(kind):
-    """A process, and the export of a narrow level with every format."""
     if kind == "table":
         return tables.process(), exports.narrow_table()
     # `test_on_device.py` trains files of images and of text.

@@ -21,7 +21,6 @@ def rounds(count):
 
 
 def played(name, changes, **options):
-    """The weights and slots after every round."""
     subject, weights = Subject("servers", name, options), np.random.default_rng(1).normal(size=SHAPE)
     slots, states = [np.zeros(SHAPE)] * len(subject.module.SLOTS), []
     for coverage, change in changes:

@@ -112,7 +112,6 @@ def train_and_evaluate(process, rounds=2):
 
 
 def on_disk_and_in_memory(folder, base, *overrides, device="cpu"):
-    """Processes of the same recipe and images."""
     dataset, partition = tiny.images()
     sets = (folders.on_disk(folder, dataset), dataset)
     return [tiny.process(base, *overrides, data=(each, partition), device=device) for each in sets]

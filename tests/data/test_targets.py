@@ -25,7 +25,6 @@ NAMES = ("cow", "ox", "pig")
 
 
 def read(form, outputs, top):
-    """The fields of a prediction by name."""
     names = targets.find(form).names(NAMES, len(NAMES), top)
     return dict(zip(names, targets.find(form).read(outputs, NAMES, len(names) // 2)))
 

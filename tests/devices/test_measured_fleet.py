@@ -23,7 +23,6 @@ OVERRIDES = (
 
 
 def reported(**times):
-    """Adds times to a response."""
     return lambda message: dataclasses.replace(message, metadata={**message.metadata, **times})
 
 

@@ -236,6 +236,5 @@ def test_perplexity_does_not_depend_on_the_number_of_logits_in_memory(monkeypatc
 
 @functools.cache
 def whole_text():
-    """Metrics of the text recipe, all logits of a batch at once."""
     process = tiny.process(tiny.TEXT, "precision=float64")
     return process.evaluate(process.initialize())[0]

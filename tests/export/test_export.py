@@ -116,7 +116,6 @@ def stranger(exported, image_process, tmp_path_factory):
 
 
 def code_of_card(folder):
-    """Python code of the model card of an export, which runs in its folder."""
     code = (folder / "MODEL_CARD.md").read_text().split("```python\n")[1].split("```")[0]
     assert code.startswith("import tensorflow as tf\n")
     return f"import os; os.chdir({str(folder)!r})\n{code}"
@@ -134,7 +133,6 @@ def token_ids():
 
 
 def segment_logits(process, ids):
-    """Return logits [n, length, words] of the Keras model, computed segment by segment."""
     model = process.network(exports.state(process), statistics={})
     size = process.recipe.input.options["segment"]
     pieces = [model(ids[:, start : start + size], training=False) for start in range(0, ids.shape[1], size)]

@@ -14,8 +14,6 @@ def arrays(*shapes):
 
 
 def portable_and_native_gradients(function, values):
-    """Return portable gradients and the native gradients of TensorFlow."""
-
     @tf.function(autograph=False)
     def portable():
         return portable_gradients.gradients(lambda values: (tf.reduce_sum(function(*values) ** 3), ()), values)[1]

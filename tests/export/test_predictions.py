@@ -294,8 +294,6 @@ def test_texts_are_lines_columns_or_arguments(tmp_path):
 
 
 def png():
-    """A grey PNG of one pixel."""
-
     def chunk(name, data):
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 

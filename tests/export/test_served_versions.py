@@ -20,7 +20,6 @@ MANIFEST = {"recipe": "r", "level": "a", "parameters": 1, "measured": {}, "input
 
 
 def write_version(folder, number, content=b"model"):
-    """Write a version whose files match its export.json."""
     path = folder / str(number)
     (path / "variables").mkdir(parents=True)
     contents = {"saved_model.pb": content, "variables/variables.index": b"index"}
@@ -32,8 +31,6 @@ def write_version(folder, number, content=b"model"):
 
 
 class Model:
-    """A SavedModel without signatures."""
-
     signatures: dict = {}
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 
 def content(number, size):
-    """(arrays, info) of a round."""
     import numpy as np
 
     rng = np.random.default_rng(number)

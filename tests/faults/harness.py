@@ -46,6 +46,5 @@ def check(loaded, rounds):
 
 
 def fill(folder, numbers):
-    """Save rounds in this process."""
     for number in numbers:
         checkpoints.save(folder, number, *content(number, SIZE), keep=2)

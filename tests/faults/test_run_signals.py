@@ -28,7 +28,6 @@ def start(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unbroken(start, tmp_path_factory):
-    """Contents of the folder of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("unbroken") / "run"
     assert start(folder).wait() == 0
     return programs.contents(folder)

@@ -100,7 +100,6 @@ def test_each_form_is_used_where_it_was_measured_to_be_faster(map_size, kernel, 
 
 
 def convolutions(process):
-    """Number of convolutions in a round."""
     graphs = [process.runner.compiled_round.get_concrete_function().graph]
     graphs += [graphs[0]._get_function(name).graph for name in graphs[0]._functions]
     return [operation.type for graph in graphs for operation in graph.get_operations()].count("Conv2D")
@@ -127,7 +126,6 @@ def test_rounds_and_statistics_equal_those_of_convolutions(form):
 
 
 def forms(model):
-    """The forms of the convolutions of a model."""
     return {layer.form for layer in all_layers(model) if hasattr(layer, "form")}
 
 

@@ -21,7 +21,6 @@ def kind(request):
 
 
 def filled(layer, inputs=INPUTS):
-    """The layer, with random weights."""
     layer(inputs)
     layer.set_weights([RNG.normal(0, 0.5, value.shape) for value in layer.get_weights()])
     return layer
@@ -34,7 +33,6 @@ def flat(weights):
 
 
 def of_keras(layer):
-    """Keras' layer with the weights of ours."""
     theirs = getattr(keras.layers, type(layer).__name__)(layer.units, return_sequences=layer.return_sequences)
     theirs.build((None, None, CHANNELS))
     theirs.set_weights(flat(layer.get_weights()))

@@ -131,7 +131,6 @@ def assert_equals_single_clients(one, twin, inputs):
 
 
 def model_of(kind, arguments, shape, clients=1):
-    """A model of one layer for inputs of a shape with the batch."""
     inputs = keras.Input(batch_shape=shape, dtype="int32" if kind == "MaskedTokenEmbedding" else "float64")
     level_arguments = {"clients": clients} if clients > 1 and "clients" in registry.level_arguments(kind) else {}
     return keras.Model(inputs, layer_class(kind, clients)(**arguments, **level_arguments, dtype="float64")(inputs))

@@ -25,7 +25,6 @@ def built(*settings):
 
 @functools.cache
 def averaged():
-    """The weights after federated averaging."""
     return weights(built())
 
 
@@ -57,7 +56,6 @@ def test_is_federated_averaging(settings):
 
 
 def example(process):
-    """Some inputs of a model."""
     return np.random.default_rng(1).normal(size=(4, *process.input.shape(process.dataset.train.x)))
 
 

@@ -69,7 +69,6 @@ def test_units_that_no_client_reaches_stay_unchanged(process):
 
 
 def of_first_level(plan):
-    """The plan of the one client of level a."""
     (index,) = np.flatnonzero(plan.levels == 0)
     return Plan(**{name: array[index : index + 1] for name, array in plan.arrays().items()})
 

@@ -16,7 +16,6 @@ from hetero_tf.recipe.model import LayerSpec, Model
 
 
 def trainable(model):
-    """{path: array} of the trainable variables."""
     return {variable.path: np.asarray(variable) for variable in model.trainable_variables}
 
 

@@ -65,8 +65,6 @@ def test_losses_of_the_model_are_added(options, eager):
 
 
 def compiled(last=None, optimizer="rmsprop", **arguments):
-    """Return a builder of `dense`, compiled."""
-
     def build(width, classes):
         model = dense(width, classes, last)
         model.compile(optimizer, **arguments)

@@ -24,7 +24,6 @@ MEMBERS = ("levels.widths={a: 1/2, b: 1/2, c: 1/2}", LEVELS, "levels.members={a:
 
 @functools.cache
 def load_fitted(base, *overrides):
-    """The recipe after `fit_levels`."""
     return memory.fit_levels(recipe.loads(base, "tiny", overrides), SHAPE, SHAPE, CLASSES)
 
 
@@ -33,7 +32,6 @@ def costs(fit_recipe):
 
 
 def unit_memory(fit_recipe, width):
-    """Bytes of every unit of the trunk at a width."""
     model = build_model(fit_recipe.model, SHAPE, width, classes=CLASSES)
     return {cost.name: cost.memory(32) for cost in unit_costs(forward(model, SHAPE), fit_recipe.model.units)}
 

@@ -30,7 +30,6 @@ def build_ensemble():
 
 
 def flat_state(state):
-    """All arrays of a state, by name."""
     return {name: np.asarray(value) for name, value in arrays_of(state, {}, "a").items()}
 
 

@@ -67,7 +67,6 @@ def trained(model, shape=None, rounds=2, text=RECIPE):
 
 
 def ranks_by_level(process, state):
-    """Ranks of the adapters."""
     models = {level: process.network(state, level) for level in "abc"}
     return {
         level: {v.shape[-1] for v in model.trainable_variables if v.name.startswith("lora") and v.name.endswith("_a")}

@@ -92,7 +92,6 @@ def encode(arrays, image, gelu):
 
 
 def build_model(path, *overrides):
-    """The initial model of a run with these initial weights, and its head."""
     settings = (f"model.initial_weights={path}", f"model.reinitialize=[{HEAD}]", "precision=float64")
     sizes = ("model.settings.scale=1", f"model.settings.patch={PATCH}")
     process = learning_process(recipe.load(NAME, [*settings, *sizes, *overrides]))

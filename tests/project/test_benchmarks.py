@@ -102,7 +102,6 @@ def test_first_round_benchmark_prints_the_costs_of_a_recipe():
 
 
 def compared(*words):
-    """The comparison of methods, and its arguments."""
     benchmark = programs.script("benchmarks/methods.py")
     return benchmark, benchmark.parse(["folder", *words])
 

@@ -96,7 +96,6 @@ def test_every_command_runs_and_every_request_is_answered(page, folder, capsys):
 
 
 def answer(run_dir, body):
-    """The answer of a server of the run's export to a request."""
     assert main.main(["hetero_tf", "export", "--run_dir", run_dir]) == 0
     (port,) = free_ports(1)
     server = programs.shared().start("serve", "--run_dir", run_dir, "--port", port, cwd=Path.cwd())

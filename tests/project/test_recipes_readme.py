@@ -34,7 +34,6 @@ def test_every_recipe_and_sweep_is_in_a_table():
 
 
 def header(name):
-    """The comment at the head of a shipped recipe."""
     text = shipped()[name].read_text("utf-8")
     return text[: re.search("\n(base|name):", text).start()]
 

@@ -84,7 +84,6 @@ def test_a_run_folder_has_any_name(name, world, tmp_path):
 
 
 def may_run(user):
-    """True if a user can start this Python."""
     try:
         command = [sys.executable, "-c", "import numpy"]
         return not subprocess.run(command, user=user, cwd="/", capture_output=True, check=False).returncode

@@ -44,15 +44,12 @@ RAW = (
 
 
 class Server:
-    """A running `serve` of the levels a and b."""
-
     def __init__(self, folder):
         self.run = programs.shared().start("serve", "--out", folder, "--port", 0)
         assert self.run.until(lambda: ADDRESS.search(self.run.out)), self.run.err
         self.port = int(ADDRESS.search(self.run.out)[1])
 
     def request(self, method, path, body=None):
-        """(status, body) of a response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with contextlib.closing(connection):
             connection.request(method, path, body)

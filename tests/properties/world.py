@@ -46,13 +46,11 @@ class World:
         self.planted = sorted(self.here.rglob("*"))
 
     def new_folder(self):
-        """Path of a new run folder."""
         self.count += 1
         return self.folder / "runs" / str(self.count)
 
     @functools.cache  # noqa: B019
     def recipe(self, case):
-        """Path of the recipe of a case."""
         return programs.recipe_file(self.folder, CASES[case][0], f"{list(CASES).index(case)}.yaml")
 
     def start(self, case, folder, *more, fault=None, **options):
@@ -78,7 +76,6 @@ class World:
         return run
 
     def run(self, *words, codes=CODES):
-        """Run a command to its end."""
         return self.finish(programs.shared().start(*words, cwd=self.here), codes)
 
     @functools.cache  # noqa: B019

@@ -91,7 +91,6 @@ def test_a_name_without_an_ending_is_a_shipped_recipe(tmp_path, monkeypatch):
 
 
 def first_line(text, *overrides):
-    """The first line of an error message, without the source line."""
     return refusal(recipe.loads, text, "r.yaml", overrides).split("\n")[0]
 
 

@@ -21,7 +21,6 @@ HEAD = ("GlobalAveragePooling2D", "Dense: {units: !classes}")
 
 
 def loaded(*layers, overrides=()):
-    """The base recipe, optionally with other layers."""
     return recipe.loads(with_layers(*layers) if layers else BASE, "r.yaml", overrides)
 
 

@@ -64,7 +64,6 @@ JUNK += ("9" * 30, "null", "'7'", *"0\n{}[]:,&*!|>'\"%@`#-?\t\0\x07\ufeff٣😀=
 
 
 def mutated(generator, text):
-    """The text with one to three random edits."""
     for _ in range(generator.randint(1, 3)):
         at = generator.randrange(len(text))
         text = text[:at] + generator.choice(JUNK) + text[at + generator.randint(0, 9) :]

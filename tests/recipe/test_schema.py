@@ -50,7 +50,6 @@ def plans(text, *overrides):
 
 
 def partitioned(text, *overrides):
-    """The partition of the data."""
     return split(recipe.loads(text, "tiny", overrides), tiny.images()[0]).sha256
 
 
@@ -84,7 +83,6 @@ def trained(text, *overrides):
 
 @functools.cache
 def measured(text, *overrides):
-    """An evaluation of the initial state."""
     process = tiny.process(text, *overrides)
     metrics, statistics = process.evaluate(process.initialize())
     return metrics, {

@@ -54,7 +54,6 @@ def text(path, value):
 
 
 def legal(constraint):
-    """A value that the constraint allows."""
     if constraint.choices:
         return constraint.choices[0]
     if constraint.type == "tuple":

@@ -99,7 +99,6 @@ def test_size_series_connect_mixes_and_are_labelled_by_differences(write_run):
 
 
 def reported(mix, *values, metric="global_accuracy"):
-    """Published values for a mix."""
     keys = {"levels.mix": mix}
     return [published.PublishedValue("paper/row", metric, value, "A paper", "digits", keys) for value in values]
 

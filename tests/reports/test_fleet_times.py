@@ -41,7 +41,6 @@ def folder(train_stub, tmp_path, fleet):
 
 
 def remove_times(folder):
-    """Remove the times from the rows of a run."""
     rows = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
     rows = [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
     folder.metrics.write_text("".join(f"{json.dumps(row)}\n" for row in rows))

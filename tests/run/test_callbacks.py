@@ -209,8 +209,6 @@ def test_results_of_clients_need_labelled_test_examples():
 
 
 class Display:
-    """Records what a notebook would show."""
-
     def __init__(self):
         self.shown, self.updated = [], []
 

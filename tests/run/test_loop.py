@@ -189,8 +189,6 @@ def test_last_finite_state_is_saved_between_two_checkpoints(train_stub, tmp_path
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """A plan without clients."""
-
     round: int
     attempt: int
     rate_factor: float = 1.0

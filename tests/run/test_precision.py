@@ -80,7 +80,6 @@ def arguments_and_inputs(kind):
 
 
 def model_of(kind, precision):
-    """A model of one layer."""
     arguments, inputs = arguments_and_inputs(kind)
     symbol = keras.Input(inputs.shape[1:])
     layer = layer_class(kind, mixed=precision != "float32")(**arguments, dtype=precision)

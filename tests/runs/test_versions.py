@@ -12,7 +12,6 @@ from hetero_tf.runs import versions
 
 
 def write(level, version=None):
-    """Write a version as an export does; return its number."""
     versions.check_version_folder(level, version)
     with versions.create_draft(level) as draft:
         (draft / "export.json").touch()

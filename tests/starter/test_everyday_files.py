@@ -81,7 +81,6 @@ def zipped(text):
 
 
 def file_of(write, data=TABLE, **options):
-    """The bytes of a file that pandas writes."""
     buffer = io.BytesIO()
     getattr(data, write)(buffer, **options)
     return buffer.getvalue()

@@ -47,7 +47,6 @@ def pictures(count=80, size=8):
 
 
 def draft(path, **options):
-    """The draft of a recipe and its text."""
     request = {"data_dir": None, "task": None, "label": (), "choose_label": lambda likely, default: default}
     made = starter.draft_recipe(starter.Request(str(path), **{**request, **options}))
     text = starter.render(made, ("train it",))

@@ -40,7 +40,6 @@ STUBS = {
 
 
 def block(language, word):
-    """The block of the page that contains a word."""
     return next(text for text in re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) if word in text)
 
 

@@ -178,7 +178,6 @@ ALONE = (*EXACT, "--set=evaluate.levels=all")
 
 @pytest.fixture(scope="module")
 def trained_alone(tmp_path_factory):
-    """The metrics of one process."""
     folder = tmp_path_factory.mktemp("alone")
     run = programs.shared().run(f"--recipe={programs.recipe_file(folder)}", *ALONE, f"--run_dir={folder / 'run'}")
     assert run.code == 0, run.err
@@ -262,7 +261,6 @@ def test_port_in_use_is_reported(tmp_path):
 
 
 def children_of(parent):
-    """Process ids of the children of a process, whichever of its threads started them."""
     children = []
     for thread in Path(f"/proc/{parent}/task").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the thread ended
@@ -271,7 +269,6 @@ def children_of(parent):
 
 
 def finished(folder):
-    """Return the rounds that a run has reported."""
     file = folder / "metrics.jsonl"
     return len(file.read_bytes().splitlines()) if file.is_file() else 0
 
