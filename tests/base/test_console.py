@@ -169,13 +169,14 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_work():
     assert out.getvalue() == "one\n"
 
 
-def test_durations_and_metrics():
+def test_durations_metrics_and_tables():
     texts = {-3: "0 s", 59.9: "59 s", 60: "1:00 min", 185: "3:05 min", 3600: "1:00:00 h", 360000: "100:00:00 h"}
     assert {seconds: format_duration(seconds) for seconds in texts} == texts
     assert (
         format_metrics({"a": 97.12345, "b": 0.084149, "c": None, "d": 12345.6})
         == "a 97.12  b 0.08415  c -  d 1.235e+04"
     )
+    assert module.format_table([("a", "bb"), ("ccc", "d")]) == "a    bb\nccc   d"
 
 
 def test_phases_sum_to_the_time_since_the_start():
@@ -185,10 +186,6 @@ def test_phases_sum_to_the_time_since_the_start():
         console.mark_phase(name)
     assert console.phase_seconds == {"start": 6.5, "data": 0.5, "build": 7.0}
     assert console.elapsed() == 15.0
-
-
-def test_tables_align_the_first_column_left_and_others_right():
-    assert module.format_table([("a", "bb"), ("ccc", "d")]) == "a    bb\nccc   d"
 
 
 class Clock:

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 from disk import record_disk
-from refusals import refusal
+from refusals import raising, refusal
 
 from hetero_tf import recipe
 from hetero_tf.base import files, typed_json
@@ -97,11 +97,8 @@ def test_drafts_of_killed_programs_are_removed_by_the_next_write(tmp_path):
 
 
 def test_interrupted_write_leaves_no_temporary_file(tmp_path, monkeypatch):
-    def interrupt(descriptor):
-        raise KeyboardInterrupt
-
     (tmp_path / "a").write_text("old")
-    monkeypatch.setattr(os, "fsync", interrupt)
+    monkeypatch.setattr(os, "fsync", raising(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         files.write_atomic(tmp_path / "a", b"new")
     assert os.listdir(tmp_path) == ["a"] and (tmp_path / "a").read_text() == "old"
@@ -122,10 +119,7 @@ def test_read_refuses_too_much(tmp_path):
     ],
 )
 def test_only_errors_of_the_file_are_damage(tmp_path, monkeypatch, number, kind, text):
-    def refuse(*args, **options):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "open", raising(OSError(number, os.strerror(number))))
     with pytest.raises(kind, match=text):
         files.read_bytes(tmp_path / "a", 5)
 

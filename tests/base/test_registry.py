@@ -47,13 +47,10 @@ def helper(x):
 '''
 
 
-def test_plugins_are_modules_with_the_function_of_their_kind():
+def test_plugins_are_modules_with_the_function_of_their_kind_and_are_imported_by_name():
     assert registry.names("submodels") == SUBMODELS and {"prefix", "random", "rolling"} <= set(SUBMODELS)
     assert "dataset" not in registry.names("data") and "digits" in registry.names("data")
     assert {"Scaler", "PaddedConv2D", "TransformerBlock"} <= set(registry.names("layers"))
-
-
-def test_find_imports_the_module():
     assert callable(registry.find("schedules", "steps").multiplier)
     assert refusal(registry.find, "schedules", "step") == "no 'step' in schedules; did you mean 'steps'?"
     assert refusal(registry.find, "submodels", "os.path") == f"no 'os.path' in submodels; known: {', '.join(SUBMODELS)}"

@@ -29,26 +29,18 @@ def slope(function, x):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_traced_graph_is_freed_with_its_last_reference(name):
-    registered = set(ops.gradient_registry.list())
-    compiled = tf.function(lambda x: slope(FUNCTIONS[name], x), autograph=False)
-    np.testing.assert_allclose(compiled(X), slope(FUNCTIONS[name], X), rtol=1e-12, atol=1e-14)
-    graph = weakref.ref(compiled.get_concrete_function(X).graph)
-    assert graph() is not None
-    del compiled
-    gc.collect()
-    assert graph() is None
-    assert set(ops.gradient_registry.list()) == registered
+def test_a_graph_with_or_without_a_tape_has_the_eager_gradient_and_is_freed_with_its_last_reference(name):
+    function, registered = FUNCTIONS[name], set(ops.gradient_registry.list())
 
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_graph_without_a_tape_has_the_same_gradient(name):
     def slope_of_graph(x):
-        return tf.gradients(tf.reduce_sum(FUNCTIONS[name](x) ** 3), x)[0]
+        return tf.gradients(tf.reduce_sum(function(x) ** 3), x)[0]
 
-    compiled = tf.function(slope_of_graph, autograph=False)
-    np.testing.assert_allclose(compiled(X), slope(FUNCTIONS[name], X), rtol=1e-12, atol=1e-14)
-    graph = weakref.ref(compiled.get_concrete_function(X).graph)
-    del compiled
-    gc.collect()
-    assert graph() is None
+    for traced in (lambda x: slope(function, x), slope_of_graph):
+        compiled = tf.function(traced, autograph=False)
+        np.testing.assert_allclose(compiled(X), slope(function, X), rtol=1e-12, atol=1e-14)
+        graph = weakref.ref(compiled.get_concrete_function(X).graph)
+        assert graph() is not None
+        del compiled
+        gc.collect()
+        assert graph() is None
+    assert set(ops.gradient_registry.list()) == registered

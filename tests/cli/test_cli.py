@@ -10,7 +10,7 @@ import cases
 import programs
 import pytest
 from each import for_each
-from refusals import refusal
+from refusals import raising, refusal
 
 from hetero_tf.base import hardware, processes, registry
 from hetero_tf.base.version import __version__
@@ -159,10 +159,7 @@ def test_invalid_arguments_are_reported(folder_of_runs, capsys, words, sentence)
 
 
 def test_read_only_disk_exits_with_3(folder_of_runs, capsys, monkeypatch):
-    def refuse(path, *_, **__):
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    monkeypatch.setattr("pathlib.Path.mkdir", raising(OSError(30, "Read-only file system")))
     assert main.main(["hetero_tf", R, "--run_dir=new"]) == 3
     assert capsys.readouterr().err == (
         "hetero_tf: new: could not create: Read-only file system; choose a folder that can be written\n"
@@ -184,10 +181,7 @@ def test_read_only_disk_exits_with_3(folder_of_runs, capsys, monkeypatch):
     ],
 )
 def test_unexpected_errors_are_one_sentence(folder_of_runs, capsys, monkeypatch, error, code, text):
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr("hetero_tf.cli.commands.training.train", fail)
+    monkeypatch.setattr("hetero_tf.cli.commands.training.train", raising(error))
     assert main.main(["hetero_tf", R]) == code
     err = capsys.readouterr().err
     assert err.startswith(f"hetero_tf: {text}") and err.count("\n") == 1
@@ -196,13 +190,10 @@ def test_unexpected_errors_are_one_sentence(folder_of_runs, capsys, monkeypatch,
 
 
 def test_unexpected_errors_name_the_plugins_that_may_cause_them(folder_of_runs, capsys, monkeypatch):
-    def fail(*_):
-        raise KeyError("surprise")
-
     monkeypatch.setattr(
         registry, "_registered", registry._registered | {"losses": {"mine": "hetero_tf.methods.losses.huber"}}
     )
-    monkeypatch.setattr("hetero_tf.cli.commands.training.train", fail)
+    monkeypatch.setattr("hetero_tf.cli.commands.training.train", raising(KeyError("surprise")))
     assert main.main(["hetero_tf", R]) == 1
     assert capsys.readouterr().err == (
         "hetero_tf: KeyError: 'surprise'; a plug-in breaks its contract, which hetero_tf.testing.check_plugin tests: "
@@ -228,10 +219,7 @@ def test_training_names_a_plugin_that_reduces_over_its_rows(tmp_path):
 
 
 def test_errors_of_the_planning_thread_are_one_sentence(folder_of_runs, capsys, monkeypatch):
-    def fail(*_):
-        raise KeyError("surprise")
-
-    monkeypatch.setattr("hetero_tf.run.simulated_rounds.plan_round", fail)
+    monkeypatch.setattr("hetero_tf.run.simulated_rounds.plan_round", raising(KeyError("surprise")))
     monkeypatch.setattr("hetero_tf.run.simulated_rounds.SimulatedRounds.prepare", lambda rounds: None)
     assert main.main(["hetero_tf", R, "--run_dir=run"]) == 1
     err = capsys.readouterr().err
@@ -471,15 +459,11 @@ def test_last_good_state_is_usable_after_non_finite_weights(tmp_path):
     assert about["state"] == "last" and about["last"]["round"] == 2 and "environment" not in about
 
 
-def test_describe_needs_no_run(tmp_path, monkeypatch):
+def test_describe_needs_no_run_and_draws_the_split(tmp_path, monkeypatch):
     programs.recipe_file(tmp_path)
     run = programs.shared().run("describe", "--recipe", "small.yaml", "--json", cwd=tmp_path)
     assert run.code == 0, run.err
     assert json.loads(run.out) and os.listdir(tmp_path) == ["small.yaml"]
-
-
-def test_describe_draws_the_split(tmp_path):
-    programs.recipe_file(tmp_path)
     run = programs.shared().run("describe", "--recipe", "small.yaml", "--draw", "split.png", cwd=tmp_path)
     assert run.code == 0, run.err
     assert "drew the split into split.png: one column for each client" in run.out

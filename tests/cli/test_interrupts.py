@@ -10,6 +10,7 @@ import time
 
 import programs
 import pytest
+from refusals import raising
 
 from hetero_tf.base import processes
 from hetero_tf.base.errors import DiskProblem
@@ -99,10 +100,11 @@ def test_temporary_folders_are_always_removed(tmp_path, end):
 
 
 def test_a_missing_temporary_folder_names_tmpdir(monkeypatch):
-    def missing():
-        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/']")
-
-    monkeypatch.setattr(tempfile, "_get_default_tempdir", missing)
+    monkeypatch.setattr(
+        tempfile,
+        "_get_default_tempdir",
+        raising(FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/']")),
+    )
     monkeypatch.setattr(tempfile, "tempdir", None)
     with pytest.raises(DiskProblem) as refused, processes.temporary_folder():
         pass

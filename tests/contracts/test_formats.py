@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tables
 from programs import ROOT
-from refusals import refusal
+from refusals import raising, refusal
 
 import hetero_tf
 from hetero_tf import export
@@ -173,10 +173,7 @@ def test_a_missing_converter_is_reported_before_anything_is_written(tmp_path, mo
 
 
 def test_a_failed_conversion_is_reported_and_leaves_no_files(tmp_path, monkeypatch):
-    def fails(model, path):
-        raise RuntimeError("operation Foo\nis unknown")
-
-    monkeypatch.setattr(formats.find("onnx"), "convert", fails)
+    monkeypatch.setattr(formats.find("onnx"), "convert", raising(RuntimeError("operation Foo\nis unknown")))
     message = refused_onnx(tmp_path, monkeypatch)
     assert message.startswith("--format onnx: the model cannot be converted: ") and "operation Foo" in message
 
@@ -197,11 +194,6 @@ def test_a_file_that_crashes_its_interpreter_is_refused(tmp_path, monkeypatch, e
     )
     message = refusal(litert.write, b"file", tmp_path / "model.tflite", {"serving_default": {"image": np.zeros(1)}})
     assert message.startswith("model.tflite: LiteRT cannot run the converted model: ") and expected in message
-
-
-def test_export_json_is_plain_json(exported):
-    _, folder, about = exported
-    assert json.loads((folder / "export.json").read_text())["formats"] == about["formats"]
 
 
 def test_openvino_reads_the_folder_without_changes(exported):

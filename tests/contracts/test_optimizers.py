@@ -37,24 +37,20 @@ def test_several_steps_equal_numpy(name, options):
         np.testing.assert_allclose(weights, value, rtol=1e-12, atol=1e-14)
 
 
-OPTIONS = {"clip": {"norm": 2.0}}  # {update: options without a default}
-
-
 def moved():
     """Weights and start; the first client moves less than the others."""
     start, change = np.random.default_rng(0).normal(size=(2, *SHAPE))
     return tf.constant(start + change * [[0.1], [1.0], [3.0]]), tf.constant(start)
 
 
-def updated(name, weights, start, clients=slice(None), **options):
-    arguments = {**OPTIONS.get(name, {}), **options}
-    keys, steps = (tf.constant(values)[clients] for values in (KEYS, STEPS))
-    return registry.find("updates", name).update(weights[clients], start[clients], steps, keys, **arguments).numpy()
+def clip(weights, start, norm):
+    module = registry.find("updates", "clip")
+    return module.update(weights, start, tf.constant(STEPS), tf.constant(KEYS), norm=norm).numpy()
 
 
 def test_clip_limits_each_clients_distance_and_keeps_its_direction():
     weights, start = moved()
-    clipped = updated("clip", weights, start, norm=1.0)
+    clipped = clip(weights, start, norm=1.0)
     clipped_change, change = clipped - start, (weights - start).numpy()
     lengths = np.linalg.norm(change, axis=1)
     assert lengths[0] < 1 < lengths[1] < lengths[2]
@@ -65,9 +61,9 @@ def test_clip_limits_each_clients_distance_and_keeps_its_direction():
 
 def test_clip_leaves_unchanged_clients_and_keeps_nan_visible():
     start = tf.zeros(SHAPE, tf.float64)
-    assert not updated("clip", start, start).any()
+    assert not clip(start, start, norm=2.0).any()
     broken = tf.tensor_scatter_nd_update(start, [[1, 2]], tf.constant([np.nan], tf.float64))
-    clipped = updated("clip", broken, start)
+    clipped = clip(broken, start, norm=2.0)
     assert np.isnan(clipped[1]).any() and np.isfinite(clipped[[0, 2]]).all()
 
 

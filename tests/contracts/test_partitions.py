@@ -27,16 +27,12 @@ def test_a_plugin_keeps_the_contract(check):
 
 
 @pytest.mark.parametrize("name", registry.names("partitions"))
-def test_a_saved_split_is_the_same_split(name, tmp_path):
+def test_a_saved_split_is_the_same_split_and_random_ones_support_validation_examples(name, tmp_path):
     partition = split_labels(Subject("partitions", name, OPTIONS.get(name, {})))
     partition.save(tmp_path / "again.npz")
     again = split_labels(Subject("partitions", "file", {"path": "again.npz"}))
     assert again.sha256 == partition.sha256
     assert again.summary(TRAIN) == partition.summary(TRAIN)
-
-
-@pytest.mark.parametrize("name", registry.names("partitions"))
-def test_every_random_partition_supports_validation_examples(name):
     assert name == "file" or "held_out" in registry.options("partitions", name)
 
 

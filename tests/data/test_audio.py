@@ -55,15 +55,12 @@ def test_rate_and_seconds_determine_the_samples(root):
     assert len(load(root, test_share=0.4).test.x) == 4
 
 
-def test_bad_files_are_named(root):
+def test_bad_files_and_folders_without_clips_are_named(root, tmp_path):
     bad = root / "low" / "bad.wav"
     bad.write_bytes(b"RIFF")
     assert refusal(load, root).startswith(f"{bad}: is not a readable WAV file: ")
     bad.rename(bad.with_suffix(".mp3"))
     assert refusal(load, root) == f"{bad.with_suffix('.mp3')}: .mp3 files are not supported; convert it to WAV"
-
-
-def test_a_folder_without_clips_is_rejected(root, tmp_path):
     (root / "empty").mkdir()
     assert refusal(load, root) == f"{root / 'empty'}: expected .wav, .wave files. Received: none"
     assert "expected one folder of WAV files per class, at least two classes, such as" in refusal(load, root / "low")

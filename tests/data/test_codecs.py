@@ -74,7 +74,7 @@ def test_every_codec_has_a_case():
 
 
 @pytest.mark.parametrize(("codec", "stored"), CODECS.values(), ids=CODECS)
-def test_a_description_restores_a_codec(codec, stored):
+def test_a_description_restores_a_codec_and_drawn_values_have_the_form_of_stored_ones(codec, stored):
     (field,) = build_fields(json.loads(json.dumps([Field("a", codec).describe()])))
     # A vocabulary is a file of the export.
     expected = replace(codec, vocabulary=None) if isinstance(codec, words.Codec) else codec
@@ -82,10 +82,6 @@ def test_a_description_restores_a_codec(codec, stored):
     fitted = codec.fit(np.asarray(stored, np.float32)) if isinstance(codec, raw.Codec | series.Codec) else codec
     (field,) = build_fields(json.loads(json.dumps([Field("a", fitted).describe(is_exported=False)])))
     assert field == Field("a", fitted)
-
-
-@pytest.mark.parametrize(("codec", "stored"), CODECS.values(), ids=CODECS)
-def test_drawn_values_have_the_form_of_stored_ones(codec, stored):
     drawn = codec.draw(np.random.default_rng(0), 6)
     assert drawn.dtype in codec.DTYPES and drawn[0].size == codec.size == np.asarray(stored)[0].size
     codec.check("here", drawn)

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from refusals import refusal
+from refusals import raising, refusal
 
 from hetero_tf import data
 from hetero_tf.base.errors import InputError
@@ -135,11 +135,10 @@ def test_unknown_loaders_and_fallbacks_are_named():
     ],
 )
 def test_digits_stand_in_with_the_shape_of_the_missing_set(tmp_path, dataset, options, shape, monkeypatch):
-    def missing(data_dir, **options):
-        raise NotAvailable("not there; put it there")
-
     plugin = Plugin("femnist") if dataset == "femnist" else Plugin("tfds", {"dataset": dataset, **options})
-    monkeypatch.setattr(data.registry.find("data", plugin.name), "load", missing)
+    monkeypatch.setattr(
+        data.registry.find("data", plugin.name), "load", raising(NotAvailable("not there; put it there"))
+    )
     loaded = data.load(plugin, "digits", tmp_path)
     assert loaded.train.x.shape[1:] == shape
     assert loaded.stand_in_for == dataset

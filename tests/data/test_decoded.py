@@ -8,6 +8,7 @@ import folders
 import numpy as np
 import programs
 import pytest
+from refusals import raising
 
 from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.data import decoded, folder
@@ -101,10 +102,7 @@ def test_unusable_cache_is_ignored(load, source, monkeypatch):
     assert load()[1]
     decoded.FOLDER.unlink()
 
-    def full(*arguments, **options):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(decoded.np, "save", full)
+    monkeypatch.setattr(decoded.np, "save", raising(OSError(28, "No space left on device")))
     assert load()[1] and files() == []
     source.rename(source.with_name("gone"))
     assert load()[1] and files() == []

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from refusals import refusal
 
-from hetero_tf.base.errors import InputError
 from hetero_tf.data import decoded, femnist
 from hetero_tf.data.dataset import NotAvailable
 
@@ -83,16 +82,15 @@ def test_writer_only_in_the_test_split_is_rejected(folder):
     ("change", "message"),
     [
         (lambda document: [1], "is damaged, or not one of LEAF's JSON files: TypeError"),
-        (lambda document: {"users": []}, r"is damaged, or not one of LEAF's JSON files: KeyError\('user_data'\)"),
+        (lambda document: {"users": []}, "is damaged, or not one of LEAF's JSON files: KeyError('user_data')"),
         (writer(x=[[0.5] * 783] * 4), "is damaged, or not one of LEAF's JSON files: ValueError"),
-        (writer(y=[1, 2, 3]), r"expected labels int32 \[12\], one per image. Received: int32 \(11,\)"),
-        (writer(y=[1, 2, 3, 62]), r"every label must be in 0..61. Received: 62"),
+        (writer(y=[1, 2, 3]), "expected labels int32 [12], one per image. Received: int32 (11,)"),
+        (writer(y=[1, 2, 3, 62]), "every label must be in 0..61. Received: 62"),
     ],
 )
 def test_other_json_than_leaf_is_rejected(folder, change, message):
     changed(folder, change)
-    with pytest.raises(InputError, match=message):
-        femnist.load(folder)
+    assert message in refusal(femnist.load, folder)
 
 
 def test_empty_or_missing_folder_explains_the_expected_files(folder, tmp_path):

@@ -110,7 +110,7 @@ def unpack(fields, x):
     return {field.name: part for field, part in zip(fields, split_stored(fields, x), strict=True)}
 
 
-def test_arrays_are_packed_and_unpacked_without_loss():
+def test_arrays_are_packed_without_loss_and_normalised_except_for_ids():
     dataset = build()
     assert (dataset.train.x.dtype, dataset.train.x.shape) == (np.float32, (6, 32))
     assert [field.codec.dtype for field in dataset.fields] == ["uint8", "float32", "float32", "float32", "int32"]
@@ -120,6 +120,14 @@ def test_arrays_are_packed_and_unpacked_without_loss():
     assert build({**X, "words": X["words"] * 1.0}, x_test={**FIRST, "words": 1.0 * FIRST["words"]}).sha256 != (
         dataset.sha256
     )
+    offset, divisor = dataset.feature_statistics
+    values = unpack(dataset.fields, (dataset.train.x - offset) / divisor)
+    scaled = ((dataset.train.x - offset) / divisor).astype(np.float32)
+    np.testing.assert_allclose(scaled[:, :20].reshape(X["picture"].shape), X["picture"] / 255, rtol=1e-6)
+    np.testing.assert_array_equal(values["words"], X["words"])
+    for name in ("table", "series"):
+        channels = values[name].reshape(-1, 2)
+        np.testing.assert_allclose([channels.mean(0), channels.std(0)], [[0, 0], [1, 1]], atol=1e-6)
 
 
 def test_an_npz_file_has_the_arrays_by_name(tmp_path):
@@ -129,18 +137,6 @@ def test_an_npz_file_has_the_arrays_by_name(tmp_path):
     assert npz.load(tmp_path, path="a.npz").sha256 == build().sha256
     with pytest.raises(InputError, match="`kind` and `feature_names` are for a single array"):
         npz.load(tmp_path, path="a.npz", kind="series")
-
-
-def test_pixels_and_floats_are_normalised_and_ids_are_not():
-    dataset = build()
-    offset, divisor = dataset.feature_statistics
-    values = unpack(dataset.fields, (dataset.train.x - offset) / divisor)
-    scaled = ((dataset.train.x - offset) / divisor).astype(np.float32)
-    np.testing.assert_allclose(scaled[:, :20].reshape(X["picture"].shape), X["picture"] / 255, rtol=1e-6)
-    np.testing.assert_array_equal(values["words"], X["words"])
-    for name in ("table", "series"):
-        channels = values[name].reshape(-1, 2)
-        np.testing.assert_allclose([channels.mean(0), channels.std(0)], [[0, 0], [1, 1]], atol=1e-6)
 
 
 def test_tf_data_and_descriptions_have_the_same_arrays():

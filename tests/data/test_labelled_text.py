@@ -36,14 +36,11 @@ def write(path, rows=ROWS):
     return path
 
 
-def test_words_are_lower_case_and_punctuation_is_separate():
+def test_words_are_lower_case_and_a_vocabulary_keeps_the_most_frequent_ones():
     assert split_words(" The FILM's\tgood,(isn't it?)  ÄÖ") == [
         *("the", "film's", "good", ",", "(", "isn't", "it", "?", ")", "äö")
     ]
     assert split_words("<pad>") == ["<", "pad", ">"]
-
-
-def test_vocabulary_keeps_the_most_frequent_words_in_order_of_appearance():
     sentences = [["a", "b", "b"], ["c", "b", "c"]]
     assert build_sentence_vocabulary(sentences, TokenOptions("words", None)) == ("<pad>", "<ukn>", "a", "b", "c")
     assert build_sentence_vocabulary(sentences, TokenOptions("words", 4)) == ("<pad>", "<ukn>", "b", "c")

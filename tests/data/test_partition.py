@@ -70,8 +70,8 @@ IDS = np.arange(4, dtype=np.int32)
 @pytest.mark.parametrize(
     ("ids", "starts", "message"),
     [
-        (IDS.astype(np.int64), [0, 4], r"`ids` must be int32 with one axis. Received: int64 \(4,\)"),
-        (IDS, [[0, 4]], r"`starts` must be int64 with one axis. Received: int64 \(1, 2\)"),
+        (IDS.astype(np.int64), [0, 4], "`ids` must be int32 with one axis. Received: int64 (4,)"),
+        (IDS, [[0, 4]], "`starts` must be int64 with one axis. Received: int64 (1, 2)"),
         (IDS, [0, 3], "the sizes of the clients must add up to 4, the number of ids"),
         (IDS, [1, 4], "the sizes of the clients must add up to 4"),
         (IDS, [0, 3, 2, 4], "the sizes of the clients must add up to 4"),
@@ -80,8 +80,7 @@ IDS = np.arange(4, dtype=np.int32)
     ],
 )
 def test_invalid_arrays_are_rejected(ids, starts, message):
-    with pytest.raises(InputError, match=message):
-        ClientExamples(ids, np.asarray(starts))
+    assert message in refusal(ClientExamples, ids, np.asarray(starts))
 
 
 def test_sizes_do_not_overflow():

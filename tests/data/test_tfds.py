@@ -7,7 +7,7 @@ import shutil
 import folders
 import numpy as np
 import pytest
-from refusals import refusal
+from refusals import raising, refusal
 
 from hetero_tf.base.errors import InputError, MemoryProblem
 from hetero_tf.data import decoded
@@ -160,11 +160,10 @@ def test_unreachable_server_is_detected_at_once(tmp_path, monkeypatch):
 def test_failed_download_gives_its_reason(tmp_path, monkeypatch):
     import tensorflow_datasets as tfds
 
-    def fail(self):
-        raise ConnectionError("connection reset\nsecond line")
-
     monkeypatch.setattr(loader, "_check_reachable", lambda builder: None)
-    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
+    monkeypatch.setattr(
+        tfds.core.DatasetBuilder, "download_and_prepare", raising(ConnectionError("connection reset\nsecond line"))
+    )
     with pytest.raises(NotAvailable, match="could not be downloaded: connection reset; put"):
         loader.load(tmp_path, dataset="mnist")
 

@@ -70,6 +70,5 @@ def test_missing_folders_and_files_are_reported(copied):
     annotations.unlink()
     assert "val_annotations.txt: could not read: No such file" in refusal(load, root)
     shutil.rmtree(root / "train" / "n02" / "images")
-    message = r"expected train/WNID/images/\*.JPEG of at least two classes. Received: n01, n02, n10"
-    with pytest.raises(InputError, match=message):
-        load(root)
+    message = "expected train/WNID/images/*.JPEG of at least two classes. Received: n01, n02, n10"
+    assert message in refusal(load, root)

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 import tiny
 import yaml
-from refusals import refusal
+from refusals import raising, refusal
 
 import hetero_tf
 from hetero_tf import export
@@ -331,12 +331,11 @@ def test_all_files_are_written_into_the_draft(text_process, tmp_path, monkeypatc
 
 
 def test_full_disk_during_save_is_reported(text_process, tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise tf.errors.ResourceExhaustedError(None, None, "No space\nleft on device")
-
     # Without signatures to trace.
     monkeypatch.setattr(positions.MaskedTextTask, "endpoints", lambda *_: ({}, ()))
-    monkeypatch.setattr(tf.saved_model, "save", full)
+    monkeypatch.setattr(
+        tf.saved_model, "save", raising(tf.errors.ResourceExhaustedError(None, None, "No space\nleft on device"))
+    )
     with pytest.raises(DiskProblem, match="could not write the SavedModel: No space left on device; check the"):
         export.export(text_process, text_process.initialize(), {}, tmp_path / "out", {})
     assert os.listdir(tmp_path) == []

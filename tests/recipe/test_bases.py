@@ -84,10 +84,11 @@ def test_base_paths_are_relative_to_the_file_that_contains_them(tmp_path, monkey
     assert recipe.loads("base: two.yaml", "x").seed == 1
 
 
-def test_a_name_without_an_ending_is_a_shipped_recipe(tmp_path, monkeypatch):
+def test_a_base_without_an_ending_is_a_shipped_recipe_and_a_file_goes_before_a_shipped_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mnist").write_text(BASE)
     assert recipe.loads("base: mnist\nname: x").data == recipe.load("mnist.yaml").data
+    assert recipe.load("mnist").name == "base"
 
 
 def first_line(text, *overrides):
@@ -144,12 +145,6 @@ def test_shipped_recipes_load_from_any_folder(path, tmp_path, monkeypatch):
     loaded = recipe.load(path)
     assert loaded.name == ("tiny_mnist" if "tiny" in path else "mnist")
     assert loaded.path.startswith("recipes/") and loaded.path.endswith("mnist.yaml")
-
-
-def test_a_file_goes_before_a_shipped_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mnist").write_text(BASE)
-    assert recipe.load("mnist").name == "base"
 
 
 EMPTY = ":1:1: the recipe is empty; expected keys and values"

@@ -72,13 +72,15 @@ def test_options_can_be_set_after_a_plain_plugin_name(path):
     assert to_plain(root) == {"name": name, option: 1}
 
 
-def test_plugins_of_the_client_are_changed_by_name_and_option():
+def test_plugins_of_the_client_are_changed_by_name_and_option_and_removed_by_null():
     loaded = recipe.loads(BASE, overrides=["client.correction=proximal", "client.correction.mu=0.5"])
     assert (loaded.client.correction.name, loaded.client.correction.options) == ("proximal", {"mu": 0.5})
     loaded = recipe.load(
         "methods/fedepth", ["client.stages.exit=branch", "levels.budgets={}", "client.stages.name=joint"]
     )
     assert loaded.client.stages == recipe.load("methods/heterofl").client.stages
+    loaded = recipe.load("methods/fedprox", ["client.correction=null"])
+    assert loaded.client.correction is loaded.client.update is loaded.round.mask is None
 
 
 def test_another_optimizer_keeps_the_common_keys_and_drops_the_options_it_lacks():
@@ -86,8 +88,3 @@ def test_another_optimizer_keeps_the_common_keys_and_drops_the_options_it_lacks(
     loaded = recipe.loads(text, overrides=["optimizer.name=adamw", "optimizer.epsilon=0.01"]).optimizer
     options = {"beta1": 0.9, "beta2": 0.999, "epsilon": 0.01, "weight_decay": 0.2}
     assert (loaded.learning_rate, loaded.clip_norm, loaded.method) == (0.1, 3.0, Plugin("adamw", options))
-
-
-def test_null_removes_an_optional_plugin():
-    loaded = recipe.load("methods/fedprox", ["client.correction=null"])
-    assert loaded.client.correction is loaded.client.update is loaded.round.mask is None

@@ -23,14 +23,11 @@ def layers(*items, base=BASE):
     return recipe.loads(with_layers(*items, "GlobalAveragePooling2D", CLASSES, base=base)).model.layers
 
 
-def test_names_are_unit_position_class():
+def test_names_are_unit_position_class_and_units_are_nested_lists_and_copies():
     assert " ".join(spec.name for spec in recipe.loads(BASE).model.layers) == (
         "0_0_padded_conv2d 0_1_scaler 0_2_norm 0_3_re_lu 0_4_max_pooling2d 1_0_0_pre_activation_block "
         "1_1_0_pre_activation_block 2_0_global_average_pooling2d 3_0_dense"
     )
-
-
-def test_units_are_nested_lists_and_copies():
     assert [spec.unit for spec in recipe.loads(BASE).model.layers] == ["0"] * 5 + ["1_0", "1_1", "2", "3"]
 
 

@@ -12,6 +12,7 @@ import pytest
 import runs
 import tiny
 from each import for_each
+from refusals import raising
 
 from hetero_tf import data, recipe
 from hetero_tf.base import registry
@@ -106,10 +107,11 @@ def test_second_command_of_a_header_starts_from_the_first_run(name, tmp_path, mo
 def stand_in(loaded, monkeypatch):
     """The fallback of a recipe whose data are not available."""
 
-    def absent(folder, **options):
-        raise NotAvailable("not found in any folder; put it there")
-
-    monkeypatch.setattr(registry.find("data", loaded.data.loader.name), "load", absent)
+    monkeypatch.setattr(
+        registry.find("data", loaded.data.loader.name),
+        "load",
+        raising(NotAvailable("not found in any folder; put it there")),
+    )
     return data.load(loaded.data.loader, loaded.data.fallback)
 
 

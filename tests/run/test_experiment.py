@@ -10,7 +10,7 @@ import programs
 import pytest
 import runs
 import stub_rounds
-from refusals import refusal
+from refusals import raising, refusal
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError, Locked
@@ -124,10 +124,9 @@ def test_another_engine_or_number_of_threads_is_another_environment(train_stub, 
 
 
 def test_stand_in_data_are_announced_loudly(train_stub, tmp_path, monkeypatch):
-    def missing(data_dir, **options):
-        raise NotAvailable("mnist is not there and could not be fetched; put it there")
-
-    monkeypatch.setattr(tfds, "load", missing)
+    monkeypatch.setattr(
+        tfds, "load", raising(NotAvailable("mnist is not there and could not be fetched; put it there"))
+    )
     summary, output = train_stub(
         tmp_path / "run", RECIPE, "data={name: tfds, dataset: mnist, fallback: digits}", "rounds=1"
     )

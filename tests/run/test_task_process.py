@@ -2,7 +2,6 @@
 
 import functools
 import json
-import re
 
 import cases
 import numpy as np
@@ -198,14 +197,12 @@ task=segmentation => every pixel has a label; end with Conv2D of one pixel
 
 @pytest.mark.parametrize(("overrides", "message"), cases.of_words(UNFIT))
 def test_keys_that_do_not_fit_the_task_are_rejected(overrides, message):
-    with pytest.raises(InputError, match=re.escape(message)):
-        loads(TABLE, overrides=overrides)
+    assert message in refusal(loads, TABLE, overrides=overrides)
 
 
 def test_methods_that_compare_class_probabilities_name_their_coupling():
     message = "client.coupling: compares class probabilities, which the task multi_label does not have"
-    with pytest.raises(InputError, match=message):
-        load("methods/depthfl", ["task=multi_label", "client.loss=sigmoid_cross_entropy"])
+    assert message in refusal(load, "methods/depthfl", ["task=multi_label", "client.loss=sigmoid_cross_entropy"])
 
 
 def test_binary_needs_two_classes():

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from refusals import refusal
+from refusals import raising, refusal
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import DiskProblem, InputError, Locked
@@ -38,10 +38,7 @@ def test_start_and_resume(tmp_path):
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO])
 def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, number):
-    def fail(descriptor, operation):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr("fcntl.flock", fail)
+    monkeypatch.setattr("fcntl.flock", raising(OSError(number, os.strerror(number))))
     advice = "choose a folder on a local disk, or mount this file system with locks"
     advice = "check the disk, then run the same command again" if number == errno.EIO else advice
     for lock, name in (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from disk import record_disk
-from refusals import refusal
+from refusals import raising, refusal
 
 from hetero_tf.base.errors import DiskProblem
 from hetero_tf.runs import versions
@@ -36,12 +36,9 @@ def test_versions_are_numbered_and_never_change(tmp_path):
 
 
 def test_a_failed_version_leaves_no_files(tmp_path, monkeypatch):
-    def stop(source, target):
-        raise OSError(28, "No space left on device")
-
     for left in ([], ["b"]):
         with monkeypatch.context() as full:
-            full.setattr(os, "rename", stop)
+            full.setattr(os, "rename", raising(OSError(28, "No space left on device")))
             message = refusal(write, tmp_path / "out" / "b", kind=DiskProblem)
         assert "could not name: No space left on device" in message
         assert os.listdir(tmp_path / "out" if left else tmp_path) == left

@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import lzma
-import re
 import sys
 import unicodedata
 import zipfile
@@ -15,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from refusals import refusal
 
 from hetero_tf import starter
 from hetero_tf.base.errors import InputError
@@ -321,8 +321,7 @@ def test_file_is_read_as_a_person_would(name, tmp_path):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     if isinstance(expected, str):
-        with pytest.raises(InputError, match=re.escape(expected)):
-            read(path)
+        assert expected in refusal(read, path)
         return
     _, text = read(path)
     for line in expected:

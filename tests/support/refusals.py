@@ -1,5 +1,7 @@
 """Messages of expected errors."""
 
+from unittest import mock
+
 import pytest
 
 from hetero_tf.base.errors import InputError
@@ -10,3 +12,8 @@ def refusal(action, *arguments, kind=InputError, **options):
     with pytest.raises(kind) as error:
         action(*arguments, **options)
     return str(error.value)
+
+
+def raising(error):
+    """A function that raises an error whatever its arguments are."""
+    return mock.Mock(side_effect=error)
