@@ -46,15 +46,12 @@ def test_scaffold_reaches_the_common_minimum_and_plain_averaging_does_not():
     assert abs(minima[False] - 34 / 13) > 0.3
 
 
-def test_rules_of_the_shipped_policies():
+def test_rules_of_the_shipped_policies_and_cohorts_are_rounded_up():
     policies = {name: registry.find("policies", name).policy for name in ("wait", "deadline", "over_selection")}
     assert policies["wait"]() == SynchronousPolicy(deadline=None, partial=False, factor=1.0)
     assert policies["deadline"](seconds=9.0, late="partial") == SynchronousPolicy(deadline=9.0, partial=True)
     assert not policies["deadline"](seconds=9.0).partial
     assert policies["over_selection"]() == SynchronousPolicy(factor=1.3)
-
-
-def test_a_cohort_is_rounded_up():
     # 1.1 * 10 is 11.000000000000002.
     sizes = {
         factor: [SynchronousPolicy(factor=factor).cohort_size(n) for n in (1, 9, 10)] for factor in (1.0, 1.1, 1.3)

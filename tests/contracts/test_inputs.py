@@ -15,7 +15,7 @@ from hetero_tf.testing.data_checks import read_batch as batch
 IMAGES, TEXT, CLIPS = (STORED[kind][0] for kind in ("images", "text", "audio"))
 
 
-def test_bytes_are_scaled_to_0_1_and_floats_are_unchanged():
+def test_bytes_are_scaled_to_0_1_and_floats_are_unchanged_by_means_of_one_length():
     build = registry.find("inputs", "images").build
     mean, std = np.asarray([0.4, 0.5]), np.asarray([0.3, 0.2])
     source = build("float64", mean=(0.4, 0.5), std=(0.3, 0.2))
@@ -24,6 +24,9 @@ def test_bytes_are_scaled_to_0_1_and_floats_are_unchanged():
     assert labels.numpy().tolist() == IMAGES[1][[5, 0]].tolist()
     inputs, _ = batch(source, (IMAGES[0] / 100.0, IMAGES[1]), all_labels(4), [5, 0])
     np.testing.assert_allclose(inputs, (IMAGES[0][[5, 0]] / 100 - mean) / std, atol=1e-12)
+    assert refusal(build, "float32", mean=(0.1, 0.2), std=(0.1, 0.2, 0.3)).startswith(
+        "`mean` and `std` must have the same length, or one of them a single number. Received: mean=(0.1, 0.2)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,13 +37,6 @@ def test_a_single_mean_or_std_applies_to_all_channels(mean, std, expected):
     source = registry.find("inputs", "images").build("float64", mean=mean, std=std)
     inputs, _ = batch(source, (white, np.zeros(1, np.int32)), all_labels(4), [0])
     np.testing.assert_allclose(inputs[0, 0, 0], expected, atol=1e-14)
-
-
-def test_other_lengths_of_mean_and_std_are_refused():
-    build = registry.find("inputs", "images").build
-    assert refusal(build, "float32", mean=(0.1, 0.2), std=(0.1, 0.2, 0.3)).startswith(
-        "`mean` and `std` must have the same length, or one of them a single number. Received: mean=(0.1, 0.2)"
-    )
 
 
 def ways(image):

@@ -1,6 +1,5 @@
 """Contract of every layer in the package; a new layer is tested automatically."""
 
-
 import numpy as np
 import pytest
 import tensorflow as tf

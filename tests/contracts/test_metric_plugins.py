@@ -55,14 +55,11 @@ def test_a_metric_equals_that_of_scikit_learn(name, form):
         np.testing.assert_allclose(value, EXPECTED[form][name], rtol=1e-12)
 
 
-def test_calibration_error_is_the_weighted_gap_of_the_bins():
+def test_calibration_error_is_the_weighted_gap_of_the_bins_whose_upper_edge_belongs_to_them(monkeypatch):
     # Two predictions with confidence 0.9, one of them right, and two with confidence 0.6, both right.
     scores = np.log([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.4, 0.6]])
     error = value_of("calibration_error", scores, np.array([0, 1, 0, 1], np.int32))
     np.testing.assert_allclose(error, 100 * (abs(1 - 1.8) + abs(2 - 1.2)) / 4, rtol=1e-12)
-
-
-def test_a_confidence_on_an_edge_is_in_the_lower_bin(monkeypatch):
     # Of two bins the first has confidence 0.5 and the second 0.6, so the gaps do not cancel.
     monkeypatch.setattr(registry.find("metrics", "calibration_error"), "BINS", 2)
     error = value_of("calibration_error", np.array([[0, 0], np.log([6, 4])]), np.array([0, 1], np.int32))

@@ -55,13 +55,10 @@ def test_several_rounds_equal_the_published_formulas(name):
             np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-14)
 
 
-def test_scaffold_moves_by_a_share_and_adds_the_change_of_the_memories():
+def test_scaffold_moves_by_a_share_and_adds_the_change_of_the_memories_and_replace_returns_the_mean():
     scaffold = Subject("servers", "scaffold", {"learning_rate": 0.5})
     old, mean, control = np.zeros(2), np.asarray([3.0, 1.0]), np.asarray([1.0, 0.0])
     new, after = apply_server(scaffold, old, mean, np.ones(2), [control])
     np.testing.assert_allclose([new, after], [[1.5, 0.5], [1 + 2 * 3 / REGISTERED, 2 / REGISTERED]])
-
-
-def test_replace_returns_the_mean_itself():
     mean = tf.constant([3.0, 4.0])
     assert registry.find("servers", "replace").apply(tf.zeros(2), mean, tf.ones(2), (), registered=3) == (mean, ())

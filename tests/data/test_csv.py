@@ -40,14 +40,11 @@ def test_numbers_are_features_and_texts_are_categories(tmp_path):
         assert split.x[:, 3:].argmax(1).tolist() == (index % 2).tolist()
 
 
-def test_categories_as_numbers_are_one_feature(tmp_path):
+def test_categories_as_numbers_are_one_feature_and_a_column_names_the_owners(tmp_path):
     dataset = load(write(tmp_path), categories="numbers", ignore=("farm", "zip"))
     colour = Field("colour", category.Codec(("blue", "red"), one_hot=False))
     assert dataset.fields == (Field("height", number.Codec()), colour)
     assert dataset.train.x[:, 1].tolist() == ((dataset.train.x[:, 0] - 0.5) % 3 > 0).tolist()
-
-
-def test_column_names_the_owners(tmp_path):
     write(tmp_path, [LINES[0], "1,red,1,f9,ox"], "test.csv")
     dataset = load(write(tmp_path), owner="farm", ignore=("zip",), test="test.csv")
     assert len(dataset.train.x) == 20 and len(dataset.test.x) == 1

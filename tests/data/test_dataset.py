@@ -100,7 +100,7 @@ def test_classes_are_numbered_in_the_order_of_their_names():
     assert "those of s: none" in refusal(build(images()).in_class_order, ("a", "b"))
 
 
-def test_digest_is_of_the_content_only():
+def test_digest_is_of_the_content_only_and_pixels_have_no_statistics():
     one = build(images(), images(2), source="here")
     assert one.sha256 == build(images(), images(2), source="there", stand_in_for="x").sha256
     changed = images()
@@ -115,6 +115,8 @@ def test_digest_is_of_the_content_only():
         build(text(), classes=5, fields=(Field("text", running_text.Codec(5, tuple("abcde"))),)),
     ]
     assert len({one.sha256, *(other.sha256 for other in others)}) == 8
+    with pytest.raises(InputError, match="s: images have no statistics of features"):
+        build(images()).feature_statistics  # noqa: B018
 
 
 def test_unknown_loaders_and_fallbacks_are_named():
@@ -160,11 +162,6 @@ def test_damaged_data_are_never_replaced(tmp_path):
     (tmp_path / "wikitext-2").mkdir()
     (tmp_path / "wikitext-2" / "train.txt").write_text("another text\n")
     assert "differs from the published text" in refusal(data.load, Plugin("wikitext2"), "pydoc", tmp_path)
-
-
-def test_pixels_have_no_statistics():
-    with pytest.raises(InputError, match="s: images have no statistics of features"):
-        build(images()).feature_statistics  # noqa: B018
 
 
 def test_images_with_the_channels_first_are_rejected():

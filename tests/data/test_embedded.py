@@ -54,7 +54,7 @@ def test_impossible_digits_are_rejected(options, message):
         digits.load(None, **options)
 
 
-def test_pydoc_is_the_pinned_text():
+def test_pydoc_is_the_pinned_text_with_its_licence():
     # CPython 3.11.7 pydoc_data.topics, made as embedded/LICENCES.md says; another version would be another set.
     unpacked = gzip.decompress(pydoc.FILE.read_bytes())
     assert hashlib.sha256(unpacked).hexdigest() == "683b7fb52c66aba7ba5e1de294f79b5d98fc0855ea48e11834bd324cda09fd69"
@@ -64,24 +64,18 @@ def test_pydoc_is_the_pinned_text():
     assert dataset.codec.vocabulary[:6] == ("<ukn>", "<eos>", "The", '"', "assert", "statement")
     assert (dataset.train.x == 0).mean() < 0.03
     assert (dataset.test.x == 0).mean() < 0.03
-
-
-def test_licences_are_next_to_the_data():
     licences = (pydoc.FILE.parent / "LICENCES.md").read_text(encoding="utf-8")
     assert "CC BY 4.0" in licences
     assert "PSF-2.0" in licences
 
 
-def test_synthetic_images_can_be_learnt_and_depend_on_the_seed_only():
+def test_synthetic_images_can_be_learnt_depend_on_the_seed_only_and_have_cyclic_owners_on_request():
     dataset = synthetic.load(None)
     assert np.bincount(dataset.train.y).tolist() == [20] * 10
     assert nearest_mean(dataset) > 0.95
     assert dataset.sha256 == synthetic.load(None).sha256 != synthetic.load(None, seed=1).sha256
     other = synthetic.load(None, examples=30, test_examples=7, size=5, channels=3, classes=4)
     assert other.test.x.shape == (7, 5, 5, 3)
-
-
-def test_synthetic_images_have_cyclic_owners_on_request():
     dataset, plain = synthetic.load(None, examples=30, test_examples=7, owners=4), synthetic.load(None, examples=30)
     assert dataset.train.owners.tolist() == [number % 4 for number in range(30)]
     assert dataset.test.owners.tolist() == [0, 1, 2, 3, 0, 1, 2]

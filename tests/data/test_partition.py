@@ -22,7 +22,7 @@ from hetero_tf.run.data import load_data, split
 LISTS = [[4, 1], [], [7], [0, 9, 2]]
 
 
-def test_sequence_behaves_like_a_tuple_of_arrays():
+def test_sequence_behaves_like_a_tuple_of_arrays_with_sizes_and_owners():
     examples = shares(*LISTS)
     assert len(examples) == 4
     assert [ids.tolist() for ids in examples] == LISTS
@@ -31,21 +31,17 @@ def test_sequence_behaves_like_a_tuple_of_arrays():
     assert examples[np.int32(3)].tolist() == LISTS[3]
     assert {ids.dtype for ids in examples} == {examples[0].dtype} == {np.dtype(np.int32)}
     assert np.concatenate(examples).tolist() == examples.ids.tolist() == [4, 1, 7, 0, 9, 2]
+    assert examples.sizes.tolist() == [2, 0, 1, 3]
+    assert examples.owners.tolist() == [0, 0, 2, 3, 3, 3]
+    assert examples.owners.dtype == np.int32
+    again = ClientExamples.from_sizes(examples.ids, examples.sizes)
+    assert again.starts.tolist() == examples.starts.tolist() == [0, 2, 2, 3, 6]
 
 
 @pytest.mark.parametrize("client", [4, -5, 10**9])
 def test_client_out_of_range_is_rejected(client):
     with pytest.raises(IndexError, match=f"`client` must be in 0..3. Received: client={client}"):
         shares(*LISTS)[client]
-
-
-def test_sizes_and_owners():
-    examples = shares(*LISTS)
-    assert examples.sizes.tolist() == [2, 0, 1, 3]
-    assert examples.owners.tolist() == [0, 0, 2, 3, 3, 3]
-    assert examples.owners.dtype == np.int32
-    again = ClientExamples.from_sizes(examples.ids, examples.sizes)
-    assert again.starts.tolist() == examples.starts.tolist() == [0, 2, 2, 3, 6]
 
 
 def test_clients_may_have_no_examples():

@@ -317,7 +317,7 @@ def test_a_client_at_the_cap_gets_no_more_examples():
 
 
 @pytest.mark.parametrize("module", DIRICHLET)
-def test_examples_are_used_once_and_sizes_match_the_options(module):
+def test_dirichlet_splits_use_examples_once_in_the_sizes_distances_and_labels(module):
     partition = split(module, 30, alpha=0.5)
     assert len(np.unique(partition.train.ids)) == len(partition.train.ids)
     if module is dirichlet_equal:
@@ -326,18 +326,10 @@ def test_examples_are_used_once_and_sizes_match_the_options(module):
         assert sorted(partition.train.sizes)[:29] == [66] * 29 and partition.train.sizes[0] == 86
     else:
         assert partition.train.sizes.sum() == 2000 and partition.train.sizes.min() >= 10
-
-
-@pytest.mark.parametrize("module", DIRICHLET)
-def test_alpha_decides_how_far_clients_are_from_each_other(module):
     far, near, same = (
         label_distances(TRAIN, split(module, alpha=alpha).train, 10).mean() for alpha in (0.05, 1.0, 1000.0)
     )
     assert far > 0.65 > 0.5 > near > 0.2 > 0.15 > same
-
-
-@pytest.mark.parametrize("module", DIRICHLET)
-def test_test_examples_have_the_labels_of_the_client(module):
     partition = split(module, alpha=0.1)
     np.testing.assert_array_equal(label_mask(TRAIN, partition.train, 10), partition.label_mask)
     assert (label_mask(TEST, partition.test, 10) <= partition.label_mask).all()

@@ -28,16 +28,12 @@ def forecast(path, **options):
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_rows_of_a_group_are_in_one_split(ending, tmp_path):
+def test_rows_of_a_group_are_in_one_split_and_missing_values_are_listed(ending, tmp_path):
     options = {"path": write(tmp_path, ROWS, f"rows.{ending}"), "label": ("kind",), "owner": "person"}
     apart, together = csv.load(None, **options), csv.load(None, **options, group="person")
     groups = [set(split.owners.tolist()) for split in (together.train, together.test)]
     assert len(groups[1]) == 2 and not groups[0] & groups[1]
     assert set(apart.train.owners.tolist()) & set(apart.test.owners.tolist())
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_missing_values_are_listed(ending, tmp_path):
     path = write(tmp_path, ROWS.assign(size=ROWS["size"].replace(0.5, -999.0)), f"rows.{ending}")
     options = {"path": path, "label": ("kind",), "ignore": ("person",), "missing": "median"}
     assert csv.load(None, **options).train.x.min() == -999

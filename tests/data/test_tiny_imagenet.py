@@ -55,16 +55,12 @@ def test_gray_images_get_three_channels_and_damaged_ones_are_named(copied):
     assert f"{file}: is not a readable PNG, JPEG" in refusal(load, root)
 
 
-def test_lists_that_do_not_fit_are_rejected(copied):
+def test_lists_that_do_not_fit_and_missing_files_are_rejected(copied):
     root, annotations = copied
     for line in ("val_1.JPEG\tn99\t0", "val_9.JPEG\tn01"):
         annotations.write_text(f"val_0.JPEG\tn01\n{line}\n")
         with pytest.raises(InputError, match=f"val_annotations.txt: expected .* Received: {re.escape(repr(line))}"):
             load(root)
-
-
-def test_missing_folders_and_files_are_reported(copied):
-    root, annotations = copied
     with pytest.raises(NotAvailable, match="searched: .*/absent; unpack http://cs231n.stanford.edu/tiny-"):
         load(root, path="absent")
     annotations.unlink()

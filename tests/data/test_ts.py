@@ -22,7 +22,7 @@ def load(folder, **options):
     return ts.load(folder, **{"path": "own.ts", **options})
 
 
-def test_a_file_has_series_of_several_channels_and_their_classes(tmp_path):
+def test_a_file_has_series_of_several_channels_and_their_classes_and_another_the_test_series(tmp_path):
     write(tmp_path)
     dataset = load(tmp_path, test_share=0.25)
     assert dataset.train.x.shape == (8, 3, 2) and dataset.test.x.shape == (4, 3, 2)
@@ -36,10 +36,6 @@ def test_a_file_has_series_of_several_channels_and_their_classes(tmp_path):
         np.testing.assert_array_equal(split.x[:, :, 0], first[:, None] + np.arange(3))
         assert split.y.tolist() == [int(number % 2 == 0) for number in first]
         np.testing.assert_array_equal(split.x[:, 1, 1], first)
-
-
-def test_the_test_series_may_be_in_a_file(tmp_path):
-    write(tmp_path)
     write(tmp_path, ["1,2,3:4,5,6:wet"], name="test.ts")
     dataset = load(tmp_path, test="test.ts")
     assert len(dataset.train.x) == 12 and dataset.test.x.tolist() == [[[1, 4], [2, 5], [3, 6]]]

@@ -68,7 +68,7 @@ def test_statistics_are_the_average_over_single_batches(way, monkeypatch):
         np.testing.assert_allclose(value, sums[path] / (len(full) + len(short)), rtol=1e-10)
 
 
-def test_number_of_batches_per_call_does_not_change_results():
+def test_batches_per_call_do_not_change_results_and_scalers_are_off_at_a_narrow_level():
     process, state = images("evaluate.statistics=pooled")
     batches = (
         np.random.default_rng(0).integers(0, sum(SIZES), (statistics_query.BATCHES_PER_CALL + 7, 2)).astype(np.int32)
@@ -79,6 +79,15 @@ def test_number_of_batches_per_call_does_not_change_results():
     ]
     for value, first, second in zip(process.evaluator.global_predictor.calibrate(weights, batches, [], 0), *parts):
         np.testing.assert_allclose(value, (20 * first + (len(batches) - 20) * second) / len(batches), rtol=1e-11)
+    statistics = process.statistics(state, "c")
+    model = process.network(state, "c", statistics)
+    inputs = oracle.batch(process, np.arange(3), 0, [0])[0]
+    client = process.family.new_training_model("c", tiny.CLASSES)
+    client.set_weights([np.asarray(value) for value in model.variables])
+    assert client.count_params() == model.count_params()
+    np.testing.assert_array_equal(client(inputs, training=False), model(inputs, training=False))
+    plain = process.network(state, "c", statistics)
+    assert np.abs(client(inputs, training=True) - plain(inputs, training=True)).max() > 1e-9
 
 
 def cross_entropy(logits, label):
@@ -148,19 +157,6 @@ def test_local_metrics_of_an_unmasked_loss_see_all_logits():
     metrics, _ = process.evaluate(state)
     assert metrics["local_loss"] == pytest.approx(metrics["global_loss"])
     assert metrics["local_accuracy"] == pytest.approx(metrics["global_accuracy"])
-
-
-def test_scalers_are_off_when_a_narrow_level_is_evaluated():
-    process, state = images("evaluate.statistics=pooled")
-    statistics = process.statistics(state, "c")
-    model = process.network(state, "c", statistics)
-    inputs = oracle.batch(process, np.arange(3), 0, [0])[0]
-    client = process.family.new_training_model("c", tiny.CLASSES)
-    client.set_weights([np.asarray(value) for value in model.variables])
-    assert client.count_params() == model.count_params()
-    np.testing.assert_array_equal(client(inputs, training=False), model(inputs, training=False))
-    plain = process.network(state, "c", statistics)
-    assert np.abs(client(inputs, training=True) - plain(inputs, training=True)).max() > 1e-9
 
 
 def test_batches_do_not_cross_arrays_and_lose_nothing():

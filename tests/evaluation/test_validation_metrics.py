@@ -74,7 +74,7 @@ def test_validation_examples_are_excluded_from_training_and_statistics():
     assert all(first[name] == second[name] for name in first if not name.startswith("validation_"))
 
 
-def test_validation_of_text_has_a_perplexity():
+def test_validation_of_text_has_a_perplexity_which_is_the_default_metric():
     validation_process = build_process(tiny.TEXT, "evaluate.best=validation_perplexity")
     metrics, _ = validation_process.evaluate(validation_process.initialize())
     rows = validation_process.partition.held_out.ids
@@ -88,6 +88,11 @@ def test_validation_of_text_has_a_perplexity():
     expected, _ = plain.evaluate(plain.initialize())
     assert metrics["validation_perplexity"] == expected["global_perplexity"] != metrics["global_perplexity"]
     assert validation_process.selection_metric == validation_process.default_selection_metric == "validation_perplexity"
+    assert recipe.loads(tiny.TEXT.replace("best: global_perplexity, ", ""), "tiny").evaluate.best is None
+    text = tiny.process(tiny.TEXT.replace("best: global_perplexity, ", ""))
+    assert (
+        text.selection_metric == "global_perplexity" and tiny.shared(tiny.DENSE).selection_metric == "global_accuracy"
+    )
 
 
 def test_best_round_is_selected_on_validation_by_default(train, tmp_path):
@@ -140,12 +145,4 @@ def test_validation_share_without_examples_is_refused():
     assert refusal(runs.built, programs.RECIPE, "partition.held_out=0.04") == (
         "--set partition.held_out=0.04: partition.held_out: must be 0, or large enough for one example of "
         "the largest client, which has 20. Received: held_out=0.04"
-    )
-
-
-def test_the_default_is_the_perplexity_for_text():
-    assert recipe.loads(tiny.TEXT.replace("best: global_perplexity, ", ""), "tiny").evaluate.best is None
-    text = tiny.process(tiny.TEXT.replace("best: global_perplexity, ", ""))
-    assert (
-        text.selection_metric == "global_perplexity" and tiny.shared(tiny.DENSE).selection_metric == "global_accuracy"
     )

@@ -25,7 +25,7 @@ def test_names_end_in_the_channels_of_one_client(clients):
         assert layer.norm.moving_mean.shape == (clients * 5,)
 
 
-def test_level_has_the_averages_of_its_drawn_widths():
+def test_level_has_the_averages_of_its_drawn_widths_and_a_step_moves_only_those_of_its_width(eager):
     process = tiny.process(WIDTHS, *NESTED)
     family = process.family
     assert names(global_layout.shapes(family, "a", tiny.CLASSES), "0_2_norm") == ["moving_mean_8", "moving_mean_4"]
@@ -36,10 +36,6 @@ def test_level_has_the_averages_of_its_drawn_widths():
     contained = dict(zip(process.paths, process.setup.layout.cut.contained))
     assert contained["0_2_norm/wbn/moving_variance_8"] == (True, False)
     assert contained["0_2_norm/wbn/moving_variance_4"] == contained["0_2_norm/wbn/gamma"] == (True, True)
-
-
-def test_step_moves_only_the_averages_of_its_width(eager):
-    process = tiny.process(WIDTHS, *NESTED)
     plan = process.plan(0, cohort=[0, 1, 2])
     plan.stages[:] = 0
     before = process.initialize()

@@ -159,15 +159,12 @@ def test_pixels_give_the_logits_of_the_evaluation(stranger, image_process, eager
     assert np.ptp(expected) > 0.1
 
 
-def test_png_bytes_give_the_same_outputs_and_class_names(stranger):
+def test_png_bytes_give_the_same_outputs_and_token_ids_are_computed_segment_by_segment(stranger, text_process):
     for name in ("logits", "probabilities", "class"):
         np.testing.assert_allclose(stranger[f"bytes/{name}"], stranger[f"float/{name}"], atol=1e-5)
         np.testing.assert_allclose(stranger[f"uint8/{name}"], stranger[f"float/{name}"], atol=1e-5)
     assert [name.decode() for name in stranger["bytes/class_name"]] == [NAMES[k] for k in stranger["float/class"]]
     assert "float/class_name" not in stranger
-
-
-def test_token_ids_are_computed_segment_by_segment(stranger, text_process):
     np.testing.assert_allclose(stranger["ids/logits"], segment_logits(text_process, token_ids()), atol=1e-5)
     np.testing.assert_allclose(stranger["segment/logits"], stranger["ids/logits"][:, 5:10], atol=1e-5)
 
@@ -341,14 +338,11 @@ def test_full_disk_during_save_is_reported(text_process, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_invalid_vocabulary_is_rejected(tmp_path):
+def test_invalid_vocabulary_is_rejected_and_without_one_only_token_ids_are_accepted(tmp_path):
     with pytest.raises(InputError, match="must be different and without white space. Received: 'a b'"):
         vocabulary_tables(("<ukn>", "a b"), tmp_path)
     with pytest.raises(InputError, match="must be different and without white space. Received: 'a word twice'"):
         vocabulary_tables(("a", "b", "a"), tmp_path)
-
-
-def test_without_vocabulary_only_token_ids_are_accepted():
     endpoints, tables = positions.MaskedTextTask(exports.without_vocabulary(), None).endpoints(None)
     assert set(endpoints) == {"serving_default", "serve_segment"} and tables == ()
 

@@ -174,14 +174,11 @@ def test_an_export_predicts_the_same_as_its_run(tmp_path):
     )
 
 
-def test_labels_are_compared():
+def test_labels_are_compared_and_a_row_has_the_input_then_its_columns():
     item = predictions.Item("a", label="cow")
     for fields, error, expected in (({"class": "cow"}, None, True), ({"class": "ox"}, None, False), ({}, "x", None)):
         assert dataclasses.replace(item, fields=fields, error=error).is_correct is expected
     assert predictions.Item("a", fields={"class": "cow"}).is_correct is None
-
-
-def test_a_row_has_the_input_then_its_columns():
     fields = {"class": "ox", "probability": 0.5}
     item = predictions.Item("a.csv:2", columns={"size": "1", "class": "cow"}, fields=fields)
     assert list(item.to_row(False).items()) == [("input", "a.csv:2"), *fields.items(), ("error", None)]

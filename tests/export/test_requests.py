@@ -176,11 +176,15 @@ def test_an_error_of_the_program_is_a_response(app, monkeypatch):
     assert 'endpoint="predict",level="a",status="500"} 1' in call(app, method="GET", path="/metrics")[1]
 
 
-def test_methods_and_unknown_paths(app):
+def test_unknown_methods_paths_and_examples(app):
     assert call(app, method="HEAD", path="/v1/models/a")[0] == 200
     for method, status in (("OPTIONS", 405), ("DELETE", 405), ("GET", 404)):
         assert call(app, method=method)[0] == status
     assert call(app, method="GET", path="/nosuch") == (404, {"error": "GET '/nosuch': unknown URL; see /v1/models"})
+    manifest = {"signatures": {"scores": {}}, "input": {}}
+    app.serving._loaded["a"] = {1: Version("a", 1, manifest, SimpleNamespace(signatures=doubled()))}
+    status, body = call(app, method="GET", path="/v1/models/a/example")
+    assert status == 404 and body["error"] == ("level a, version 1: an example is known for exports of hetero_tf only")
 
 
 def test_probes_and_metrics_follow_the_versions(app):
@@ -193,13 +197,6 @@ def test_probes_and_metrics_follow_the_versions(app):
     assert call(app, b"{}", path="/v1/models/nosuch:predict")[0] == 404
     metrics = call(app, method="GET", path="/metrics")[1]
     assert "nosuch" not in metrics and 'version_available{level="a"' not in metrics
-
-
-def test_a_version_without_a_known_signature_has_no_example(app):
-    manifest = {"signatures": {"scores": {}}, "input": {}}
-    app.serving._loaded["a"] = {1: Version("a", 1, manifest, SimpleNamespace(signatures=doubled()))}
-    status, body = call(app, method="GET", path="/v1/models/a/example")
-    assert status == 404 and body["error"] == ("level a, version 1: an example is known for exports of hetero_tf only")
 
 
 @pytest.mark.parametrize("is_known", [True, False])

@@ -139,11 +139,16 @@ def test_no_scaler_divides_if_only_ranks_are_cut():
         assert np.allclose(trained, tested, atol=1e-12) == same
 
 
-def test_a_frozen_model_has_the_metrics_of_a_trainable_one():
+def test_a_frozen_model_has_the_metrics_of_a_trainable_one_and_no_personal_units():
     (actual, _), (expected, _) = (
         process.evaluate(process.initialize()) for process in (built('model.frozen=["0", "3"]'), built(base=ADAPTED))
     )
     assert actual == pytest.approx(expected, rel=1e-12) and actual["global_perplexity"] > 1
+    message = (
+        "round.personal[0]: has no effect because model.frozen keeps it constant on all clients; unfreeze the unit or "
+        "remove this key. Received: '0'"
+    )
+    assert message in refusal(tiny.process, ADAPTED, "model.frozen=[0]", "round.personal=[0]")
 
 
 def test_neither_the_base_nor_frozen_units_are_transferred():
@@ -184,14 +189,6 @@ def test_an_export_gives_the_logits_of_the_model(level, tmp_path):
     name = next(iter(serve.structured_input_signature[1]))
     actual = serve(**{name: tf.constant(inputs)})["logits"]
     np.testing.assert_allclose(actual, process.network(state, level)(inputs), atol=1e-5)
-
-
-def test_frozen_units_are_not_personal():
-    message = (
-        "round.personal[0]: has no effect because model.frozen keeps it constant on all clients; unfreeze the unit or "
-        "remove this key. Received: '0'"
-    )
-    assert message in refusal(tiny.process, ADAPTED, "model.frozen=[0]", "round.personal=[0]")
 
 
 UNFREEZABLE = {

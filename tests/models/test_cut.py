@@ -36,14 +36,11 @@ def test_cut_is_derived_from_shapes_alone():
     assert cut.contained == ((True, True),) * 4
 
 
-def test_level_without_a_variable_has_the_others():
+def test_level_without_a_variable_has_the_others_and_an_ensemble_network_is_one_entry_of_an_axis():
     global_shapes = {"stem/kernel": (4, 6), "deep/kernel": (6, 6)}
     cut = cut_of_shapes(global_shapes, {"a": global_shapes, "b": {"stem/kernel": (4, 2)}}, {}, classes=9)
     assert cut.axes == ((None, Axis(6, (6, 2))), (None, None))
     assert cut.contained == ((True, True), (True, False))
-
-
-def test_ensemble_network_is_one_entry_of_the_first_axis():
     cut = cut_of_shapes({"kernel": (3, 4, 2)}, {"a": {"kernel": (1, 4, 2)}}, {}, classes=9, members=True)
     assert cut.axes == ((Axis(3, (1,), member=True), None, None),)
 

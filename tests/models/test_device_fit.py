@@ -59,13 +59,10 @@ def test_a_level_has_to_fit_in_the_seconds(needs):
     assert "and 1 s on the fastest device; add a smaller level or raise levels.fit_seconds" in message
 
 
-def test_a_global_level_without_clients_is_noted(needs):
+def test_a_global_level_without_clients_is_noted_and_idle_levels_do_not_train(needs):
     process = tiny.process(tiny.DENSE, *FIXED, fleet(*(f"{size:.9f}" for size in (needs[1] * 1.01,) * 4)))
     assert process.recipe.levels.mix == {"a": 0, "b": 4, "c": 0}
     assert notes.warnings(process)[-1].startswith("no device fits level a: the part of the global model that only it ")
-
-
-def test_idle_levels_do_not_train(needs):
     sizes = fleet(*(f"{size:.9f}" for size in (needs[0] * 1.01, needs[0] * 1.01, needs[2] * 1.01, needs[2] * 1.01)))
     process = tiny.process(tiny.DENSE, *FIXED, sizes, "levels.idle=[c]")
     assert {client for round in range(9) for client in process.plan(round).clients} == {0, 1}

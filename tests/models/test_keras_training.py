@@ -252,9 +252,11 @@ def loss_of_both(y_true, y_pred):
     return number + keras.losses.categorical_crossentropy(y_true[:, :CLASSES], y_pred[:, :CLASSES], from_logits=True)
 
 
-def test_a_mapping_may_have_a_function_as_loss():
+def test_a_mapping_may_have_a_function_as_loss_but_a_run_folder_needs_a_compiled_model(tmp_path):
     recipe = RECIPE | {"client": RECIPE["client"] | {"loss": mean_of_squares}}
     assert process_of(dense, recipe).functions.loss.function is mean_of_squares
+    message = refusal(hetero_tf.train, RECIPE, run_dir=tmp_path / "run", model=dense, loss=brier)
+    assert message == "a run folder has the loss and metrics of a compiled model: give loss to compile()"
 
 
 def test_a_loss_may_split_the_numbers_of_several_tasks(eager):
@@ -297,11 +299,6 @@ def test_a_function_may_take_the_name_of_the_level():
     levels["widths"]["b"] = 1
     sentence = "a `model` of the level needs levels of different widths. Received: levels.widths={'a': 1.0, 'b': 1.0}"
     assert refusal(process_of, lambda level: dense(1, CLASSES), RECIPE | {"levels": levels}) == sentence
-
-
-def test_the_loss_of_a_run_folder_is_that_of_a_compiled_model(tmp_path):
-    message = refusal(hetero_tf.train, RECIPE, run_dir=tmp_path / "run", model=dense, loss=brier)
-    assert message == "a run folder has the loss and metrics of a compiled model: give loss to compile()"
 
 
 def test_a_function_is_called_once_for_compile_and_the_checks_of_the_widest_level():

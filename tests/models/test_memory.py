@@ -101,7 +101,7 @@ def test_depth_levels_become_narrower_if_the_first_exit_exceeds_their_budget():
     assert fit_recipe.levels.widths["a"] == fit_recipe.levels.widths["b"] == 1 > fit_recipe.levels.widths["c"]
 
 
-def test_ensemble_clients_train_the_networks_that_fit_their_budgets():
+def test_ensemble_clients_train_the_networks_that_fit_their_budgets_and_the_fit_is_described():
     fit_recipe = load_fitted(PLAIN, *MEMBERS, "levels.budgets={a: 1, b: 0.6, c: 0.3}", "levels.fit=members")
     level_costs, levels = costs(fit_recipe), fit_recipe.levels
     one = sum(unit_memory(fit_recipe, levels.widths["c"]).values())
@@ -110,6 +110,13 @@ def test_ensemble_clients_train_the_networks_that_fit_their_budgets():
         limit = 1.05 * levels.budgets[name] * level_costs.full_cost
         assert memory.estimate(level_costs, name) == pytest.approx(count * one) and count * one <= limit
         assert count == 4 or (count + 1) * one > limit
+    width = memory.as_fraction(fit_recipe.levels.widths["a"])
+    assert memory.describe_fit(fit_recipe.levels) == (
+        f"widths a {width}, b {width}, c {width}; members a {fit_recipe.levels.members['a']}, b {fit_recipe.levels.members['b']}, c 1"
+    )
+    assert memory.describe_fit(
+        recipe.loads(PLAIN, "tiny", ["levels.mix=a-b", "levels.widths={a: 1, b: 1/3}"]).levels
+    ) == ("widths a 1, b 1/3")
 
 
 def test_level_without_a_budget_keeps_its_networks():
@@ -154,14 +161,3 @@ def test_process_is_built_at_the_fitted_widths(eager):
     )
     state, _ = process.next(process.initialize())
     assert state.round == 1
-
-
-def test_fit_is_described():
-    fit_recipe = load_fitted(PLAIN, *MEMBERS, "levels.budgets={a: 1, b: 0.6, c: 0.3}", "levels.fit=members")
-    width = memory.as_fraction(fit_recipe.levels.widths["a"])
-    assert memory.describe_fit(fit_recipe.levels) == (
-        f"widths a {width}, b {width}, c {width}; members a {fit_recipe.levels.members['a']}, b {fit_recipe.levels.members['b']}, c 1"
-    )
-    assert memory.describe_fit(
-        recipe.loads(PLAIN, "tiny", ["levels.mix=a-b", "levels.widths={a: 1, b: 1/3}"]).levels
-    ) == ("widths a 1, b 1/3")

@@ -46,7 +46,7 @@ def overrides_of(comment):
 
 
 @for_each(NAMES)
-def test_every_override_of_a_header_loads_and_changes_the_recipe(name):
+def test_a_header_states_source_cost_expectation_command_and_overrides_which_change_the_recipe(name):
     comment = header(name)
     chains = overrides_of(comment)
     assert chains and sum(map(len, chains)) == comment.count("--set ")
@@ -55,6 +55,10 @@ def test_every_override_of_a_header_loads_and_changes_the_recipe(name):
         assert load(name, tuple(overrides)).source != load(name).source, overrides
     for other in re.findall(r"recipes/([\w/]+)\.yaml", comment):
         assert other in NAMES
+    assert all(line.startswith("# ") for line in comment.splitlines())
+    run = f"Run: bin/hetero_tf --recipe recipes/{name}.yaml"
+    for word in ("Source: ", "Cost: ", "Expect: ", run, "Useful: --set "):
+        assert word in comment
 
 
 @for_each([name for name in NAMES if name.startswith("methods/")])
@@ -73,15 +77,6 @@ def test_a_header_quotes_published_results_and_the_override_of_the_other_split(n
         assert len(values) == (quoted is not None) and (equal is not None or "not in FeDepth's tables" in comment)
         assert all(abs(float(quoted[len(override) + 1]) - value) < 0.0501 for value in values)
     assert equal is None or equal[1] == "partition.name=dirichlet_equal"
-
-
-@for_each(NAMES)
-def test_a_header_states_source_cost_expectation_command_and_override(name):
-    comment = header(name)
-    assert all(line.startswith("# ") for line in comment.splitlines())
-    run = f"Run: bin/hetero_tf --recipe recipes/{name}.yaml"
-    for word in ("Source: ", "Cost: ", "Expect: ", run, "Useful: --set "):
-        assert word in comment
 
 
 @for_each([name for name in NAMES if "/" not in name])

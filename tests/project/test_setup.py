@@ -183,14 +183,10 @@ def test_bin_test_hides_the_gpu_and_fails_if_one_of_its_runs_fails(checkout):
     assert "gpu: <>" in start(checkout, command="test", CUDA_VISIBLE_DEVICES="").stdout
 
 
-def test_bin_check_runs_every_checker(checkout):
+def test_bin_check_runs_every_checker_and_a_link_to_a_command_finds_its_checkout(checkout):
     stub(checkout.parent / "stubs", "python3", complete=0)
     ran = re.findall("ran: -m (.*) path:", start(checkout, command="check").stdout)
     assert ran == ["ruff check .", "ruff format --check .", "mypy"]
-
-
-def test_a_command_started_through_a_link_finds_its_checkout(checkout):
-    stub(checkout.parent / "stubs", "python3", complete=0)
     link = checkout.parent / "stubs" / "link"
     link.symlink_to(checkout / "bin" / "hetero_tf")
     assert start(checkout, command=link).stdout == f"python3 ran: {checkout}/bin/start.py path: {checkout}\n"

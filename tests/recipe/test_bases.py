@@ -29,12 +29,6 @@ def load(tmp_path, monkeypatch):
 BELOW = recipe.loads(BASE)
 
 
-def test_missing_keys_come_from_the_base(load):
-    loaded = load()
-    assert loaded.name == "own" and loaded.path == "own.yaml"
-    assert loaded.source == BELOW.source.replace("name: base", "name: own")
-
-
 @pytest.mark.parametrize(
     "line, read, value",
     [
@@ -69,8 +63,11 @@ def test_keys_of_a_file_override_its_base(load, line, read, value):
     )
 
 
-def test_overrides_come_last(load):
+def test_missing_keys_come_from_the_base_and_overrides_come_last(load):
     assert load("rounds: 7", "round.clients: 3", overrides=["rounds=9"]).rounds == 9
+    loaded = load()
+    assert loaded.name == "own" and loaded.path == "own.yaml"
+    assert loaded.source == BELOW.source.replace("name: base", "name: own")
 
 
 def test_base_paths_are_relative_to_the_file_that_contains_them(tmp_path, monkeypatch):

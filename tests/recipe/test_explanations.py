@@ -15,13 +15,17 @@ from hetero_tf.recipe.explanations import explain
 from hetero_tf.recipe.schema import Recipe
 
 
-def test_glossary_terms_are_explained():
+def test_glossary_terms_are_explained_and_unknown_ones_have_a_suggestion():
     assert explain("Coverage") == [
         "coverage: number of clients of the cohort that trained an entry of the global variables"
     ]
     assert explain("steps/s")[0].startswith("clients, steps, steps/s: in the live line")
     # A word may be one of the output and a plug-in.
     assert explain("steps")[0] == explain("steps/s")[0] and explain("steps")[1].startswith("schedules: steps: ")
+    assert refusal(explain, "sedd") == (
+        "unknown term 'sedd'; did you mean 'seed'?; see recipes/GLOSSARY.md for the terms of the output"
+    )
+    assert refusal(explain, "qqqqqqqq").count(";") == 1
 
 
 @pytest.mark.parametrize("word", ["a3", "b3", "c4", "A3", "e10", "ab12", "phone7", "a3 b3 c4", "a0"])
@@ -59,13 +63,6 @@ def test_every_plugin_is_explained_with_its_options(kind):
         first, *options = text.split("\n")
         assert len(first) > len(f"{kind}: {name}: ") + 10
         assert [line.split(":")[0].strip() for line in options] == list(registry.options(kind, name))
-
-
-def test_unknown_term_has_a_suggestion():
-    assert refusal(explain, "sedd") == (
-        "unknown term 'sedd'; did you mean 'seed'?; see recipes/GLOSSARY.md for the terms of the output"
-    )
-    assert refusal(explain, "qqqqqqqq").count(";") == 1
 
 
 def test_the_command_prints_text_or_json_and_loads_no_tensorflow(capsys):

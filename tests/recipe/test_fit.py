@@ -62,11 +62,6 @@ def test_patches_must_divide_the_images():
     assert error_of(checked_recipe).endswith(message)
 
 
-def test_trunk_continues_with_its_shape_before_an_exit():
-    pool = "MaxPooling2D: {pool_size: 8}"
-    check_fit(loaded(f"Exit: [{pool}, {', '.join(HEAD)}]", pool, *HEAD), FACTS, LARGE)
-
-
 CHANNEL = "must have one number, or 3: one for each channel. Received: [0.1, 0.2]"
 RANGE = "pixels before normalisation are from 0 to 1, so this must be"
 
@@ -158,12 +153,14 @@ def test_tensors_too_large_for_tensorflow_kernels_are_rejected(layer, tested):
     assert "values per example, so a batch has more than 2,147,483,647; use smaller sizes" in message
 
 
-def test_a_large_but_legal_model_passes():
+def test_a_large_but_legal_model_passes_and_a_trunk_continues_with_its_shape_before_an_exit():
     wide = loaded("Flatten", "Dense: {units: 1000000}", "Dense: {units: 500}", "Dense: {units: !classes}")
     check_fit(wide, FACTS, 2**34)
+    pool = "MaxPooling2D: {pool_size: 8}"
+    check_fit(loaded(f"Exit: [{pool}, {', '.join(HEAD)}]", pool, *HEAD), FACTS, LARGE)
 
 
-def test_embedding_smaller_than_the_vocabulary_is_rejected():
+def test_embedding_smaller_than_the_vocabulary_and_data_of_another_kind_are_rejected():
     message = refusal(hetero_tf.learning_process, recipe.load("tiny/text_topics", ["model.settings.words=49"])).split(
         "\n"
     )[0]
@@ -171,9 +168,6 @@ def test_embedding_smaller_than_the_vocabulary_is_rejected():
         "must be at least 50, the size of the vocabulary of synthetic sequences (seed 0); or choose a smaller "
         "vocabulary of the data. Received: 49"
     )
-
-
-def test_sequences_input_rejects_other_data():
     text = refusal(hetero_tf.learning_process, recipe.load("tiny/text_topics", ["data={name: synthetic, kind: text}"]))
     assert "the input sequences needs sequences, but the data are text, synthetic text (seed 0)" in text
 

@@ -39,10 +39,14 @@ def test_layer_path_gives_its_position_in_the_recipe():
             raise InvalidValue(loaded.model.layers[index].path, "wrong")
 
 
-def test_first_overrides_the_first_copy_alone():
+def test_first_overrides_the_first_copy_alone_and_may_set_its_required_arguments():
     copies = recipe.loads(BASE).model.layers[5:7]
     assert [copy.args for copy in copies] == [{"filters": Width(32), "stride": 2}, {"filters": Width(32)}]
     assert [copy.starts_as for copy in copies] == [None, None]
+    (single,) = layers("Repeat: {times: 1, first: {filters: !w 8}, layer: PaddedConv2D}")[:1]
+    assert single.args == {"filters": Width(8)}
+    with pytest.raises(InputError, match="the argument 'filters' is missing; PaddedConv2D needs filters"):
+        layers("Repeat: {times: 2, first: {filters: !w 8}, layer: PaddedConv2D}")
 
 
 def test_copies_of_the_same_initial_values_name_the_first():
@@ -57,13 +61,6 @@ def test_repeat_gives_as_many_copies(times):
     assert len({spec.name for spec in specs}) == len(specs)
 
 
-def test_first_may_set_required_arguments_of_a_single_copy():
-    (single,) = layers("Repeat: {times: 1, first: {filters: !w 8}, layer: PaddedConv2D}")[:1]
-    assert single.args == {"filters": Width(8)}
-    with pytest.raises(InputError, match="the argument 'filters' is missing; PaddedConv2D needs filters"):
-        layers("Repeat: {times: 2, first: {filters: !w 8}, layer: PaddedConv2D}")
-
-
 @pytest.mark.parametrize("size", [1, 3, 4, 10, 20, 64, 100, 512])
 @pytest.mark.parametrize("width", [1.0, 0.5, 0.25, 0.125, 0.0625, 0.07, 0.3])
 def test_width_is_the_ceiling_of_the_share_and_not_raised_by_rounding_noise(size, width):
@@ -71,10 +68,12 @@ def test_width_is_the_ceiling_of_the_share_and_not_raised_by_rounding_noise(size
     assert Width(size).at(width) == math.ceil(size * Fraction(str(width)))
 
 
-def test_pairs_become_tuples():
+def test_pairs_become_tuples_and_flatten_before_any_width_is_fine():
     assert layers("MaxPooling2D: {pool_size: [2, 1]}")[0].args == {"pool_size": (2, 1)}
     with pytest.raises(InputError, match=r"pool_size\[1\]: too small; must be a whole number from 1 to 1000"):
         layers("MaxPooling2D: {pool_size: [2, 0]}")
+    text = with_layers("Flatten", "[Dense: {units: !w 32}, ReLU]", CLASSES)
+    assert [spec.kind for spec in recipe.loads(text).model.layers] == ["Flatten", "Dense", "ReLU", "Dense"]
 
 
 CODE = ("os.system", "builtins:eval", "__import__", "subprocess.Popen", "Lambda", "TFSMLayer", "1", "", "dense")
@@ -87,11 +86,6 @@ def test_hostile_layers_report_their_line(kind):
     for written in (f'"{kind}"', f'"{kind}": {{}}', f'"{kind}": {{function: "os.system(1)"}}'):
         text = BASE.replace("- GlobalAveragePooling2D", f"- {written}")
         assert re.match(r"(r.yaml: 2 errors\n)?r.yaml:11:", refusal(recipe.loads, text, "r.yaml"))
-
-
-def test_flatten_before_any_width_is_fine():
-    text = with_layers("Flatten", "[Dense: {units: !w 32}, ReLU]", CLASSES)
-    assert [spec.kind for spec in recipe.loads(text).model.layers] == ["Flatten", "Dense", "ReLU", "Dense"]
 
 
 @pytest.mark.parametrize("channels, allowed", [(64, True), (128, True), (60, True), (32, False)])

@@ -58,11 +58,8 @@ def test_runs_that_must_not_share_a_folder_have_different_names():
     assert max(map(len, names)) <= LONGEST
 
 
-def test_more_rounds_of_a_command_are_the_same_run():
+def test_more_rounds_of_a_command_are_the_same_run_and_a_recipe_that_needs_its_overrides_has_a_name(tmp_path):
     assert named("levels.mix=e", "rounds=2") == named("levels.mix=e") == named("levels.mix=e", "rounds=900")
-
-
-def test_a_recipe_that_needs_its_overrides_has_a_name_too(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("base: mnist\nname: mine\nlevels.mix: z\n")
     assert named("levels.mix=a-b", "rounds=3", path=path) == "mine-levels.mix=a-b"

@@ -74,13 +74,10 @@ def test_errors_of_several_sections_and_overrides_are_reported_in_order():
     assert all(re.match(start, line) for start, line in zip(expected, messages, strict=True))
 
 
-def test_many_errors_are_counted_and_the_first_twenty_printed():
+def test_many_errors_are_counted_and_frames_of_long_lines_stay_short_and_point_right():
     message = error_of(BASE + "".join(f"key{number}: 1\n" for number in range(23)))
     assert message.startswith("r.yaml: 23 errors\n") and message.endswith("\n... and 3 more")
     assert message.count("unknown key") == 20 and "key19: unknown key 'key19'; known: " in message
-
-
-def test_frame_of_a_long_line_stays_short_and_points_right():
     padding = "x" * 300
     text = BASE.replace("kind: images}", f"kind: {padding}, exampels: 3, test_examples: 5}}")
     _, kind, line, caret, message, *_ = error_of(text).split("\n")

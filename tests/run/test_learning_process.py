@@ -47,15 +47,19 @@ def test_a_round_is_a_pure_step():
         state.round = 4
 
 
-def test_metrics_of_a_round():
-    _, metrics = dense().next(dense().initialize(), [0, 1, 3])
+def test_metrics_of_a_round_count_its_clients_bytes_and_operations():
+    process = dense()
+    _, metrics = process.next(process.initialize(), [0, 1, 3])
     names = "bytes_down bytes_up gradient_norm learning_rate levels loss non_finite train_flops"
     assert " ".join(sorted(metrics)) == names
-    assert metrics["loss"] > 0
-    assert metrics["gradient_norm"] > 0
-    assert metrics["non_finite"] == 0
-    assert set(metrics["levels"]) == set("abc")
-    assert sum(metrics["levels"].values()) == 3
+    assert metrics["loss"] > 0 and metrics["gradient_norm"] > 0 and metrics["non_finite"] == 0
+    assert set(metrics["levels"]) == set("abc") and sum(metrics["levels"].values()) == 3
+    plan, per_level = process.plan(0, [0, 1, 3]), process.client_costs
+    assert metrics["bytes_down"] == metrics["bytes_up"] == sum(per_level[level].bytes_up for level in plan.levels)
+    assert metrics["train_flops"] == sum(
+        per_level[level].train_flops[0] * count
+        for level, count in zip(plan.levels, process.runner.count_examples(plan))
+    )
 
 
 def test_the_schedule_multiplies_the_rate_of_each_round():
@@ -85,7 +89,7 @@ def test_examples_counts_pixels_by_image_and_text_by_word():
     assert dict(zip(plan.clients.tolist(), text.runner.count_examples(plan).tolist())) == {0: 10, 1: 30, 2: 20, 3: 10}
 
 
-def test_a_level_has_the_first_channels_of_the_global_weights():
+def test_a_level_has_the_first_channels_of_the_global_weights_and_statistics_of_its_shapes():
     process = tiny.process(tiny.IMAGES)
     state = process.initialize()
     for level, width in (("a", 8), ("b", 4), ("c", 2)):
@@ -96,11 +100,6 @@ def test_a_level_has_the_first_channels_of_the_global_weights():
             assert variable.numpy().tobytes() == part.tobytes()
     assert process.network(state, statistics={}).count_params() == process.evaluator.global_model.count_params()
     assert process.network(state, "b")(process.dataset.test.x / 255).shape == (11, tiny.CLASSES)
-
-
-def test_statistics_have_the_shapes_of_the_requested_level():
-    process = tiny.process(tiny.IMAGES)
-    state = process.initialize()
     wide, narrow = process.statistics(state), process.statistics(state, "c")
     assert wide.keys() == narrow.keys()
     for path, value in narrow.items():
@@ -126,18 +125,6 @@ def test_the_label_table_lists_each_clients_labels():
     for row, mask in zip(table, partition.label_mask):
         assert row[row >= 0].tolist() == np.flatnonzero(mask).tolist()
         assert sorted(row[row < 0]) == [-1] * (table.shape[1] - mask.sum())
-
-
-def test_bytes_and_operations_of_a_round_are_counted():
-    process = dense()
-    _, row = process.next(process.initialize(), [0, 1, 3])
-    plan = process.plan(0, [0, 1, 3])
-    per_level = process.client_costs
-    assert row["bytes_down"] == row["bytes_up"] == sum(per_level[level].bytes_up for level in plan.levels)
-    assert row["train_flops"] == sum(
-        per_level[level].train_flops[0] * count
-        for level, count in zip(plan.levels, process.runner.count_examples(plan))
-    )
 
 
 def test_dropped_clients_cost_only_the_download():

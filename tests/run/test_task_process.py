@@ -200,18 +200,22 @@ def test_keys_that_do_not_fit_the_task_are_rejected(overrides, message):
     assert message in refusal(loads, TABLE, overrides=overrides)
 
 
-def test_methods_that_compare_class_probabilities_name_their_coupling():
-    message = "client.coupling: compares class probabilities, which the task multi_label does not have"
-    assert message in refusal(load, "methods/depthfl", ["task=multi_label", "client.loss=sigmoid_cross_entropy"])
-
-
-def test_binary_needs_two_classes():
+def test_tasks_that_do_not_fit_the_data_or_the_method_are_rejected():
     message = (
         "task: the task binary needs 2 classes, but the data have 3, .*; choose classification, or ordinal if the "
         "classes have an order. Received: binary"
     )
     with pytest.raises(InputError, match=message):
         learning_process(loads(TABLE, overrides=["task=binary"]))
+    assert "task: the task regression needs numbers as targets, but the data have one label" in refusal(
+        learning_process,
+        loads(
+            TABLE,
+            overrides=["data={name: digits}", "input=images", "model.layers=[Flatten, {Dense: {units: !classes}}]"],
+        ),
+    )
+    message = "client.coupling: compares class probabilities, which the task multi_label does not have"
+    assert message in refusal(load, "methods/depthfl", ["task=multi_label", "client.loss=sigmoid_cross_entropy"])
 
 
 def test_balanced_sampling_raises_the_balanced_accuracy_of_rare_classes():
@@ -235,13 +239,3 @@ def test_balanced_sampling_raises_the_balanced_accuracy_of_rare_classes():
         share = data.train.y[plan.rows[plan.rows >= 0]].mean()
         assert share == (0.5 if sampling == "balanced" else data.train.y.mean())
     assert accuracy[1] > accuracy[0] + 5
-
-
-def test_data_with_other_targets_name_their_task():
-    assert "task: the task regression needs numbers as targets, but the data have one label" in refusal(
-        learning_process,
-        loads(
-            TABLE,
-            overrides=["data={name: digits}", "input=images", "model.layers=[Flatten, {Dense: {units: !classes}}]"],
-        ),
-    )

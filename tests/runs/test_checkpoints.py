@@ -37,7 +37,7 @@ def assert_refused(path, text):
         tracemalloc.stop()
 
 
-def test_all_dtypes_and_shapes_round_trip_bit_for_bit(tmp_path):
+def test_all_dtypes_and_shapes_round_trip_bit_for_bit_and_numpy_alone_reads_them(tmp_path):
     rng = np.random.default_rng(0)
     dtypes = ("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16")
     shapes = [(), (0,), (3, 0, 2), (1,), (2, 3, 4)]
@@ -57,9 +57,6 @@ def test_all_dtypes_and_shapes_round_trip_bit_for_bit(tmp_path):
     for name, value in arrays.items():
         assert loaded.arrays[name].dtype == value.dtype and loaded.arrays[name].shape == value.shape
         assert loaded.arrays[name].tobytes() == value.tobytes()
-
-
-def test_numpy_alone_reads_a_checkpoint(tmp_path):
     with np.load(saved(tmp_path), allow_pickle=False) as archive:
         np.testing.assert_array_equal(archive["dense/kernel"], KERNEL + 5)
 

@@ -22,11 +22,13 @@ def facts():
     return environment(THREADS, EXTRA)
 
 
-def test_contents(facts):
+def test_contents_of_the_facts_and_their_file(facts, tmp_path):
     assert facts["versions"]["numpy"] == np.__version__
     assert facts["python"] == platform.python_version()
     assert (facts["threads"], facts["settings"]) == (THREADS, EXTRA)
     assert version("no-such-package-here") is None
+    save(tmp_path / "e.json", facts)
+    assert json.loads((tmp_path / "e.json").read_text()) == facts
 
 
 def test_nothing_personal(facts):
@@ -78,8 +80,3 @@ def test_processor_file(tmp_path):
     assert described("ssse3 sse4_2 avx2 fma md_clear ibrs") == ("Chip 5", expected)
     assert described("sse4_2 avx2 fma ssse3 avx512f")[1] != expected
     assert processor(tmp_path / "missing")[1] is None
-
-
-def test_the_file_holds_the_facts(tmp_path, facts):
-    save(tmp_path / "e.json", facts)
-    assert json.loads((tmp_path / "e.json").read_text()) == facts

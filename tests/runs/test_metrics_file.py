@@ -24,9 +24,11 @@ def numbers(path):
     return [row["round"] for row in metrics_file.rows(path)]
 
 
-def test_rows_come_back(path):
+def test_rows_come_back_and_a_missing_file_has_none(path, tmp_path):
     assert metrics_file.rows(path) == [{"round": number, "loss": 1 / number} for number in range(1, 6)]
     assert path.read_bytes().splitlines()[1] == b'{"loss":0.5,"round":2}'
+    assert metrics_file.rows(tmp_path / "m") == []
+    assert not (tmp_path / "m").exists()
 
 
 def test_not_finite_is_null_and_numpy_is_plain(path):
@@ -59,11 +61,6 @@ def test_other_torn_last_lines(path, torn):
     path.write_bytes(whole + torn)
     assert numbers(path) == [1, 2, 3, 4, 5]
     assert path.read_bytes() == whole + torn
-
-
-def test_missing_file(tmp_path):
-    assert metrics_file.rows(tmp_path / "m") == []
-    assert os.listdir(tmp_path) == []
 
 
 def test_a_broken_line_in_the_middle_is_named(path):

@@ -193,19 +193,16 @@ def test_program_ends_despite_the_exit_handlers_of_a_failed_tracker(tmp_path):
     assert (done.returncode, done.stdout) == (0, f"{__version__}\n")
 
 
-def test_damaged_progress_is_reported(tmp_path):
-    path = tmp_path / "wandb.json"
-    path.write_text('{"id": "../x", "round": 1}')
-    assert refusal(trackers.read_progress, path) == (
-        f"{path}: id must be text like [0-9A-Za-z_-]{{1,64}}. Received: '../x'; delete the file"
-    )
-
-
-def test_unknown_and_missing_trackers_are_refused(monkeypatch):
+def test_unknown_trackers_missing_ones_and_damaged_progress_are_refused(monkeypatch, tmp_path):
     assert refusal(trackers.check_trackers, ["mlfow"]) == (
         "--log: no such tracker; did you mean 'mlflow'? Received: --log=mlfow"
     )
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert refusal(trackers.check_trackers, ["wandb"]) == (
         "--log wandb needs wandb, which is not installed; pip install 'hetero_tf[wandb]'"
+    )
+    path = tmp_path / "wandb.json"
+    path.write_text('{"id": "../x", "round": 1}')
+    assert refusal(trackers.read_progress, path) == (
+        f"{path}: id must be text like [0-9A-Za-z_-]{{1,64}}. Received: '../x'; delete the file"
     )

@@ -83,15 +83,11 @@ def test_a_table(tmp_path):
     assert made.dataset.train.x.shape[1] == 2 + 5 + 1 and _improves(text)
 
 
-def test_a_regression(tmp_path, improves):
+def test_a_regression_and_tasks_of_labels_on_request(tmp_path, improves):
     write_csv(tmp_path / "t.csv", rows())
     made, text = draft(tmp_path / "t.csv", label=("amount",))
     assert "task: regression   # 160 distinct numbers in 160 rows" in text.splitlines()
     assert "of always predicting the mean of the training examples" in text and improves(text)
-
-
-def test_tasks_of_labels_on_request(tmp_path, improves):
-    write_csv(tmp_path / "t.csv", rows())
     assert improves(draft(tmp_path / "t.csv", task="binary")[1])
     three = [{**row, "kind": "medium" if abs(row["a"]) < 0.5 else row["kind"]} for row in rows()]
     write_csv(tmp_path / "t.csv", three)
