@@ -104,10 +104,14 @@ def test_interrupted_write_leaves_no_temporary_file(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["a"] and (tmp_path / "a").read_text() == "old"
 
 
-def test_read_refuses_too_much(tmp_path):
+def test_reads_are_limited_and_kernel_files_are_read_as_empty(tmp_path):
     (tmp_path / "a").write_bytes(b"12345")
     assert files.read_bytes(tmp_path / "a", 5) == b"12345"
     assert "a: has 5 bytes, at most 4 are allowed" in refusal(files.read_bytes, tmp_path / "a", 4, kind=files.Damaged)
+    # It has no size, and /proc/kmsg never ends.
+    assert files.read_bytes("/proc/self/comm", 5) == b""
+    with files.open_file("/proc/self/comm") as file:
+        assert file.read() == b"" and os.fstat(file.fileno()).st_size == 0
 
 
 @pytest.mark.parametrize(
@@ -133,13 +137,6 @@ def test_readers_refuse_everything_but_regular_files(tmp_path, name):
     other = "a pipe, device or socket"
     for path, what in ((tmp_path, "a folder"), (tmp_path / "pipe", other), ("/dev/zero", other)):
         assert refusal(READERS[name], path) == f"{path}: expected a file. Received: {what}"
-
-
-def test_kernel_files_are_read_as_empty():
-    """It has no size, and /proc/kmsg never ends."""
-    assert files.read_bytes("/proc/self/comm", 5) == b""
-    with files.open_file("/proc/self/comm") as file:
-        assert file.read() == b"" and os.fstat(file.fileno()).st_size == 0
 
 
 @pytest.mark.parametrize(

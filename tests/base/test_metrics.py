@@ -42,10 +42,12 @@ def test_metrics_table_matches_written_rows(train, tmp_path, monkeypatch, eager)
         assert set(metrics.selection_metrics(targets, measured)) <= set(row)
 
 
-def test_level_metrics_are_known_and_misspelt_names_are_not():
+def test_known_metrics_and_the_default_selection_metric():
     assert metrics.find_metric("clients_accuracy_a") is metrics.all_metrics()["clients_accuracy_LEVEL"]
     assert metrics.find_metric("local_accuracy") is metrics.all_metrics()["local_accuracy"]
     assert metrics.find_metric("global_acuracy") is None
+    assert metrics.default_selection_metric(("accuracy",), True) == "validation_accuracy"
+    assert metrics.default_selection_metric(("perplexity",), False) == "global_perplexity"
 
 
 def test_selection_metrics_have_a_direction():
@@ -54,11 +56,6 @@ def test_selection_metrics_have_a_direction():
     assert all(metrics.all_metrics()[name].better in ("higher", "lower") for name in names)
     names = ("global_loss", "global_perplexity", "validation_loss", "validation_perplexity")
     assert metrics.selection_metrics("positions", ()) == names
-
-
-def test_validation_metric_is_the_default_selection_metric():
-    assert metrics.default_selection_metric(("accuracy",), True) == "validation_accuracy"
-    assert metrics.default_selection_metric(("perplexity",), False) == "global_perplexity"
 
 
 @pytest.mark.parametrize(

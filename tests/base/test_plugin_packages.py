@@ -8,8 +8,6 @@ from refusals import refusal
 from hetero_tf.base import registry
 from hetero_tf.cli import main
 
-KEEP = "def keep(size, count, round, client, seed):\n    return list(range(count))\n"
-
 
 @pytest.fixture
 def install(tmp_path, plugin_module):
@@ -21,7 +19,7 @@ def install(tmp_path, plugin_module):
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.5\n")
         (info / "entry_points.txt").write_text(f"[hetero_tf.plugins]\n{entry_points}\n[console_scripts]\nx = x:y\n")
 
-    plugin_module("strips", KEEP)
+    plugin_module("strips", "def keep(size, count, round, client, seed):\n    return list(range(count))\n")
     return write
 
 

@@ -56,15 +56,12 @@ def test_plugins_are_modules_with_the_function_of_their_kind_and_are_imported_by
     assert refusal(registry.find, "submodels", "os.path") == f"no 'os.path' in submodels; known: {', '.join(SUBMODELS)}"
 
 
-def test_options_are_read_from_source():
+def test_options_are_read_from_source_without_level_parameters():
     at, factor = registry.options("schedules", "steps").values()
     assert (at.name, at.constraint.type, at.required) == ("at", "tuple", True)
     assert at.constraint.item == Constraint("int", low=1, high=10_000_000)
     assert (factor.constraint, factor.required, factor.default) == (Constraint("float", above=0.0), False, 0.1)
     assert factor.doc == "factor of the learning rate at each of them."
-
-
-def test_layer_options_exclude_level_parameters():
     assert list(registry.options("layers", "Scaler")) == ["enabled"]
     assert registry.level_arguments("Scaler") == {"scale"}
     assert registry.level_arguments("Dense") == set()

@@ -11,13 +11,10 @@ from hetero_tf.base import seeds
 MASK = 2**64 - 1
 
 
-def test_every_word_changes_the_generator():
+def test_every_word_changes_the_generator_and_seeds_fit_a_graph():
     uses = [(0, "cohort"), (1, "cohort"), (0, "levels"), (0, "cohort", 1), (0, "cohort", 0, 1), (0, "cohort", 1, 1)]
     assert len({seeds.rng(*use).integers(2**62) for use in uses}) == len(uses)
     assert seeds.rng(0, "cohort", 5).integers(2**62) == seeds.rng(0, "cohort", np.int32(5)).integers(2**62)
-
-
-def test_seeds_fit_a_graph():
     values = [seeds.seed32(0, "round", number) for number in range(200)]
     assert len(set(values)) == 200
     assert 0 <= min(values) < 2**29 < max(values) < 2**31

@@ -90,12 +90,9 @@ def test_damaged_files_are_rejected_with_the_reason(graph, content, message):
         graph(tf.constant(content))
 
 
-def test_a_sample_must_be_finite():
+def test_a_sample_must_be_finite_and_a_file_from_a_pipe_has_an_unknown_size():
     content = header(code=3, bits=32) + struct.pack("<2f", 1, np.nan)
     assert "has a sample that is not finite" in refusal(read_clip, content, RATE, 4)
-
-
-def test_a_file_from_a_pipe_has_an_unknown_size():
     content = header(size=2**32 - 1) + b"\0\x10" * 4
     assert read_header(content, len(content)).frames == 4
 

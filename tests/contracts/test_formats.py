@@ -19,10 +19,8 @@ from hetero_tf import export
 from hetero_tf.export import formats, saved_model
 from hetero_tf.export.card import model_card
 
-KINDS = ["images", "table", pytest.param("text", marks=pytest.mark.long)]
 
-
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=["images", "table", pytest.param("text", marks=pytest.mark.long)])
 def exported(request):
     """`(process, folder, contents of export.json)` of a narrow level with every format."""
     process, version = narrow(request.param)

@@ -98,11 +98,12 @@ def test_groups_are_normalised_separately():
     np.testing.assert_allclose(grouped.variance, np.mean([part[2] for part in parts], 0), atol=1e-14)
 
 
-def test_the_scaler_divides_in_training_only():
+def test_the_scaler_divides_in_training_only_and_norm_none_is_the_identity():
     layer = Scaler(0.25)
     assert layer(PIXELS, training=True).numpy().tolist() == (PIXELS.astype(np.float32) * 4).tolist()
     assert layer(PIXELS, training=False).numpy().tolist() == PIXELS.astype(np.float32).tolist()
     assert (Scaler(0.25, enabled=False)(PIXELS, training=True).numpy() == PIXELS.astype(np.float32)).all()
+    assert (Norm("none")(PIXELS).numpy() == PIXELS.astype(np.float32)).all()
 
 
 @pytest.mark.parametrize(("kind", "axes"), [("in", (1, 2)), ("ln", (1, 2, 3)), ("gn", (1, 2, 4))])
@@ -111,7 +112,3 @@ def test_norms_have_mean_0_and_variance_1_over_their_groups(kind, axes):
     outputs = outputs.reshape(4, 6, 6, 4, 2) if kind == "gn" else outputs
     np.testing.assert_allclose(outputs.mean(axes), 0, atol=1e-12)
     np.testing.assert_allclose(outputs.var(axes), 1, atol=1e-4)
-
-
-def test_norm_none_is_the_identity():
-    assert (Norm("none")(PIXELS).numpy() == PIXELS.astype(np.float32)).all()

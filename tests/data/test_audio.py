@@ -41,14 +41,11 @@ def test_folders_are_classes_and_a_share_of_each_is_the_test_split(root):
     assert load(root).describe()[1].endswith("; 8,000 Hz 91 %, 16,000 Hz 9 %")
 
 
-def test_train_and_test_folders_are_the_splits(root):
+def test_train_and_test_folders_rate_and_seconds_determine_the_splits(root):
     for part in ("train", "test"):
         folders.write_sounds(root.parent / "parts" / part, clips=2 if part == "test" else 3)
     dataset = load(root.parent / "parts")
     assert (len(dataset.train.x), len(dataset.test.x)) == (6, 4)
-
-
-def test_rate_and_seconds_determine_the_samples(root):
     assert load(root, rate=4000).train.x.shape == (8, 1000)
     long = load(root, seconds=1.0).train.x
     assert long.shape == (8, 8000) and long[:, :2000].any() and not long[:, 2500:].any()

@@ -21,16 +21,13 @@ def load(folder, classes=None, **changed):
     return npz.load(folder, path="own.npz", classes=classes)
 
 
-def test_images_get_a_channel_axis_and_labels_become_int32(tmp_path):
+def test_images_get_a_channel_axis_labels_become_int32_and_floats_bytes(tmp_path):
     dataset = load(tmp_path)
     np.testing.assert_array_equal(dataset.train.x, GOOD["x_train"][..., None])
     assert dataset.test.y.dtype == np.int32
     assert dataset.test.y.tolist() == [2, 0]
     assert dataset.classes == 3
     assert load(tmp_path, classes=7).classes == 7
-
-
-def test_floats_in_0_1_become_bytes(tmp_path):
     x = np.array([0, 1, 0.5, 1 / 255], np.float32).reshape(1, 2, 2)
     dataset = load(tmp_path, x_test=x, y_test=np.array([1]), x_train=GOOD["x_train"][:, :2, :2])
     assert dataset.test.x.reshape(-1).tolist() == [0, 255, 128, 1]

@@ -119,10 +119,13 @@ def test_digest_is_of_the_content_only_and_pixels_have_no_statistics():
         build(images()).feature_statistics  # noqa: B018
 
 
-def test_unknown_loaders_and_fallbacks_are_named():
+def test_unknown_loaders_and_fallbacks_are_named_and_damaged_data_never_replaced(tmp_path):
     assert "no 'digitz' in data; did you mean 'digits'?" in refusal(data.load, Plugin("digitz"))
     with pytest.raises(InputError, match="an embedded data set. Received: fallback='pydocs'; did you mean 'pydoc'?"):
         data.load(Plugin("digits"), "pydocs")
+    (tmp_path / "wikitext-2").mkdir()
+    (tmp_path / "wikitext-2" / "train.txt").write_text("another text\n")
+    assert "differs from the published text" in refusal(data.load, Plugin("wikitext2"), "pydoc", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -156,12 +159,6 @@ def test_pydoc_stands_in_with_the_rows_of_the_recipe(tmp_path):
     assert loaded.stand_in_for == "wikitext2"
     assert f"standing in for wikitext2: WikiText-2 was not found in {tmp_path}/wikitext-2" in loaded.source
     assert str(tmp_path) not in loaded.name
-
-
-def test_damaged_data_are_never_replaced(tmp_path):
-    (tmp_path / "wikitext-2").mkdir()
-    (tmp_path / "wikitext-2" / "train.txt").write_text("another text\n")
-    assert "differs from the published text" in refusal(data.load, Plugin("wikitext2"), "pydoc", tmp_path)
 
 
 def test_images_with_the_channels_first_are_rejected():

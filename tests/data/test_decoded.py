@@ -183,15 +183,12 @@ def test_size_limit_depends_on_memory(monkeypatch):
     assert decoded.is_large(2**18 + 1) and not decoded.is_large(2**18)
 
 
-def test_stale_cache_is_decoded_again(root, monkeypatch):
+def test_stale_cache_is_decoded_again_and_each_size_has_a_file(root, monkeypatch):
     load_pictures(root)
     before = files()
     folders.write_jpeg(root / "cat" / "new.jpg", 1, 8)
     assert load_pictures(root).sha256 == in_memory(root, monkeypatch).sha256
     assert len(files()) == 1 and files() != before
-
-
-def test_each_size_has_a_cache_file(root):
     load_pictures(root, size=4)
     load_pictures(root, size=5)
     load_pictures(root, size=5, channels=1)

@@ -96,9 +96,6 @@ def test_dataset_on_disk_has_the_same_digest(tmp_path):
         Dataset(Split(save(tmp_path, words.x)), words, fields, 3, "noise")
 
 
-ORDINAL = ("task=ordinal", "client.loss=masked_sigmoid_cross_entropy", "client.sampling=balanced")
-
-
 def train_and_evaluate(process, rounds=2):
     """Everything that a run of some rounds gives, as bytes: state, rows of metrics, an evaluation, its statistics."""
     state, rows = process.run(process.initialize(), tiny.plans(process, rounds))
@@ -122,7 +119,7 @@ def on_disk_and_in_memory(folder, base, *overrides, device="cpu"):
     [
         pytest.param(tiny.DROPOUT_IMAGES, ("evaluate.levels=all",), marks=pytest.mark.long),
         (tiny.DENSE, ("input.augment=crop_flip", "evaluate.statistics=clients")),
-        (tiny.DENSE, ORDINAL),
+        (tiny.DENSE, ("task=ordinal", "client.loss=masked_sigmoid_cross_entropy", "client.sampling=balanced")),
     ],
     ids=["images", "augmented", "ordinal"],
 )

@@ -42,12 +42,9 @@ def test_every_form_of_labels_gives_the_same_classes(labels, names):
     assert (classes, class_names) == (3, names)
 
 
-def test_bool_labels_are_two_classes():
+def test_bool_labels_and_floats_that_are_whole_numbers_are_classes():
     train, test, classes, _ = read_targets("mine", [[True], [True]], [False], None, None)
     assert (train.tolist(), test.tolist(), classes) == ([1, 1], [0], 2)
-
-
-def test_floats_that_are_whole_numbers_are_labels_with_a_warning():
     with pytest.warns(UserWarning, match="mine: y_train has float32 numbers that are all whole; they become class"):
         train, _, classes, _ = read_targets("mine", NUMBERS.astype(np.float32), NUMBERS, None, None)
     assert train.tolist() == NUMBERS.tolist() and classes == 3

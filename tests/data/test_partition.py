@@ -79,9 +79,12 @@ def test_invalid_arrays_are_rejected(ids, starts, message):
     assert message in refusal(ClientExamples, ids, np.asarray(starts))
 
 
-def test_sizes_do_not_overflow():
+def test_sizes_do_not_overflow_and_have_shares_of_labels():
     # In int32 these would add up to 4.
     assert "must add up to 4" in refusal(ClientExamples.from_sizes, IDS, np.array([2**30] * 4 + [4], np.int32))
+    sizes, shares_of_labels = drawing.table(partition([[0, 1, 2], [4, 5, 6, 7], [0]]), LABELS)
+    assert sizes.tolist() == [3, 4, 1]
+    np.testing.assert_allclose(shares_of_labels, [[2 / 3, 0, 1], [1 / 3, 0, 0], [0, 1, 0]])
 
 
 def test_label_statistics_against_loops():
@@ -316,12 +319,6 @@ LABELS = np.array([0, 0, 1, 1, 2, 2, 2, 2], np.int32)
 def partition(lists):
     train = shares(*lists)
     return Partition(train, ClientExamples.empty(len(lists)), label_mask(LABELS, train, 3))
-
-
-def test_sizes_and_shares_of_labels():
-    sizes, shares_of_labels = drawing.table(partition([[0, 1, 2], [4, 5, 6, 7], [0]]), LABELS)
-    assert sizes.tolist() == [3, 4, 1]
-    np.testing.assert_allclose(shares_of_labels, [[2 / 3, 0, 1], [1 / 3, 0, 0], [0, 1, 0]])
 
 
 def test_neighbours_share_columns_and_rows_where_there_are_too_many():

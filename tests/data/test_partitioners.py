@@ -243,10 +243,22 @@ def test_new_draw_of_the_test_split_has_other_labels():
     assert ids.train.ids.tolist() == new.train.ids.tolist()
 
 
-def test_absent_labels_are_not_assigned():
+def test_labels_are_assigned_by_their_weights_up_to_the_cap():
     partition = split(class_deck, 12, TRAIN[TRAIN > 3])
     assert partition.label_mask.any(0).tolist() == [False] * 4 + [True] * 6
     assert set(TEST[partition.test.ids]) == set(range(4, 10))
+    # The cap is 12 / 2: client 0 has 6 of the first label and none of the second; then both are full.
+    proportions = iter([[0.75, 0.25], [0.5, 0.5], [0.75, 0.25]])
+    draws = SimpleNamespace(permutation=np.asarray, dirichlet=lambda alpha: np.array(next(proportions)))
+    assigned = dirichlet._draw(np.split(np.arange(16), [8, 12]), 12, 2, 1.0, draws)
+    assert [ids.tolist() for ids in assigned] == [[0, 1, 2, 3, 4, 5, 12, 13], [6, 7, 8, 9, 10, 11, 14, 15]]
+    weights = np.array([1.0, dirichlet_equal.SMALLEST, 1.0])
+    assert dirichlet_equal._draw_label_counts(weights, np.array([2, 9, 1]), 5, rng()).tolist() == [2, 2, 1]
+    assert split(dirichlet_equal, alpha=1e-6).train.sizes.tolist() == [100] * 20
+    # Label 0 is used up at once; after it 1 and 2 are drawn 1 to 3, in whatever blocks.
+    turns, priors = np.zeros(4000, int), np.array([[0.6, 0.1, 0.3]])
+    counts = np.bincount(dirichlet_turns._draw_labels(turns, priors, np.array([20, 4000, 4000]), rng()))
+    assert counts[0] == 20 and abs(counts[1] - 3980 / 4) < 4 * np.sqrt(3980 * 3 / 16)
 
 
 @pytest.mark.parametrize(
@@ -308,14 +320,6 @@ def test_cap_gives_the_spread_of_the_papers(alpha, low, high):
     assert all(low < one["std"] < high and one["min"] >= 40 and 400 <= one["mean"] < 401 for one in partition)
 
 
-def test_a_client_at_the_cap_gets_no_more_examples():
-    # The cap is 12 / 2: client 0 has 6 of the first label and none of the second; then both are full.
-    proportions = iter([[0.75, 0.25], [0.5, 0.5], [0.75, 0.25]])
-    draws = SimpleNamespace(permutation=np.asarray, dirichlet=lambda alpha: np.array(next(proportions)))
-    assigned = dirichlet._draw(np.split(np.arange(16), [8, 12]), 12, 2, 1.0, draws)
-    assert [ids.tolist() for ids in assigned] == [[0, 1, 2, 3, 4, 5, 12, 13], [6, 7, 8, 9, 10, 11, 14, 15]]
-
-
 @pytest.mark.parametrize("module", DIRICHLET)
 def test_dirichlet_splits_use_examples_once_in_the_sizes_distances_and_labels(module):
     partition = split(module, 30, alpha=0.5)
@@ -347,12 +351,6 @@ def test_labels_are_drawn_by_weight_times_remaining_examples():
     assert np.abs(seen - expected).max() < 4 * np.sqrt(4000 * 0.25)
 
 
-def test_label_of_zero_weight_is_used_last():
-    weights = np.array([1.0, dirichlet_equal.SMALLEST, 1.0])
-    assert dirichlet_equal._draw_label_counts(weights, np.array([2, 9, 1]), 5, rng()).tolist() == [2, 2, 1]
-    assert split(dirichlet_equal, alpha=1e-6).train.sizes.tolist() == [100] * 20
-
-
 def test_turns_follow_the_prior_until_a_label_is_exhausted():
     turns, priors = np.zeros(1000, int), np.array([[0.2, 0.0, 0.8]])
     drawn = dirichlet_turns._draw_labels(turns, priors, np.array([900, 900, 900]), rng())
@@ -362,13 +360,6 @@ def test_turns_follow_the_prior_until_a_label_is_exhausted():
     assert np.bincount(drawn).tolist() == [10, 985, 5] and remaining.tolist() == [0, 0, 0]
     # Label 1 has no chance as long as the others are there.
     assert sorted(drawn[:15].tolist()) == [0] * 10 + [2] * 5
-
-
-def test_remaining_labels_keep_their_proportions():
-    # Label 0 is used up at once; after it 1 and 2 are drawn 1 to 3, in whatever blocks.
-    turns, priors = np.zeros(4000, int), np.array([[0.6, 0.1, 0.3]])
-    counts = np.bincount(dirichlet_turns._draw_labels(turns, priors, np.array([20, 4000, 4000]), rng()))
-    assert counts[0] == 20 and abs(counts[1] - 3980 / 4) < 4 * np.sqrt(3980 * 3 / 16)
 
 
 def test_long_splits_are_drawn_in_blocks_and_sizes_are_lognormal(monkeypatch):

@@ -27,10 +27,17 @@ from hetero_tf.data.words import build_vocabulary, encode, read_words, reshape_t
 CHINESE = "显示或设置系统时间。\n列出目录的内容,按字母排序。\n"
 
 
-def test_words_become_characters():
+def test_words_become_characters_or_their_longest_pieces():
     words = ["in", "a", "<eos>", "<eos>", "b"]
     assert split_characters(words, ("<eos>",)) == [*"in▁a", "<eos>", "<eos>", "b"]
     assert split_characters(words[1:3], ()) == [*"a▁<eos>"]
+    split = build_splitter(["▁", "▁un", "▁under", "de", "r", "stand", "n"])
+    assert split(["understand", "unde", "<eos>", "q"]) == ["▁under", "stand", "▁un", "de", "<eos>", "▁", "q"]
+    assert learn_pieces(["aab", "aab"], 3) == ("a", "▁", "b")
+    pieces = learn_pieces(["x" * 40, "x" * 40, "end.", "end."], 99)
+    assert max(map(len, pieces)) == 16 and "▁end" in pieces and not any("d." in piece for piece in pieces)
+    dataset = pydoc.load(None, tokenizer="characters", rows=2, test_rows=1)
+    assert from_description(json.loads(json.dumps(describe(dataset))), "data").codec.tokenizer == "characters"
 
 
 @pytest.mark.parametrize(
@@ -79,11 +86,6 @@ def test_labelled_texts_become_lower_case_characters(tmp_path):
     )
 
 
-def test_description_has_the_tokenizer():
-    dataset = pydoc.load(None, tokenizer="characters", rows=2, test_rows=1)
-    assert from_description(json.loads(json.dumps(describe(dataset))), "data").codec.tokenizer == "characters"
-
-
 def learn_naively(words, count):
     """Byte-pair encoding that counts all pairs before each merge."""
     chunks = [list("▁" + word) for word in words]
@@ -114,17 +116,6 @@ def test_pieces_are_those_of_byte_pair_encoding(seed):
     naive = learn_naively(words, 60)
     pieces = learn_pieces([*words, "<eos>"], 60)
     assert set(pieces[:6]) == set(naive[:6]) and list(pieces[6:]) == naive[6:] and len(pieces) > 20
-
-
-def test_pieces_are_limited():
-    assert learn_pieces(["aab", "aab"], 3) == ("a", "▁", "b")
-    pieces = learn_pieces(["x" * 40, "x" * 40, "end.", "end."], 99)
-    assert max(map(len, pieces)) == 16 and "▁end" in pieces and not any("d." in piece for piece in pieces)
-
-
-def test_words_become_their_longest_pieces():
-    split = build_splitter(["▁", "▁un", "▁under", "de", "r", "stand", "n"])
-    assert split(["understand", "unde", "<eos>", "q"]) == ["▁under", "stand", "▁un", "de", "<eos>", "▁", "q"]
 
 
 def test_loaders_learn_subwords_of_the_training_text(tmp_path):
@@ -182,9 +173,16 @@ def write(path, content):
     return path
 
 
-def test_every_line_ends_in_eos_blank_ones_too(tmp_path):
+def test_lines_end_in_eos_equal_words_are_one_object_and_damaged_files_are_detected(tmp_path):
     path = write(tmp_path / "a.txt", b" = Title = \n\nthe  cat\tsat\n")
     assert read_words(path) == ["=", "Title", "=", "<eos>", "<eos>", "the", "cat", "sat", "<eos>"]
+    first, _, second, _ = read_words(write(tmp_path / "a.txt", b"word\nword\n"))
+    assert first is second
+    packed = gzip.compress(b"".join(b"line %d of the text\n" % number for number in range(300)))
+    for cut in (1, 5, 100, len(packed) - 1):
+        with pytest.raises(InputError, match="a.txt.gz: cannot be unpacked, it is damaged"):
+            read_words(write(tmp_path / "a.txt.gz", packed[:cut]))
+    assert "`train` must name an existing file" in refusal(text.load, tmp_path, kind=NotAvailable, train="a" * 300)
 
 
 @pytest.mark.parametrize("content", [b"a b\r\n\r\nc\r\n", b"\xef\xbb\xbfa b\n\nc\n", b"a b\n\nc"])
@@ -207,31 +205,12 @@ def test_bad_texts_are_one_sentence(tmp_path, content, message):
     assert message in refusal(read_words, write(tmp_path / "a.txt", content))
 
 
-def test_truncated_gzip_is_detected(tmp_path):
-    packed = gzip.compress(b"".join(b"line %d of the text\n" % number for number in range(300)))
-    for cut in (1, 5, 100, len(packed) - 1):
-        with pytest.raises(InputError, match="a.txt.gz: cannot be unpacked, it is damaged"):
-            read_words(write(tmp_path / "a.txt.gz", packed[:cut]))
-
-
-def test_equal_words_are_one_object(tmp_path):
-    first, _, second, _ = read_words(write(tmp_path / "a.txt", b"word\nword\n"))
-    assert first is second
-
-
-def test_too_long_name_is_not_available(tmp_path):
-    assert "`train` must name an existing file" in refusal(text.load, tmp_path, kind=NotAvailable, train="a" * 300)
-
-
-def test_vocabulary_keeps_the_order_of_first_appearance():
+def test_vocabulary_keeps_the_order_and_if_small_the_frequent_words():
     # heterofl-facts: `<ukn>` is an extra symbol, not the corpus's own `<unk>`.
     words = ["the", "<unk>", "<eos>", "cat", "the", "<eos>"]
     assert build_vocabulary(words) == ("<ukn>", "<eos>", "the", "<unk>", "cat")
     assert encode(["cat", "dog", "<eos>"], build_vocabulary(words)).tolist() == [4, 0, 1]
     assert encode([], build_vocabulary(words)).dtype == np.int32
-
-
-def test_small_vocabulary_keeps_the_frequent_words():
     words = ["rare", "b", "a", "a", "b", "c", "c", "c", "<eos>"]
     assert build_vocabulary(words, 6) == ("<ukn>", "<eos>", "rare", "b", "a", "c")
     assert build_vocabulary(words, 5) == ("<ukn>", "<eos>", "b", "a", "c")

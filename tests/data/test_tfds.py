@@ -128,14 +128,11 @@ def test_only_plain_names_reach_tensorflow_datasets(monkeypatch, name):
     )
 
 
-def test_unknown_sets_and_configurations_are_rejected(tmp_path):
+def test_unknown_sets_and_missing_ones_are_rejected(tmp_path):
     with pytest.raises(InputError, match=f"or a set prepared in {tmp_path}/tfds. Received: dataset='mnistt'"):
         loader.load(tmp_path, dataset="mnistt")
     with pytest.raises(InputError, match="emnist/none cannot be opened in .*: BuilderConfig none not found"):
         loader.load(tmp_path, dataset="emnist/none")
-
-
-def test_missing_set_says_where_to_put_it(tmp_path):
     message = f"mnist is not prepared in {tmp_path}/tfds/mnist/3.*: downloads are disabled .* fallback: digits"
     with pytest.raises(NotAvailable, match=message):
         loader.load(tmp_path, dataset="mnist", download=False)

@@ -12,11 +12,17 @@ def steps(*times):
     return [StepTime("a", 2, 1e9 * gflop, seconds) for gflop, seconds in times]
 
 
-def test_two_batch_sizes_separate_the_constant_from_the_speed():
+def test_batch_sizes_separate_the_constant_from_the_speed_of_files_of_all_levels():
     speed = fit_speed(steps((1, 0.6), (3, 0.8)))
     assert (speed.seconds_per_step, speed.seconds_per_gflop) == (pytest.approx(0.5), pytest.approx(0.1))
     assert speed.error == pytest.approx(0) and speed.predict(10, 20e9) == pytest.approx(10 * 0.5 + 20 * 0.1)
     assert device_of(speed, 99.2) == {"seconds_per_step": 0.5, "gflops": 10.0, "memory": "100 MiB"}
+    # 1.2 s have the smallest squared errors: 20 % of 1 s and 40 % of 2 s.
+    speed = fit_speed([*steps((1, 1)), StepTime("c", 4, 1e9, 2)])
+    assert speed.error == pytest.approx(0.4) and speed.predict(1, 1e9) == pytest.approx(1.2)
+    first, *lines = describe_steps(speed, 2)
+    assert first.endswith("with --threads 2; differs from these steps by at most 40%.")
+    assert lines == ["Level a: 1000 ms for 2 examples", "Level c: 2000 ms for 4 examples"]
 
 
 @pytest.mark.parametrize(
@@ -24,15 +30,6 @@ def test_two_batch_sizes_separate_the_constant_from_the_speed():
 )
 def test_no_part_of_a_time_is_negative(times, device):
     assert device_of(fit_speed(steps(*times)), 7) == {**device, "memory": "7 MiB"}
-
-
-def test_files_of_several_levels_have_one_speed_with_a_stated_error():
-    # 1.2 s have the smallest squared errors: 20 % of 1 s and 40 % of 2 s.
-    speed = fit_speed([*steps((1, 1)), StepTime("c", 4, 1e9, 2)])
-    assert speed.error == pytest.approx(0.4) and speed.predict(1, 1e9) == pytest.approx(1.2)
-    first, *lines = describe_steps(speed, 2)
-    assert first.endswith("with --threads 2; differs from these steps by at most 40%.")
-    assert lines == ["Level a: 1000 ms for 2 examples", "Level c: 2000 ms for 4 examples"]
 
 
 def test_a_fleet_file_gets_a_class_below_its_others(tmp_path):

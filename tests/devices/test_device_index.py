@@ -35,13 +35,10 @@ def values_of(channels, labels):
     return {path: [list(map(int, axis)) for axis in index] for path, index in (kernels | biases).items()}
 
 
-def test_a_device_receives_and_returns_its_width_and_its_labels():
+def test_a_device_receives_and_returns_its_width_and_its_labels_or_all_outputs():
     moved = transfer()
     assert axes(moved.down) == axes(moved.up) == values_of(HALF, LABELS)
     assert axes(transfer(level="a").up) == values_of(CHANNELS, LABELS)
-
-
-def test_without_the_cut_of_labels_a_device_receives_all_outputs_and_returns_its_labels():
     moved = transfer("client.label_cut=false")
     assert axes(moved.down) == values_of(HALF, CLASSES) and axes(moved.up) == values_of(HALF, LABELS)
     moved = transfer("client.label_cut=false", "round.label_rows=all")

@@ -122,11 +122,13 @@ def test_every_device_has_a_key_pair(keys):
         assert authority == (keys / "authority.pem").read_bytes()
 
 
-def test_keys_are_never_written_over(keys):
+def test_keys_are_private_from_their_first_byte_and_never_written_over(keys, tmp_path):
     before = (keys / "server.key").read_bytes()
     work = refusal(play, "keys", "--recipe=digits", "--address=a:1", f"--out={keys}")
     assert work == f"{keys}: already exists; choose a new folder, since devices trust the existing keys"
     assert (keys / "server.key").read_bytes() == before
+    done = subprocess.run([sys.executable, "-c", WATCH, tmp_path / "fleet"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{sorted(map(oct, (0o600, 0o700)))}\n"
 
 
 def test_files_that_are_missing_or_damaged_are_named(keys, tmp_path):
@@ -232,8 +234,3 @@ looking = True
 look()
 print(sorted(map(oct, modes)))
 """
-
-
-def test_secrets_are_private_from_their_first_byte(tmp_path):
-    done = subprocess.run([sys.executable, "-c", WATCH, tmp_path / "fleet"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{sorted(map(oct, (0o600, 0o700)))}\n"

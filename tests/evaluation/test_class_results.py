@@ -15,11 +15,14 @@ from hetero_tf.run.learning_process import learning_process
 RESULTS = ClassResults.of(np.array([0, 0, 0, 1, 1]), np.array([0, 0, 1, 1, 1]), ("cat", "dog", "cow"))
 
 
-def test_counts_recall_and_precision():
+def test_counts_recall_and_precision_of_a_task_with_classes():
     assert RESULTS.matrix.tolist() == [[2, 1, 0], [0, 2, 0], [0, 0, 0]]
     np.testing.assert_allclose(RESULTS.recall, [200 / 3, 100, np.nan])
     np.testing.assert_allclose(RESULTS.precision, [100, 200 / 3, np.nan])
     assert RESULTS.to_json()["recall"][2] is None and RESULTS.to_json()["confusion_matrix"][0] == [2, 1, 0]
+    process = learning_process(load("tiny/table_regression"))
+    with pytest.raises(InputError, match="need the task classification or segmentation .* task regression"):
+        process.class_results(process.initialize())
 
 
 def test_the_table_begins_with_the_lowest_recall():
@@ -58,9 +61,3 @@ def test_a_figure_shows_shares_and_names_if_they_fit(classes, names, cells):
     shown = [text.get_text() for text in panel.get_yticklabels() if text.get_text().startswith("class")]
     assert shown == ["class number 0 of...", *shown[1:]][: len(shown)] and len(shown) == names
     assert [text.get_text() for text in panel.texts].count("100") == cells
-
-
-def test_a_task_without_classes_has_none():
-    process = learning_process(load("tiny/table_regression"))
-    with pytest.raises(InputError, match="need the task classification or segmentation .* task regression"):
-        process.class_results(process.initialize())

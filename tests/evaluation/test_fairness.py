@@ -45,9 +45,13 @@ def test_worst_decile_is_rounded_up_to_full_clients(clients, worst):
     assert metrics["local_std"] == pytest.approx(np.std(100 * hits / sizes), abs=1e-12)
 
 
-def test_worst_client_without_any_hit_is_positive_zero():
+def test_worst_client_and_noise_floor_of_equal_clients():
     worst_decile = measure_fairness([0, 5], [5, 5])["local_worst_decile"]
     assert worst_decile == 0 and not np.signbit(worst_decile)
+    # Source: 100 test images each at 50 % give 0.05 in shares.
+    assert measure_fairness([50] * 4, [100] * 4)["local_std_noise"] == pytest.approx(5)
+    metrics = measure_fairness([1, 3], [2, 8])
+    assert metrics["local_std_noise"] == pytest.approx(100 * math.sqrt(0.4 * 0.6 * (1 / 2 + 1 / 8) / 2))
 
 
 def test_spread_of_a_metric_leaves_out_clients_without_a_value():
@@ -62,13 +66,6 @@ def test_spread_of_a_metric_leaves_out_clients_without_a_value():
     np.testing.assert_allclose(measured["local_mae_std"], np.std([0, 2.5, 1]))
     assert float(spread("mae", values, "higher")["local_mae_worst_decile"]) == 0
     assert np.isnan(spread("mae", values[3:], "lower")["local_mae_std"])
-
-
-def test_noise_floor_of_equal_clients():
-    # Source: 100 test images each at 50 % give 0.05 in shares.
-    assert measure_fairness([50] * 4, [100] * 4)["local_std_noise"] == pytest.approx(5)
-    metrics = measure_fairness([1, 3], [2, 8])
-    assert metrics["local_std_noise"] == pytest.approx(100 * math.sqrt(0.4 * 0.6 * (1 / 2 + 1 / 8) / 2))
 
 
 def test_levels_are_means_over_their_clients():

@@ -105,9 +105,13 @@ def test_every_client_is_tested_with_its_personal_model_at_its_level(kind):
     assert metrics["global_loss"] == float(pooled["global_loss"])
 
 
-def test_dynamic_levels_are_tested_at_the_global_level():
+def test_clients_of_dynamic_levels_and_without_test_examples():
     process, state = build_process("levels.assignment=dynamic")
     assert "clients_accuracy_a" not in compare_with_plain(process, state, "aaaa")
+    process, state = build_process(test=3)
+    assert process.partition.test.sizes.tolist() == [1, 1, 1, 0]
+    compare_with_plain(process, state, "aabb")
+    assert process.client_results(state).examples.tolist() == [1, 1, 1]
 
 
 def test_examples_that_clients_hold_out_are_predicted_by_their_personal_models():
@@ -119,13 +123,6 @@ def test_examples_that_clients_hold_out_are_predicted_by_their_personal_models()
     assert metrics["validation_local_loss"] != pytest.approx(metrics["validation_loss"], rel=1e-3)
     assert process.selection_metric == "validation_local_accuracy"
     assert not {name for name in metrics if name.startswith("validation_local")} - set(all_metrics())
-
-
-def test_client_without_test_examples_is_left_out():
-    process, state = build_process(test=3)
-    assert process.partition.test.sizes.tolist() == [1, 1, 1, 0]
-    compare_with_plain(process, state, "aabb")
-    assert process.client_results(state).examples.tolist() == [1, 1, 1]
 
 
 def test_all_units_may_be_personal_and_are_trained():

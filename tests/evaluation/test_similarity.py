@@ -25,11 +25,13 @@ def test_a_rotated_scaled_and_shifted_copy_has_similarity_1(measure, rng):
     assert measure(representation, 3 * representation @ rotation(rng, 5) + 2) == pytest.approx(1)
 
 
-def test_linear_cka_equals_its_form_of_features(rng):
+def test_linear_cka_equals_its_form_of_features_and_svcca_ignores_directions_without_variance(rng):
     first, second = (values - values.mean(0) for values in (rng.normal(size=(30, 4)), rng.uniform(size=(30, 7))))
     norm = np.linalg.norm
     expected = norm(first.T @ second) ** 2 / (norm(first.T @ first) * norm(second.T @ second))
     assert linear_cka(first, second) == pytest.approx(expected)
+    first, noise = rng.normal(size=(50, 2)), 1e-3 * rng.normal(size=(50, 6))
+    assert svcca(np.hstack([first, noise]), first) == pytest.approx(1, abs=1e-3)
 
 
 def test_svcca_without_truncation_is_the_mean_canonical_correlation(rng):
@@ -39,11 +41,6 @@ def test_svcca_without_truncation_is_the_mean_canonical_correlation(rng):
     xx, yy, xy = covariance[:3, :3], covariance[3:, 3:], covariance[:3, 3:]
     squared = np.linalg.eigvals(np.linalg.solve(yy, xy.T) @ np.linalg.solve(xx, xy))
     assert svcca(first, second) == pytest.approx(np.sqrt(squared).mean())
-
-
-def test_svcca_ignores_directions_without_variance(rng):
-    first, noise = rng.normal(size=(50, 2)), 1e-3 * rng.normal(size=(50, 6))
-    assert svcca(np.hstack([first, noise]), first) == pytest.approx(1, abs=1e-3)
 
 
 def test_values_that_the_examples_do_not_define_are_missing(rng):

@@ -119,12 +119,9 @@ def test_ensemble_clients_train_the_networks_that_fit_their_budgets_and_the_fit_
     ) == ("widths a 1, b 1/3")
 
 
-def test_level_without_a_budget_keeps_its_networks():
+def test_levels_without_a_budget_and_with_budgets_of_idle_levels_alone_are_unchanged():
     fit_recipe = load_fitted(PLAIN, *MEMBERS, "levels.budgets={a: 0.6, c: 0.3}", "levels.fit=members")
     assert fit_recipe.levels.members["b"] == 4 > fit_recipe.levels.members["a"] >= fit_recipe.levels.members["c"] == 1
-
-
-def test_levels_are_unchanged_if_only_idle_levels_have_budgets():
     settings = ("levels.assignment=fixed", "levels.idle=[c]", "round.clients=2", "levels.budgets={c: 0.3}")
     fit_recipe = load_fitted(PLAIN, *MEMBERS, *settings, "levels.fit=members")
     assert set(fit_recipe.levels.members.values()) == {4} and set(fit_recipe.levels.widths.values()) == {0.5}

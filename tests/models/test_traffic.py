@@ -38,15 +38,22 @@ def flops(trained, *routes, constant=()):
     return level_costs.stage_flops(Stage(routes, frozenset(trained)), units, EXITS, epochs=4)
 
 
-def test_joint_training_is_three_forward_passes_of_two_operations_per_product():
+def test_training_is_counted_by_the_passes_of_each_unit():
     assert flops(UNITS, route()) == 6 * 1280
     assert flops(UNITS, route(width=0.5)) == 6 * 320
-
-
-def test_constants_cost_no_gradient_and_one_pass_before_trained_units():
     assert flops(UNITS, route(), constant=("stem", "one")) == 2 * (40 + 400) + 6 * 840
     assert flops(UNITS, route(), constant=("three",)) == 6 * 880 + 4 * 400
     assert flops(UNITS, route(), constant=("stem", "one", "two")) == 2 * 440 + (4 * 300 + 6 * 100) + 6 * 440
+    assert flops(("three", "head"), route(frozen=3, buffered=True)) == 6 * 440 + 2 * 840 / 4
+    assert flops(UNITS, route(buffered=True)) == flops(UNITS, route())
+    assert flops(("stem", "one"), route()) == 6 * 440 + 4 * 840
+    peer = dataclasses.replace(route(("stem", "one", "two", "head"), frozen=2), network=1)
+    stage = Stage((route(), peer), frozenset(UNITS), (frozenset(("two", "head")),))
+    assert level_costs.stage_flops(stage, of_units, EXITS, epochs=4) == 6 * 1280 + 2 * (40 + 400) + 6 * (400 + 40)
+    assert flops((*UNITS, "early"), route(exits=(1, 2))) == 6 * 1300
+    # A client of a shallow level has the branch without the trunk's end.
+    assert flops(("stem", "one", "early"), route(("stem", "one"), exits=(1,))) == 6 * 460
+    assert flops(UNITS, route(width=0.5), route()) == 6 * (320 + 1280)
 
 
 def test_frozen_part_is_only_run_forward():
@@ -57,28 +64,6 @@ def test_frozen_part_is_only_run_forward():
         flops(("three", "head"), route(UNITS, frozen=3)),
     ]
     assert stages == [6 * 480, 6 * 440 + 2 * 440, 6 * 440 + 2 * 840]
-
-
-def test_buffered_part_is_run_in_one_of_four_epochs():
-    assert flops(("three", "head"), route(frozen=3, buffered=True)) == 6 * 440 + 2 * 840 / 4
-    assert flops(UNITS, route(buffered=True)) == flops(UNITS, route())
-
-
-def test_frozen_units_after_trained_ones_pass_the_gradient():
-    assert flops(("stem", "one"), route()) == 6 * 440 + 4 * 840
-
-
-def test_cost_of_a_peer_depends_on_its_stages():
-    peer = dataclasses.replace(route(("stem", "one", "two", "head"), frozen=2), network=1)
-    stage = Stage((route(), peer), frozenset(UNITS), (frozenset(("two", "head")),))
-    assert level_costs.stage_flops(stage, of_units, EXITS, epochs=4) == 6 * 1280 + 2 * (40 + 400) + 6 * (400 + 40)
-
-
-def test_exits_and_further_routes_add_up():
-    assert flops((*UNITS, "early"), route(exits=(1, 2))) == 6 * 1300
-    # A client of a shallow level has the branch without the trunk's end.
-    assert flops(("stem", "one", "early"), route(("stem", "one"), exits=(1,))) == 6 * 460
-    assert flops(UNITS, route(width=0.5), route()) == 6 * (320 + 1280)
 
 
 def test_round_cost_counts_traffic_and_operations_of_each_client():

@@ -52,10 +52,18 @@ def units():
     return costs(PRE_RES_NET_20, (32, 32, 3))
 
 
-def test_cost_of_blocks_equals_the_paper(units):
+def test_cost_of_blocks_equals_the_paper_and_packs_into_the_published_stages(units):
     blocks = [f"{part}_{copy}" for part in (1, 2, 3) for copy in range(3)]
     assert [unit.name for unit in units] == ["0", *blocks, "4", "5"]
     assert [megabytes(unit) for unit in units[1:10]] == pytest.approx(TABLE, abs=0.02)
+    blocks, whole = [megabytes(unit) for unit in units[1:10]], megabytes(total(units))
+    stages = [
+        len(budgets.pack(blocks, budgets.cap(share, whole, 0.05), "123456789").stages) for share in SCENARIOS["lack"]
+    ]
+    assert stages == [1, 2, 6, 5]
+    half = costs(PRE_RES_NET_20, (32, 32, 3), width=0.5)
+    assert [unit.elements for unit in half[:11]] == [unit.elements // 2 for unit in units[:11]]
+    assert total(half).parameters == 68_690
 
 
 def test_cost_of_the_full_model_equals_the_paper(units):
@@ -76,20 +84,6 @@ def test_elements_and_products_of_blocks_equal_hand_counts(units):
     multiply_adds = [unit.multiply_adds for unit in units]
     assert multiply_adds == [27 * map_size, same, same, same, down, same, same, down, same, same, 0, 640]
     assert [unit.parameters for unit in units[:2]] == [432, 2 * 9 * 16 * 16 + 4 * 16]
-
-
-def test_the_estimate_packs_into_the_published_stages(units):
-    blocks, whole = [megabytes(unit) for unit in units[1:10]], megabytes(total(units))
-    stages = [
-        len(budgets.pack(blocks, budgets.cap(share, whole, 0.05), "123456789").stages) for share in SCENARIOS["lack"]
-    ]
-    assert stages == [1, 2, 6, 5]
-
-
-def test_narrow_models_cost_less(units):
-    half = costs(PRE_RES_NET_20, (32, 32, 3), width=0.5)
-    assert [unit.elements for unit in half[:11]] == [unit.elements // 2 for unit in units[:11]]
-    assert total(half).parameters == 68_690
 
 
 def test_layers_of_one_unit_add_up_and_those_without_weights_count_nothing():

@@ -13,8 +13,13 @@ HEADINGS = [part.partition("\n")[0] for part in PARTS]
 VERSIONS = [heading for heading in HEADINGS if heading != "[Unreleased]"]
 
 
-def test_the_title_and_the_lines():
+def test_the_title_the_lines_and_the_sections():
     assert TITLE.startswith("# Changelog\n") and max(map(len, TEXT.splitlines())) <= 120
+    for part in PARTS:
+        before, *sections = re.split(r"^### ", part, flags=re.MULTILINE)
+        names = [section.partition("\n")[0] for section in sections]
+        assert before.strip() in HEADINGS and names == [name for name in SECTIONS if name in names]
+        assert all(re.search("^- ", section, re.MULTILINE) for section in sections), part[:20]
 
 
 def test_versions_have_descending_dates():
@@ -24,11 +29,3 @@ def test_versions_have_descending_dates():
     assert matches[0][1] == __version__ or "[Unreleased]" in HEADINGS
     dates = [date.fromisoformat(match[2]) for match in matches]
     assert all(newer > older for newer, older in zip(dates, dates[1:], strict=False))
-
-
-def test_sections_are_in_order_and_not_empty():
-    for part in PARTS:
-        before, *sections = re.split(r"^### ", part, flags=re.MULTILINE)
-        names = [section.partition("\n")[0] for section in sections]
-        assert before.strip() in HEADINGS and names == [name for name in SECTIONS if name in names]
-        assert all(re.search("^- ", section, re.MULTILINE) for section in sections), part[:20]

@@ -352,11 +352,14 @@ def metadata():
     return json.loads(programs.python(code, ROOT / "setup.py", cwd="/", check=True).stdout)
 
 
-def test_the_version_is_the_one_of_the_package(metadata):
+def test_the_version_is_the_one_of_the_package_whose_requirements_are_checked_at_start(metadata):
     import hetero_tf
 
     assert metadata["version"] == hetero_tf.__version__
     assert re.fullmatch(r"\d+\.\d+\.\d+", metadata["version"])
+    modules = {"absl-py": "absl", "pillow": "PIL", "pyyaml": "yaml", "tensorflow-datasets": "tensorflow_datasets"}
+    names = [need.split(">=")[0] for need in metadata["install_requires"]]
+    assert sorted(NEEDED) == sorted(modules.get(name, name) for name in names)
 
 
 def test_requirements_are_bounds_that_the_setup_checks(metadata):
@@ -406,12 +409,6 @@ def imported_modules(node):
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-
-
-def test_every_required_package_is_checked_at_start(metadata):
-    modules = {"absl-py": "absl", "pillow": "PIL", "pyyaml": "yaml", "tensorflow-datasets": "tensorflow_datasets"}
-    names = [need.split(">=")[0] for need in metadata["install_requires"]]
-    assert sorted(NEEDED) == sorted(modules.get(name, name) for name in names)
 
 
 def test_recipes_are_packaged_and_the_command_is_declared(metadata):

@@ -92,15 +92,12 @@ def test_deviation_is_at_most_the_largest_absolute_pixel_or_1(pixels, most):
     assert message.endswith(f"so this must be at most {most}. Received: {most}.1")
 
 
-def test_overrides_are_named_in_errors():
-    message = error_of(loaded(overrides=["input.mean=[1, 1]"]))
-    assert message.startswith("--set input.mean=[1, 1]: input.mean: must have")
-
-
-def test_data_with_a_single_label_are_rejected():
+def test_data_with_a_single_label_are_rejected_and_overrides_named():
     assert error_of(loaded(), dataclasses.replace(FACTS, several=False)) == (
         "r.yaml:3:7: data: all training examples have the same label; use data with at least two. Received: digits"
     )
+    message = error_of(loaded(overrides=["input.mean=[1, 1]"]))
+    assert message.startswith("--set input.mean=[1, 1]: input.mean: must have")
 
 
 def test_a_task_of_ordered_classes_rejects_sorted_texts():

@@ -197,14 +197,11 @@ ELSEWHERE = {
 }
 
 
-def test_every_key_is_here_or_elsewhere():
+def test_every_key_is_here_or_in_a_file_that_names_it():
     paths = {".".join(path): key for path, key in walk_keys(Recipe) if not key.is_section}
     single = {path for path in paths if not path.startswith("fleet.devices.NAME")}
     plugins = {".".join(path) for path in PLUGINS}
     assert single | plugins == KEYS.keys() | ELSEWHERE.keys() | DATA_KEYS
-
-
-def test_the_files_of_other_tests_name_the_key():
     for key, text in ELSEWHERE.items():
         file, name = text.partition(":")[0], key.rpartition(".")[2]
         assert re.search(rf"\b{name}\b", (TESTS / file).read_text("utf-8")), f"{file} does not test {key}"

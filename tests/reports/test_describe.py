@@ -97,9 +97,12 @@ def test_mix_is_the_weighted_mean():
     assert uneven["mix"]["shares"] == {"a": 0.25, "b": 0.75}
 
 
-def test_mebibytes_match_the_paper():
+def test_mebibytes_match_the_paper_and_float64_has_eight_bytes():
     # Source: HeteroFL, Table 9: 73.49 MB at level a; Table 7: 5.94 MB.
     assert [round(described(*key).levels["a"].mebibytes, 2) for key in (MNIST, WIKITEXT)] == [5.94, 73.49]
+    one, two = (describe_recipe(small(precision=name), (4, 4, 1), 10).levels["a"] for name in ("float32", "float64"))
+    assert (two.bytes_down, two.mebibytes) == (2 * one.bytes_down, 2 * one.mebibytes)
+    assert two.parameters == one.parameters and two.paper_flops == one.paper_flops
 
 
 def test_multiply_adds_count_attention_and_no_bias():
@@ -152,27 +155,18 @@ def test_transposed_products_cost_the_same(turned):
     assert products(lambda a, b: tf.matmul(a, b, transpose_a=turned), first, (7, 4, 5)) == 7 * 3 * 4 * 5
 
 
-def test_traffic_counts_rows_of_client_labels():
+def test_traffic_counts_rows_of_client_labels_and_the_mask_token_is_only_sent_down():
     # Level b: convolution 9*2 + 2, norm 2 + 2, dense 2 * labels + labels.
     description = describe_recipe(small(), (4, 4, 1), 10, labels=[1, 2, 6])
     assert description.levels["b"].bytes_down == description.levels["b"].bytes_up == 4 * (24 + 3 * 3)
     assert description.levels["b"].parameters == 24 + 3 * 10
     all_labels = describe_recipe(small(), (4, 4, 1), 10)
     assert all_labels.levels["b"].bytes_down == 4 * all_labels.levels["b"].parameters
-
-
-def test_mask_token_row_is_only_sent_down():
     for cost in describe_recipe(load("tiny/wikitext2", ONE_BLOCK), (16,), 50, labels=[20, 40]).levels.values():
         width = cost.shapes["0_0_masked_token_embedding/tokens"][1]
         assert cost.bytes_down - cost.bytes_up == 4 * width
         # Rows of the embedding, columns and biases of the output layer.
         assert cost.bytes_down == 4 * (cost.parameters - (50 - 30) * (2 * width + 1))
-
-
-def test_eight_bytes_in_float64():
-    one, two = (describe_recipe(small(precision=name), (4, 4, 1), 10).levels["a"] for name in ("float32", "float64"))
-    assert (two.bytes_down, two.mebibytes) == (2 * one.bytes_down, 2 * one.mebibytes)
-    assert two.parameters == one.parameters and two.paper_flops == one.paper_flops
 
 
 def test_training_memory_grows_with_the_batch_that_clients_can_fill():

@@ -169,12 +169,15 @@ def test_log_prints_a_line_for_each_evaluated_round():
     assert [line.split(":")[0] for line in lines] == ["round 2", "round 3"] and ", loss " in lines[0]
 
 
-def test_wrong_arguments_are_refused():
+def test_wrong_arguments_and_callbacks_are_refused():
     assert refusal(EarlyStopping, "accuracy").startswith("`metric` must be one of ")
     assert refusal(EarlyStopping, patience=0) == (
         "`patience` must be at least 1 and `min_delta` at least 0. Received: patience=0, min_delta=0.0"
     )
     assert refusal(Checkpoint, "x", every=0) == "`every` and `keep` must be at least 1. Received: every=0, keep=2"
+    with pytest.raises(InputError, match="`metrics` must be among .*global_accuracy.* Received: 'accurate'"):
+        LiveCurves(["accurate"])
+    assert "`every` must be at least 1. Received: every=0" in refusal(LiveCurves, every=0)
 
 
 def test_results_of_clients_add_up_to_the_local_metrics(eager):
@@ -245,9 +248,3 @@ def test_the_selection_metric_is_the_default(notebook):
     assert curves.rows == [] and notebook.shown == []
     curves(RoundEnd(process, None, {"round": 2, "loss": 1.0, "global_accuracy": 20.0}))
     assert len(curves.rows) == len(notebook.shown) == 1
-
-
-def test_wrong_arguments_are_rejected():
-    with pytest.raises(InputError, match="`metrics` must be among .*global_accuracy.* Received: 'accurate'"):
-        LiveCurves(["accurate"])
-    assert "`every` must be at least 1. Received: every=0" in refusal(LiveCurves, every=0)

@@ -43,14 +43,11 @@ def test_grid_is_a_product_of_values():
     )
 
 
-def test_list_entries_change_together_and_can_be_named():
+def test_list_entries_change_together_can_be_named_and_recipes_can_be_a_key():
     text = "recipe: digits\nlist:\n  - {levels.mix: a, seed: 3}\n  - {name: slow, optimizer.learning_rate: 0.001}\nseeds: [4]\n"
     runs = expanded(text)
     assert [run.name for run in runs] == ["digits-levels.mix=a-seed=4", "slow-seed=4"]
     assert (runs[0].recipe.seed, runs[1].recipe.optimizer.learning_rate) == (4, 0.001)
-
-
-def test_recipe_can_be_a_grid_key():
     assert names("grid: {recipe: [digits, mnist]}\n") == ["digits", "mnist"]
 
 
@@ -190,10 +187,13 @@ def test_figure_2_leaves_out_one_width_and_has_two_groups_of_ensembles():
     assert all(levels.members == {"a": 1 / levels.widths["a"], "b": 1} for levels in ensembles)
 
 
-def test_sweeps_of_ablations_state_the_keys_that_they_change():
+def test_sweeps_of_ablations_state_the_keys_that_they_change_and_networks_match_the_tables():
     for name in ("heterofl_table4", "heterofl_table5"):
         text = sweeps()[name].read_text()
         assert ("masked loss" in text.partition("\nlist")[0]) == ("client.loss" in text)
+    runs = expand(definition.read("heterofl_table8"), "x")
+    assert {len(run.recipe.model.layers) for run in runs} == {len(runs[0].recipe.model.layers)}
+    assert all("model.settings.blocks=[1, 1, 1, 2]" in run.overrides for run in runs)
 
 
 def check_recipes(name):
@@ -205,9 +205,3 @@ def check_recipes(name):
     assert check_cells(name, [run for run, _ in runs.values()]) == MATCHED.get(name, len(runs))
     header = sweeps()[name].read_text().partition("\n\n")[0]
     assert all(text in header for text in (f"# Run: bin/hetero_tf sweep {name}", "# Source: "))
-
-
-def test_cifar10_network_matches_the_tables():
-    runs = expand(definition.read("heterofl_table8"), "x")
-    assert {len(run.recipe.model.layers) for run in runs} == {len(runs[0].recipe.model.layers)}
-    assert all("model.settings.blocks=[1, 1, 1, 2]" in run.overrides for run in runs)
