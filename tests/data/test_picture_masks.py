@@ -3,6 +3,7 @@
 import struct
 import zlib
 
+import folders
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,19 +17,13 @@ PALETTE, GREY = 3, 0
 
 def mask_png(values, color_type=GREY, bits=8):
     """A PNG of class numbers, written by hand: TensorFlow's encoder has neither palettes nor fewer bits."""
-
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
     height, width = values.shape
     digits = [[f"{value:0{bits}b}" for value in row] for row in values]
     rows = [int("".join(row).ljust(-(-width * bits // 8) * 8, "0"), 2) for row in digits]
     lines = b"".join(b"\0" + row.to_bytes(-(-width * bits // 8), "big") for row in rows)
     colors = np.random.default_rng(0).integers(0, 256, 3 * 2**bits, np.uint8).tobytes()
-    palette = chunk(b"PLTE", colors) + chunk(b"tRNS", b"\0") if color_type == PALETTE else b""
-    header = struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, 0)
-    pixels = chunk(b"IDAT", zlib.compress(lines))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + palette + pixels + chunk(b"IEND", b"")
+    palette = ((b"PLTE", colors), (b"tRNS", b"\0")) if color_type == PALETTE else ()
+    return folders.png(width, height, zlib.compress(lines), bits, color_type, palette)
 
 
 def write(root, count=6, factor=1, **options):

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import shutil
-import struct
 import zlib
 
 import exports
@@ -290,18 +289,10 @@ def test_texts_are_lines_columns_or_arguments(tmp_path):
     )
 
 
-def png():
-    def chunk(name, data):
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    parts = chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)), chunk(b"IDAT", zlib.compress(b"\0\7"))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts) + chunk(b"IEND", b"")
-
-
 def test_pictures_of_a_folder_in_order(tmp_path):
     for name in ("dog/2.png", "cat/x/1.PNG", "cat/.hidden/1.png", "other.png", "notes.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        write_input(tmp_path, name, png())
+        write_input(tmp_path, name, folders.png(1, 1, zlib.compress(b"\0\7")))
     write_input(tmp_path, "scan.tiff", b"II*\0" + bytes(99))
     write_input(tmp_path, "empty.png", b"")
     read, _ = items(IMAGES, tmp_path, tmp_path / "gone.png")

@@ -17,6 +17,7 @@ import hostile_requests
 import numpy as np
 import pytest
 import tensorflow as tf
+from folders import png
 
 from hetero_tf.base import graph_limits, picture_decoding
 from hetero_tf.data.codecs import Field, category, number
@@ -221,16 +222,6 @@ def test_rows_of_a_table_are_typed_by_its_columns(app, is_known):
 
 
 VERSIONS = {"images": exports.images, "text": exports.text}
-
-
-def png(width, height, body=b""):
-    """Return a grey PNG file with the given size and compressed rows `body`."""
-
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
 def pictures(*contents):

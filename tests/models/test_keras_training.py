@@ -240,11 +240,12 @@ def test_the_label_of_a_dictionary_is_one_of_its_values():
     )
 
 
-def test_targets_with_fractions_are_numbers(eager):
-    numbers = X[:, :2] * 2
-    dataset = from_arrays(X, numbers, X, numbers)
-    process = process_of(dense, RECIPE | {"task": {"name": "regression", "scale": "none"}}, dataset)
-    check_step(process, "mse", numbers)
+def test_targets_with_fractions_are_numbers_which_a_loss_may_split_by_task(eager):
+    recipe, numbers = RECIPE | {"task": {"name": "regression", "scale": "none"}}, X[:, :2] * 2
+    check_step(process_of(dense, recipe, from_arrays(X, numbers, X, numbers)), "mse", numbers)
+    targets = np.concatenate([np.eye(CLASSES)[Y], X[:, :1]], 1).astype(np.float32)
+    dataset = from_arrays(X, targets, X, targets, targets="numbers")
+    check_step(process_of(dense, recipe, dataset, loss=loss_of_both), loss_of_both, targets)
 
 
 def loss_of_both(y_true, y_pred):
@@ -257,13 +258,6 @@ def test_a_mapping_may_have_a_function_as_loss_but_a_run_folder_needs_a_compiled
     assert process_of(dense, recipe).functions.loss.function is mean_of_squares
     message = refusal(hetero_tf.train, RECIPE, run_dir=tmp_path / "run", model=dense, loss=brier)
     assert message == "a run folder has the loss and metrics of a compiled model: give loss to compile()"
-
-
-def test_a_loss_may_split_the_numbers_of_several_tasks(eager):
-    targets = np.concatenate([np.eye(CLASSES)[Y], X[:, :1]], 1).astype(np.float32)
-    recipe = RECIPE | {"task": {"name": "regression", "scale": "none"}}
-    dataset = from_arrays(X, targets, X, targets, targets="numbers")
-    check_step(process_of(dense, recipe, dataset, loss=loss_of_both), loss_of_both, targets)
 
 
 def test_a_ready_compiled_model_is_narrowed_and_trained_by_its_loss(eager):

@@ -74,11 +74,16 @@ def test_ensemble_cost_is_proportional_to_its_networks():
         assert levels[name].memory.total == one.memory.total
 
 
-def test_personal_values_are_not_transferred():
+def test_personal_values_are_not_transferred_and_running_statistics_are():
     level = describe_levels(EQUAL, "round.personal=['0', '5']").levels["a"]
     assert level.bytes_down == level.bytes_up == 4 * (level.parameters - STEM - HEAD)
     nothing = describe_levels("round.personal=[all]").levels["a"]
     assert nothing.bytes_down == nothing.bytes_up == 0
+    tracked = describe_levels(base=IMAGES.replace("sbn", "bn")).levels["a"]
+    fixed = describe_levels(base=IMAGES).levels["a"]
+    assert tracked.parameters == fixed.parameters
+    assert tracked.bytes_up == fixed.bytes_up + 4 * 2 * 8
+    assert sum(math.prod(shape) for shape in tracked.shapes.values()) == tracked.parameters + 16
 
 
 def test_scaffold_receives_the_control_and_sends_its_change():
@@ -262,11 +267,3 @@ def test_levels_that_differ_in_width_alone_have_no_such_table():
     assert accounting.describe(tiny.process(IMAGES)).about["loads"] is None
     nested = accounting.describe(tiny.process(IMAGES, "client.stages=nested"))
     assert nested.about["loads"] is None and accounting.to_json(nested)["loads"] is None
-
-
-def test_running_statistics_are_transferred_and_are_not_parameters():
-    tracked = describe_levels(base=IMAGES.replace("sbn", "bn")).levels["a"]
-    fixed = describe_levels(base=IMAGES).levels["a"]
-    assert tracked.parameters == fixed.parameters
-    assert tracked.bytes_up == fixed.bytes_up + 4 * 2 * 8
-    assert sum(math.prod(shape) for shape in tracked.shapes.values()) == tracked.parameters + 16

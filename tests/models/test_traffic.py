@@ -41,9 +41,11 @@ def flops(trained, *routes, constant=()):
 def test_training_is_counted_by_the_passes_of_each_unit():
     assert flops(UNITS, route()) == 6 * 1280
     assert flops(UNITS, route(width=0.5)) == 6 * 320
+    # Constants cost no gradient, and one pass before trained units.
     assert flops(UNITS, route(), constant=("stem", "one")) == 2 * (40 + 400) + 6 * 840
     assert flops(UNITS, route(), constant=("three",)) == 6 * 880 + 4 * 400
     assert flops(UNITS, route(), constant=("stem", "one", "two")) == 2 * 440 + (4 * 300 + 6 * 100) + 6 * 440
+    # A buffered part runs in one of four epochs; frozen units after trained ones pass the gradient.
     assert flops(("three", "head"), route(frozen=3, buffered=True)) == 6 * 440 + 2 * 840 / 4
     assert flops(UNITS, route(buffered=True)) == flops(UNITS, route())
     assert flops(("stem", "one"), route()) == 6 * 440 + 4 * 840

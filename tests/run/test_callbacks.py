@@ -131,13 +131,10 @@ def ends(metric, values):
     return [RoundEnd(process(), None, row) for row in rows]
 
 
-def test_early_stopping_counts_evaluations_only():
+def test_early_stopping_counts_evaluations_of_the_selection_metric_with_a_minimum_improvement():
     stopping = EarlyStopping("global_accuracy", patience=2)
     values = [10, 20, None, 20, 19]
     assert [stopping(end) for end in ends("global_accuracy", values)] == [False, False, False, False, True]
-
-
-def test_early_stopping_uses_the_selection_metric_and_a_minimum_improvement():
     stopping = EarlyStopping(patience=1, min_delta=5)
     assert process().selection_metric == "local_loss" or process().selection_metric.endswith("accuracy")
     sign = -1 if process().selection_metric.endswith("loss") else 1

@@ -258,14 +258,12 @@ def test_a_folder_of_splits(tmp_path):
     assert made.data.options["test"].value == str(tmp_path / "test.csv") and len(made.dataset.test.x) == 80
 
 
-def test_the_root_of_the_file_system_is_refused(tmp_path):
+def test_the_root_of_the_file_system_and_unknown_data_are_refused(tmp_path):
     (tmp_path / "root").symlink_to("/")
     with pytest.raises(InputError, match="`PATH` must name a folder of data, not the root of the file system"):
         draft(tmp_path / "root")
-
-
-def test_unknown_data_are_rejected_with_the_formats(tmp_path):
-    (tmp_path / "a.txt").write_text("a")
-    (tmp_path / "b.txt").write_text("b")
+    (tmp_path / "root").unlink()
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(name)
     with pytest.raises(InputError, match="a folder with a.txt, b.txt; join text .*; data: npz reads .npz files"):
         draft(tmp_path)

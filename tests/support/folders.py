@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 import json
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,16 @@ def damaged(content, times, seed=0, cuts=2):
         else:
             copy[position] ^= 1 << int(rng.integers(8))
         yield bytes(copy)
+
+
+def png(width, height, rows=b"", bits=8, color_type=0, palette=()):
+    """A PNG file of packed rows, grey by default; `palette`: its chunks, as (kind, data)."""
+    header = struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, 0)
+    chunks = ((b"IHDR", header), *palette, (b"IDAT", rows), (b"IEND", b""))
+    parts = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 def write_femnist(folder, writers=3, images=4, tests=2):
