@@ -71,8 +71,5 @@ def test_problems_have_one_sentence(run, words, message):
 def test_names_of_recipes_are_made_from_paths():
     from hetero_tf.starter import recipe_name
 
-    assert [recipe_name(path) for path in ("a/my table.csv", "b/pictures/", "x.tar.gz")] == [
-        "my_table",
-        "pictures",
-        "x",
-    ]
+    names = {"a/my table.csv": "my_table", "b/pictures/": "pictures", "x.tar.gz": "x"}
+    assert {path: recipe_name(path) for path in names} == names

@@ -57,9 +57,12 @@ def test_columns_and_class_names_fit_the_table():
         )
 
 
-def test_statistics_are_those_of_the_training_rows():
+def test_statistics_are_those_of_the_training_rows_and_data_of_another_kind_are_rejected():
     mean, std = table([[1, 5, 1e7], [3, 5, 1e7 + 2]]).feature_statistics
     assert mean.tolist() == [2, 5, 1e7 + 1] and std.tolist() == [1, 1, 1]
+    assert "the input table needs rows of a table, but the data are images, synthetic images (seed 0)" in refusal(
+        hetero_tf.learning_process, recipe.loads(tables.RECIPE, "tiny", ["partition={name: iid, clients: 4}"])
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,12 +77,6 @@ def test_statistics_are_those_of_the_training_rows():
 def test_layers_of_other_data_are_refused_before_anything_is_read(layer, message):
     text = tables.RECIPE.replace("[Dense", f"[{layer}, Dense" if "{" not in layer else f"[{{{layer}}}, Dense")
     assert message in refusal(recipe.loads, text)
-
-
-def test_data_of_another_kind_are_rejected():
-    assert "the input table needs rows of a table, but the data are images, synthetic images (seed 0)" in refusal(
-        hetero_tf.learning_process, recipe.loads(tables.RECIPE, "tiny", ["partition={name: iid, clients: 4}"])
-    )
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])

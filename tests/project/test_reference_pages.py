@@ -26,7 +26,7 @@ def headings(text):
     return set(re.findall(r"^##+ (\S+)$", text, re.MULTILINE))
 
 
-def test_pages_are_current_with_an_entry_for_every_public_function(reference_pages, pages):
+def test_pages_are_current_escaped_and_with_an_entry_for_every_public_function(reference_pages, pages):
     """To write the current pages: `python docs/reference_pages.py`."""
     folder = reference_pages.FOLDER
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*.md")} == set(pages)
@@ -35,6 +35,7 @@ def test_pages_are_current_with_an_entry_for_every_public_function(reference_pag
     tree = ast.parse((reference_pages.PACKAGE / "__init__.py").read_text("utf-8"))
     names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")}
     assert names <= headings(pages["python.md"])
+    assert reference_pages.escape("2*w of `a*b <c>` < <pad>") == r"2\*w of `a*b <c>` &lt; &lt;pad>"
 
 
 def test_every_key_plugin_layer_and_command_has_an_entry(pages):
@@ -54,7 +55,3 @@ def test_every_row_has_the_cells_of_its_head_and_every_option_a_meaning(pages):
         column = next((index for index, cell in enumerate(head) if cell.strip() == "meaning"), 0)
         broken += [row for row in rows if len(row) != len(head) or not row[column].strip()]
     assert broken == []
-
-
-def test_emphasis_and_html_are_escaped_outside_code(reference_pages):
-    assert reference_pages.escape("2*w of `a*b <c>` < <pad>") == r"2\*w of `a*b <c>` &lt; &lt;pad>"

@@ -17,10 +17,14 @@ def test_resolved_text_reads_back(name):
     assert repr(recipe.keys_of(loaded)) == repr(recipe.keys_of(loaded.source))
 
 
-def test_resolved_text_holds_defaults_and_tags():
+def test_resolved_text_holds_defaults_and_tags_and_a_null_part_is_one_line():
     source = recipe.loads(BASE).source
     for piece in ("keep: 2", "clip_norm: 1.0", "precision: float32", "!setting blocks.1", "!w 16", "!classes"):
         assert piece in source
+    old = recipe.loads(BASE).source
+    new = recipe.loads(BASE, overrides=["client.update={name: clip, norm: 2}", "fleet=phones"]).source
+    assert recipe.changed_keys(old, new) == ["fleet: null -> set", "client.update: null -> set"]
+    assert recipe.changed_keys(new, old) == ["fleet: set -> null", "client.update: set -> null"]
 
 
 @pytest.mark.parametrize("name", ["true", "12", "null", "1e5", "e1", "no", "a.b-c_d"])
@@ -61,10 +65,3 @@ def test_runs_do_not_differ_where_sizes_only_moved_into_the_settings():
         "model.layers[0][0].PaddedConv2D.filters: !w 16 -> !setting size",
         "model.settings.size: absent -> !w 8",
     ]
-
-
-def test_a_part_that_is_null_on_one_side_is_one_line():
-    old = recipe.loads(BASE).source
-    new = recipe.loads(BASE, overrides=["client.update={name: clip, norm: 2}", "fleet=phones"]).source
-    assert recipe.changed_keys(old, new) == ["fleet: null -> set", "client.update: null -> set"]
-    assert recipe.changed_keys(new, old) == ["fleet: set -> null", "client.update: set -> null"]

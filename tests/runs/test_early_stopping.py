@@ -30,17 +30,11 @@ def test_evaluations_without_an_improvement_are_counted(metric, min_delta, value
     assert counts == waited
 
 
-def test_the_count_has_the_best_value():
-    assert Patience().after("global_loss", math.nan, 0) == Patience(None, 0)
-    assert Patience(0.5, 3).after("global_loss", 0.4, 0) == Patience(0.4, 0)
-    assert Patience(0.5, 3).after("global_loss", 0.6, 0) == Patience(0.5, 4)
-
-
 def rows(values, name="global_loss", **more):
     return [{"round": number, name: value, **more} for number, value in enumerate(values, 1)]
 
 
-def test_only_regular_evaluations_count():
+def test_only_regular_evaluations_count_and_the_count_has_the_best_value():
     rule = StoppingRule("global_loss", 2, 0.0, 2)
     evaluated = [{"round": 1, "loss": 9.0}, {"round": 2, "global_loss": 1.0}, {"round": 3, "global_loss": 2.0}]
     counted = rule.count(Patience(), evaluated)
@@ -48,6 +42,9 @@ def test_only_regular_evaluations_count():
     counted = rule.count(counted, [{"round": 4, "global_loss": 1.5}, {"round": 6, "global_loss": None}])
     assert counted == Patience(1.0, 2) and rule.ends(counted)
     assert not StoppingRule("global_loss", None, 0.0, 2).ends(counted)
+    assert Patience().after("global_loss", math.nan, 0) == Patience(None, 0)
+    assert Patience(0.5, 3).after("global_loss", 0.4, 0) == Patience(0.4, 0)
+    assert Patience(0.5, 3).after("global_loss", 0.6, 0) == Patience(0.5, 4)
 
 
 @pytest.mark.parametrize(
