@@ -27,7 +27,8 @@ class PackedRounds(NamedTuple):
         starts: [rounds, S, ticks], first position within the examples (text), 0 for images.
         stages: [rounds, S, ticks], index of the tick's stage among those of the sub-model.
         replicas: [rounds, S], replica that trains each block.
-        delays: [rounds, S], rounds after which the results of the block arrive; 0: at the end of the same round.
+        delays: [rounds, S, K], rounds after which each result arrives; 0: at the end of the same round. Empty
+            slots of a block with clients have that of its last one.
     """
 
     clients: Any
@@ -53,7 +54,7 @@ class PackedRounds(NamedTuple):
 
 
 # Ranks of the arrays, and their values in an empty block.
-RANKS = PackedRounds(clients=3, members=3, submodels=2, ticks=2, rows=5, starts=3, stages=3, replicas=2, delays=2)
+RANKS = PackedRounds(clients=3, members=3, submodels=2, ticks=2, rows=5, starts=3, stages=3, replicas=2, delays=3)
 EMPTY = PackedRounds(clients=-1, members=0, submodels=0, ticks=0, rows=-1, starts=0, stages=0, replicas=0, delays=0)
 
 
@@ -77,11 +78,10 @@ class BlockPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class _Block:
-    """Clients of one block: their positions in the plan, sub-model and delay, and their steps, see `align`."""
+    """Clients of one block: their positions in the plan and sub-model, and their steps, see `align`."""
 
     positions: np.ndarray
     submodel: int
-    delay: int
     rows: np.ndarray
     starts: np.ndarray
     stages: np.ndarray
@@ -111,7 +111,8 @@ def pack_rounds(
             packed.clients[position][:count] = plan.clients[block.positions]
             packed.members[position][:count] = plan.members[block.positions]
             packed.submodels[position], packed.ticks[position] = block.submodel, ticks
-            packed.delays[position] = block.delay
+            if plan.delays is not None:
+                packed.delays[position] = np.pad(plan.delays[block.positions], (0, max(sizes) - count), mode="edge")
             packed.rows[position][:count, :ticks] = block.rows
             packed.starts[position][:ticks], packed.stages[position][:ticks] = block.starts, block.stages
             slots[number][block.positions] = index * max(sizes) + np.arange(count)
@@ -132,21 +133,20 @@ def _empty_rounds(plans, rounds, largest):
         starts=(*size, ticks),
         stages=(*size, ticks),
         replicas=size,
-        delays=size,
+        delays=(*size, largest),
     )
     return PackedRounds(*(np.full(shape, empty, np.int32) for shape, empty in zip(shapes, EMPTY)))
 
 
 def _build_blocks(plan, submodels, sizes):
-    """Return the blocks of one round, grouped by sub-model and delay in the order of the plan."""
+    """Return the blocks of one round, grouped by sub-model in the order of the plan."""
     blocks = []
-    delays = np.zeros_like(submodels) if plan.delays is None else plan.delays
-    for submodel, delay in dict.fromkeys(zip(submodels.tolist(), delays.tolist())):
-        group = np.flatnonzero((submodels == submodel) & (delays == delay))
+    for submodel in dict.fromkeys(submodels.tolist()):
+        group = np.flatnonzero(submodels == submodel)
         for first in range(0, len(group), sizes[submodel]):
             positions = group[first : first + sizes[submodel]]
             aligned = align(plan.steps[positions], plan.rows[positions], plan.starts[positions], plan.stages[positions])
-            blocks.append(_Block(positions, submodel, delay, *aligned))
+            blocks.append(_Block(positions, submodel, *aligned))
     return blocks
 
 

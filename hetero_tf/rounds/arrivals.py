@@ -38,15 +38,15 @@ class StaleMerge:
 
 
 def merge_arrivals(
-    rule: StaleMerge, state: StateRows, total: tf.Tensor, coverage: tf.Tensor, learned: int
+    rule: StaleMerge, state: StateRows, delays: tf.Tensor, total: tf.Tensor, coverage: tf.Tensor, learned: int
 ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
     """Return the sums of the results that arrive in this round, and the pending sums after it.
 
     Args:
         state: The values before the round, with its pending sums.
-        total: [delays + 1, values], sum of client weight * value over the clients that start in this round, by
-            staleness.
-        coverage: [delays + 1, values], the sum of their weights in the merge.
+        delays: int32 [D], the different delays of the clients that start in this round, 0 first.
+        total: [D, values], sum of client weight * value over those clients, by delay.
+        coverage: [D, values], the sum of their weights in the merge.
         learned: Number of learned values. Running statistics follow them; they are averages, so a round takes the mean
             of the arriving ones instead of adding changes, which could make a variance negative.
 
@@ -65,6 +65,7 @@ def merge_arrivals(
             each,
             state.weights[columns],
             {name: rows[:, columns] for name, rows in state.pending.items()},
+            delays,
             total[:, columns],
             coverage[:, columns],
         )
@@ -73,9 +74,9 @@ def merge_arrivals(
     return tf.nest.map_structure(lambda *columns: concat_columns(columns), *parts)
 
 
-def _merge_columns(rule, old, pending, total, coverage):
+def _merge_columns(rule, old, pending, delays, total, coverage):
     """Return the result of `merge_arrivals` for adjacent columns that have one rule."""
-    factors = tf.constant(rule.factors, total.dtype)[:, None]
+    factors = tf.gather(tf.constant(rule.factors, total.dtype), delays)[:, None]
     weighted, covered = factors * total, factors * coverage
     counted = coverage if rule.divisor == "clients" else covered
     later = weighted[1:] - covered[1:] * old if rule.adds == "changes" else weighted[1:]
@@ -84,7 +85,10 @@ def _merge_columns(rule, old, pending, total, coverage):
     if rule.delays:
         arriving_total += pending["total"][0]
         arriving_coverage += pending["coverage"][0]
-        later_sums = {name: rows + _shift(pending[name]) for name, rows in later_sums.items()}
+        later_sums = {
+            name: tf.tensor_scatter_nd_add(_shift(pending[name]), delays[1:, None] - 1, rows)
+            for name, rows in later_sums.items()
+        }
     # The summed factors of those arrived values that are not differences yet.
     of_values = covered[0] if rule.adds == "changes" else arriving_coverage
     divisor = arriving_coverage

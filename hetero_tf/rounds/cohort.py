@@ -19,7 +19,7 @@ class CohortResult(NamedTuple):
 
     Attributes:
         total: Sum of weight * value over the clients that cover each entry of the global row, [values]; of an
-            asynchronous policy [delays + 1, values], by the delay of the clients.
+            asynchronous policy [D, values], by the delay of the clients.
         coverage: The sum of their weights, in the shape of `total`.
         memory_change: Sum of the changes of these clients' memories, [values]; None if the server does not read it.
         products: Sum and coverage of the products of adapters, see `merge.merge_products`; None without products.
@@ -42,13 +42,13 @@ def record_types(setup: RoundSetup) -> dict:
 
 
 def train_cohort_on_replicas(
-    setup: RoundSetup, state: StateRows, packed: PackedRounds, scalars: RoundScalars
+    setup: RoundSetup, state: StateRows, packed: PackedRounds, scalars: RoundScalars, delays: tf.Tensor | None = None
 ) -> CohortResult:
     """Run `train_cohort` on the whole cohort; every replica trains the blocks that are assigned to it."""
     replicas = setup.engine.replicas
     assigned = tf.cast(tf.where(packed.replicas == replicas.number)[:, 0], tf.int32)
     assigned_blocks = tf.nest.map_structure(lambda array: tf.gather(array, assigned), packed)
-    result = train_cohort(setup, state, assigned_blocks, scalars)
+    result = train_cohort(setup, state, assigned_blocks, scalars, delays)
     blocks, max_clients = tf.unstack(tf.shape(packed.clients))
     # Rows of this replica's clients among all [S * K] clients.
     row_indices = tf.reshape(assigned[:, None] * max_clients + tf.range(max_clients), [-1, 1])
@@ -66,27 +66,32 @@ def train_cohort_on_replicas(
     return CohortResult(sums["total"], sums["coverage"], sums.get("memory_change"), sums.get("products"), records)
 
 
-def train_cohort(setup: RoundSetup, state: StateRows, packed: PackedRounds, scalars: RoundScalars) -> CohortResult:
+def train_cohort(
+    setup: RoundSetup, state: StateRows, packed: PackedRounds, scalars: RoundScalars, delays: tf.Tensor | None = None
+) -> CohortResult:
     """Train all clients of a round from the same global values.
 
     Args:
         packed: The arrays of one round; S = blocks, K = the largest block.
+        delays: int32 [D], the different delays of the round, of an asynchronous policy.
     """
-    count, max_clients, stale = tf.shape(packed.clients)[0], max(setup.block_sizes), setup.algorithm.stale_merge
-
-    def add(sums, contribution, delay):
-        if stale is None:
-            return sums + contribution
-        return tf.tensor_scatter_nd_add(sums, delay[None, None], contribution[None])
+    count, max_clients = tf.shape(packed.clients)[0], max(setup.block_sizes)
+    # Index of each client's delay among those of the round, [S, K].
+    arrivals = None if delays is None else tf.argmax(packed.delays[..., None] == delays, -1, tf.int32)
 
     def body(index, sums, records):
+        arrivals_of_block = None if arrivals is None else arrivals[index]
         branches = [
-            functools.partial(_train_and_sum, setup, submodel, state, packed, scalars, index)
+            functools.partial(_train_and_sum, setup, submodel, state, packed, scalars, index, arrivals_of_block)
             for submodel in setup.submodels
         ]
         contribution, recorded = tf.switch_case(packed.submodels[index], branches)
         # Sums are added in the order of the blocks: the result does not depend on the number of blocks in flight.
-        sums = {name: add(sums[name], contribution[name], packed.delays[index]) for name in sums}
+        if arrivals is None:
+            sums = {name: sums[name] + contribution[name] for name in sums}
+        else:
+            rows = tf.unique(arrivals_of_block)[0][:, None]
+            sums = {name: tf.tensor_scatter_nd_add(sums[name], rows, contribution[name]) for name in sums}
         records = tf.nest.map_structure(lambda array, value: array.write(index, value), records, recorded)
         return index + 1, sums, records
 
@@ -94,7 +99,7 @@ def train_cohort(setup: RoundSetup, state: StateRows, packed: PackedRounds, scal
     _, sums, records = tf.while_loop(
         lambda index, *_: index < count,
         body,
-        (0, _zero_sums(setup, state.weights), _empty_records(setup, state.tables, count)),
+        (0, _zero_sums(setup, state.weights, delays), _empty_records(setup, state.tables, count)),
         parallel_iterations=setup.engine.replicas.parallel,
     )
     # [S, K, ...] -> [S * K, ...]
@@ -103,33 +108,32 @@ def train_cohort(setup: RoundSetup, state: StateRows, packed: PackedRounds, scal
     # Without entry masks the coverage follows from small masks of axes, [S * K, size].
     if "coverage" not in sums:
         weights = _weights_in_merge(setup, records["weight"], packed, max_clients)
-        sums["coverage"] = _coverage(setup, masks, weights, tf.repeat(packed.delays, max_clients))
+        sums["coverage"] = _coverage(setup, masks, weights, delays, arrivals)
     adapters = setup.layout.adapters
     if adapters is not None and "products" in sums:
         sums["products"] = sums["products"], coverage(adapters.cut, masks, weights, adapters.first_merged_stage)
     return CohortResult(sums["total"], sums["coverage"], sums.get("memory_change"), sums.get("products"), records)
 
 
-def _coverage(setup, masks, weights, delays):
-    """Return the coverage, in the shape of `CohortResult.total`; `delays`: [S * K]."""
-    layout, stale = setup.layout, setup.algorithm.stale_merge
+def _coverage(setup, masks, weights, delays, arrivals):
+    """Return the coverage, in the shape of `CohortResult.total`; `arrivals`: [S, K]."""
+    layout = setup.layout
 
     def of(weights):
         return coverage(layout.cut, masks, weights, layout.first_merged_stage, layout.zeros_count)
 
-    def at(delay):
-        arrives = tf.cast(tf.equal(delays, delay), layout.dtype)
+    def at(index):
+        arrives = tf.cast(tf.reshape(arrivals == index, [-1]), layout.dtype)
         return of({kind: each * arrives for kind, each in weights.items()})
 
-    if stale is None:
+    if delays is None:
         return of(weights)
-    return tf.map_fn(at, tf.range(stale.delays + 1), fn_output_signature=tf.TensorSpec([None], layout.dtype))
+    return tf.map_fn(at, tf.range(tf.size(delays)), fn_output_signature=tf.TensorSpec([None], layout.dtype))
 
 
-def _zero_sums(setup, weights):
+def _zero_sums(setup, weights, delays):
     """Return zeros for every sum over clients, by its name; coverage is one of them only with entry masks."""
-    stale, zeros = setup.algorithm.stale_merge, tf.zeros_like(weights)
-    zeros = zeros if stale is None else tf.repeat(zeros[None], stale.delays + 1, axis=0)
+    zeros = tf.zeros_like(weights) if delays is None else tf.zeros([tf.size(delays), *weights.shape], weights.dtype)
     has_masks = any(submodel.mask for submodel in setup.submodels)
     names = {"total": True, "coverage": has_masks, "memory_change": setup.algorithm.sums_memory}
     sums = {name: zeros for name, needed in names.items() if needed}
@@ -156,10 +160,13 @@ def _merge_blocks(values, num_rows):
     return tf.reshape(values, [num_rows, *values.shape[2:]])
 
 
-def _train_and_sum(setup, submodel, state, packed, scalars, index):
+def _train_and_sum(setup, submodel, state, packed, scalars, index, arrivals):
     """Train a block; return its part of every sum of `_zero_sums`, and the records of its clients, [max_clients, ...].
 
     It is the branch of a sub-model in the graph of `train_cohort`.
+
+    Args:
+        arrivals: [max_clients], whose different values are the rows of the returned sums; or None.
     """
     plan = packed.block(index, submodel.block.clients)
     result = train_block(setup, submodel, state, scalars, plan)
@@ -173,7 +180,7 @@ def _train_and_sum(setup, submodel, state, packed, scalars, index):
         weight *= tf.gather(counts_of, table_rows(plan))
     rows = _weighted_rows(result, counts, weight if counts_of is not None else None)
     completed = _completed_stages(submodel, plan)
-    sums = {name: _sum_of_block(submodel, values, result, completed) for name, values in rows.items()}
+    sums = {name: _sum_of_block(submodel, values, result, completed, arrivals) for name, values in rows.items()}
     if setup.private is not None:
         sums["total"] = sum_clipped(setup, submodel, state, result, counts, completed)
     if submodel.factors is not None:
@@ -293,9 +300,23 @@ def _completed_stages(submodel, plan):
     return completed_stages(plan.rows, plan.stages) if is_staged else None
 
 
-def _sum_of_block(submodel, values, result, completed):
-    """Sum a block's weighted values [K, values] over its clients to a global row; zeros where no client counts."""
-    return submodel.cut.scatter_sum(submodel.block.network_rows(values), result.merged, completed)
+def _sum_of_block(submodel, values, result, completed, arrivals):
+    """Sum a block's weighted values [K, values] over its clients to a global row, or to one for each of `arrivals`.
+
+    Entries that no client counts for are 0.
+    """
+
+    def total(values):
+        return submodel.cut.scatter_sum(submodel.block.network_rows(values), result.merged, completed)
+
+    def at(index):
+        return total(tf.where(arrivals[: submodel.block.clients, None] == index, values, tf.zeros([], values.dtype)))
+
+    if arrivals is None:
+        return total(values)
+    if submodel.block.clients == 1:
+        return total(values)[None]
+    return tf.map_fn(at, tf.unique(arrivals)[0], fn_output_signature=tf.TensorSpec([None], values.dtype))
 
 
 def completed_stages(rows: tf.Tensor, stages: tf.Tensor) -> tf.Tensor:

@@ -17,6 +17,7 @@ from hetero_tf.layers.fast_conv2d import FORMS
 from hetero_tf.models.costs.counting import total
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import all_layers, is_seed, layer_signature, values
+from hetero_tf.planning.timing import round_policy
 from hetero_tf.rounds.client_block import ClientBlock, build_client_block
 from hetero_tf.rounds.row_model import RowModel
 
@@ -74,8 +75,9 @@ def choose_engine(
 
 def expected_clients(family: ModelFamily) -> dict[str, float]:
     """Return `{a level: mean clients in a round}` of each sub-model; each network of an ensemble counts as one."""
-    levels, expected = family.recipe.levels, dict.fromkeys(family.submodels, 0.0)
-    by_level = levels.active(family.recipe.round.clients)
+    recipe, expected = family.recipe, dict.fromkeys(family.submodels, 0.0)
+    levels = recipe.levels
+    by_level = levels.active(round_policy(recipe).trained_clients(recipe.round.clients))
     for level, submodel in zip(by_level, family.submodel_of):
         expected[family.submodels[submodel]] += by_level[level] * levels.networks_of(level)
     return expected

@@ -97,10 +97,12 @@ def run_round(
 ) -> tuple[StateRows, dict]:
     """Run one round; `packed`: its arrays, without the axis of rounds."""
     train = train_cohort_on_replicas if setup.engine.replicas.count > 1 else train_cohort
-    total, coverage, memory_change, products, records = train(setup, state, packed, scalars)
-    pending, stale = state.pending, setup.algorithm.stale_merge
+    pending, stale, delays = state.pending, setup.algorithm.stale_merge, None
     if stale is not None:
-        total, coverage, pending = merge_arrivals(stale, state, total, coverage, setup.layout.learned)
+        delays, _ = tf.unique(tf.concat([[0], tf.reshape(packed.delays, [-1])], 0))
+    total, coverage, memory_change, products, records = train(setup, state, packed, scalars, delays)
+    if stale is not None:
+        total, coverage, pending = merge_arrivals(stale, state, delays, total, coverage, setup.layout.learned)
     if setup.private is not None:
         total, coverage = private_sum(setup, state, total, scalars)
     trained = trained_values(setup.layout, scalars.number)

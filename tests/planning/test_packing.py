@@ -1,5 +1,7 @@
 """Rounds packed into blocks: clients keep their order, and all active clients of a tick have equal batches."""
 
+import dataclasses
+
 import numpy as np
 
 from hetero_tf.planning.packing import align, pack_rounds
@@ -123,6 +125,14 @@ def test_levels_with_the_same_sub_model_share_their_stacks():
     packed, slots = pack_rounds([plan([0, 1, 2, 2], even(4))], [2, 3], (1, 0, 1))
     assert packed.submodels.tolist() == [[1, 0]]
     assert packed.clients.tolist() == [[[10, 12, 13], [11, -1, -1]]]
+
+
+def test_clients_with_different_delays_share_a_block():
+    planned = dataclasses.replace(plan([0, 1, 1, 1, 1], even(5)), delays=np.asarray([1, 0, 2, 0, 3], np.int32))
+    packed, _ = pack_rounds([planned, plan([0], even(1))], [1, 3], range(2))
+    assert packed.clients.tolist() == [[[10, -1, -1], [11, 12, 13], [14, -1, -1]], [[10, -1, -1], *[[-1] * 3] * 2]]
+    # Empty slots have no other delay than the clients of their block.
+    assert packed.delays.tolist() == [[[1, 1, 1], [0, 2, 0], [3, 3, 3]], np.zeros((3, 3)).tolist()]
 
 
 def test_a_round_with_short_work_is_padded_to_the_longest_round():

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tiny
 from tensorflow.python.framework import op_def_registry
 
+from hetero_tf.base.constraints import Plugin
 from hetero_tf.data.inputs.examples import batch_shapes
 from hetero_tf.planning.plan import Plan
 from hetero_tf.recipe.schema import Levels
@@ -251,9 +252,16 @@ def test_unbatched_levels_are_computed_one_by_one():
 def test_levels_with_one_submodel_and_ensemble_networks_share_blocks():
     widths = dict.fromkeys("abc", 1.0)
     levels = Levels(widths=widths, mix={"a": 1, "b": 2, "c": 1}, members={"a": 3})
-    mock_recipe = SimpleNamespace(levels=levels, round=SimpleNamespace(clients=8))
-    family = SimpleNamespace(recipe=mock_recipe, submodels=("a", "b"), submodel_of=(0, 1, 0))
-    assert engine.expected_clients(family) == {"a": 8, "b": 4}
+
+    def expected(name, **options):
+        round = SimpleNamespace(clients=8, policy=Plugin(name, options))
+        recipe = SimpleNamespace(levels=levels, round=round)
+        family = SimpleNamespace(recipe=recipe, submodels=("a", "b"), submodel_of=(0, 1, 0))
+        return engine.expected_clients(family)
+
+    assert expected("wait") == expected("over_selection", factor=1.5) == {"a": 8, "b": 4}
+    # A new version has as many starts as results.
+    assert expected("buffered", size=2) == {"a": 2, "b": 1} and expected("immediate") == {"a": 1, "b": 0.5}
 
 
 def test_route_of_several_levels_has_one_model_that_is_probed_once(monkeypatch):
