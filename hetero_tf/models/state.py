@@ -49,13 +49,14 @@ class StateRows(NamedTuple):
         slots: Row [values] of each slot of the server.
         tables: `{table of clients: [registered, columns]}`, one row for each client; with an axis before the columns
             for its peers, or for the networks of an ensemble.
-        pending: `{one of PENDING_SUMS: [delays, values]}`; row i is added to the sums of the round after the next i.
+        pending: `{one of PENDING_SUMS: [[delays, size] of each global value]}`; row i is added to the sums of the round
+            after the next i. They are not concatenated, because they are much larger than the rest.
     """
 
     weights: tf.Tensor
     slots: tuple[tf.Tensor, ...]
     tables: dict[str, tf.Tensor]
-    pending: dict[str, tf.Tensor]
+    pending: dict[str, list[tf.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,8 @@ class StateLayout:
         for key, (axes, shapes) in self._tables().items():
             if shapes:
                 shape = tf.constant([*axes, -1])
-                rows[key] = _concat([tf.reshape(_table(values, *key)[path], shape) for path in shapes])
+                parts = [tf.reshape(_table(values, *key)[path], shape) for path in shapes]
+                rows[key] = parts if key[0] == "pending" else _concat(parts)
         nested = _nest(rows)
         return StateRows(nested["weights"], tuple(nested["server"].values()), nested["clients"], nested["pending"])
 
@@ -144,7 +146,8 @@ class StateLayout:
 
         def split(key, axes, shapes):
             sizes = [math.prod(shape) // math.prod(axes) for shape in shapes.values()]
-            parts = _split(_table(packed, *key), sizes) if shapes else []
+            parts = _table(packed, *key) if shapes else []
+            parts = parts if isinstance(parts, list) else _split(parts, sizes)
             return {path: tf.reshape(part, shape) for (path, shape), part in zip(shapes.items(), parts)}
 
         return _nest({key: split(key, *table) for key, table in self._tables().items()})

@@ -55,49 +55,53 @@ def merge_arrivals(
             difference. If all results are fresh with factor 1, both are bit-equal to the sums of a synchronous round.
         pending: As in `StateRows`.
     """
+    # Pending sums of the results that arrive in this round.
+    arrived = {name: concat_columns([rows[0] for rows in parts]) for name, parts in state.pending.items()}
     rules = [(slice(0, learned), rule)]
     if learned < state.weights.shape[0]:
         # FedAsync mixes them with its own factors.
         of_statistics = rule if rule.adds == "values" else StaleMerge(rule.factors, "values", "factors")
         rules.append((slice(learned, None), of_statistics))
-    parts = [
+    merged = [
         _merge_columns(
             each,
             state.weights[columns],
-            {name: rows[:, columns] for name, rows in state.pending.items()},
-            delays,
+            {name: row[columns] for name, row in arrived.items()},
+            tf.gather(tf.constant(each.factors, total.dtype), delays)[:, None],
             total[:, columns],
             coverage[:, columns],
         )
         for columns, each in rules
     ]
-    return tf.nest.map_structure(lambda *columns: concat_columns(columns), *parts)
+    total, coverage, later = tf.nest.map_structure(lambda *columns: concat_columns(columns), *merged)
+    pending = {name: _add_later(parts, delays[1:] - 1, later[name]) for name, parts in state.pending.items()}
+    return total, coverage, pending
 
 
-def _merge_columns(rule, old, pending, delays, total, coverage):
-    """Return the result of `merge_arrivals` for adjacent columns that have one rule."""
-    factors = tf.gather(tf.constant(rule.factors, total.dtype), delays)[:, None]
+def _merge_columns(rule, old, arrived, factors, total, coverage):
+    """Return the sums of `merge_arrivals` for adjacent columns that have one rule, and those of the later results."""
     weighted, covered = factors * total, factors * coverage
     counted = coverage if rule.divisor == "clients" else covered
     later = weighted[1:] - covered[1:] * old if rule.adds == "changes" else weighted[1:]
     arriving_total, arriving_coverage = weighted[0], counted[0]
-    later_sums = {"total": later, "coverage": counted[1:]} if rule.delays else {}
-    if rule.delays:
-        arriving_total += pending["total"][0]
-        arriving_coverage += pending["coverage"][0]
-        later_sums = {
-            name: tf.tensor_scatter_nd_add(_shift(pending[name]), delays[1:, None] - 1, rows)
-            for name, rows in later_sums.items()
-        }
+    if arrived:
+        arriving_total += arrived["total"]
+        arriving_coverage += arrived["coverage"]
     # The summed factors of those arrived values that are not differences yet.
     of_values = covered[0] if rule.adds == "changes" else arriving_coverage
     divisor = arriving_coverage
     if not isinstance(rule.divisor, str):
         divisor = tf.where(divisor > 0, tf.constant(rule.divisor, total.dtype), tf.zeros([], total.dtype))
     # The difference of the two products is exactly 0 if every result counts once.
-    return arriving_total + (divisor * old - of_values * old), divisor, later_sums
+    merged = arriving_total + (divisor * old - of_values * old)
+    return merged, divisor, {"total": later, "coverage": counted[1:]}
 
 
-def _shift(rows):
-    """Return pending rows [delays, values] for the next round; nothing has arrived yet in the last of them."""
-    return tf.pad(rows[1:], [[0, 1], [0, 0]])
+def _add_later(parts, rows, later):
+    """Return pending sums for the next round, to whose `rows` later results [rows, values] are added."""
+    # Each part is copied once, since the rows of all results together are much larger than those of one round.
+    split = tf.split(later, [part.shape[1] for part in parts], axis=1)
+    return [
+        tf.tensor_scatter_nd_add(tf.pad(part[1:], [[0, 1], [0, 0]]), rows[:, None], columns)
+        for part, columns in zip(parts, split)
+    ]

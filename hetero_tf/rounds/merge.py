@@ -118,9 +118,15 @@ def _aggregate(aggregate, old, coverage, clients):
     return tf.where(coverage > 0, aggregate(old, **clients | {"rows": rows, "covered": covered}), old)
 
 
-def is_finite(state: StateRows) -> tf.Tensor:
-    """Return whether no weight, slot and pending sum is NaN or infinite, a scalar bool."""
-    rows = (state.weights, *state.slots, *state.pending.values())
+def is_finite(state: StateRows, delays: tf.Tensor | None = None) -> tf.Tensor:
+    """Return whether no weight, slot and changed pending sum is NaN or infinite, a scalar bool.
+
+    Args:
+        delays: Those of the round, see `arrivals.merge_arrivals`, if its policy is asynchronous.
+    """
+    rows = [state.weights, *state.slots]
+    if delays is not None:
+        rows += [tf.gather(part, delays[1:] - 1) for parts in state.pending.values() for part in parts]
     return tf.reduce_all([tf.reduce_all(tf.math.is_finite(row)) for row in rows])
 
 

@@ -116,7 +116,7 @@ def run_round(
         weights = merge_products(setup.layout, state.weights, merged.weights, *products, key)
         merged = merged._replace(weights=weights)
     # The old rows if any of the new ones is not finite.
-    finite = is_finite(merged)
+    finite = is_finite(merged, delays)
     changing = tf.cond(finite, lambda: merged._replace(tables={}), lambda: state._replace(tables={}))
     # Clients [S * K]; a round whose merge overflowed changes no client table.
     clients, members = (tf.reshape(array, [-1]) for array in (packed.clients, packed.members))

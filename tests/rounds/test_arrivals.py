@@ -84,7 +84,7 @@ def test_a_round_without_clients_merges_results_of_earlier_ones(eager):
 def test_running_statistics_are_means_of_values():
     """A sum of two changes from 10 to 2 would be a variance of -6."""
     old = tf.constant([1.0, 10.0])
-    state = StateRows(old, (), {}, {"total": tf.constant([[0.0, 2.0]]), "coverage": tf.constant([[0.0, 1.0]])})
+    state = StateRows(old, (), {}, {"total": [tf.constant([[0.0, 2.0]])], "coverage": [tf.constant([[0.0, 1.0]])]})
     values = tf.constant([[3.0, 2.0]])
     rule = StaleMerge((1.0, 0.5), "changes", "clients")
     total, coverage, _ = merge_arrivals(rule, state, tf.constant([0]), values, tf.constant([[1.0, 1.0]]), learned=1)
