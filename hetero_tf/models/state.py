@@ -49,8 +49,7 @@ class StateRows(NamedTuple):
         slots: Row [values] of each slot of the server.
         tables: `{table of clients: [registered, columns]}`, one row for each client; with an axis before the columns
             for its peers, or for the networks of an ensemble.
-        pending: `{one of PENDING_SUMS: [[delays, size] of each global value]}`; row i is added to the sums of the round
-            after the next i. They are not concatenated, because they are much larger than the rest.
+        pending: `{one of PENDING_SUMS: [[delays, size], ...]}`; row i is for the round after the next i.
     """
 
     weights: tf.Tensor
@@ -146,8 +145,7 @@ class StateLayout:
 
         def split(key, axes, shapes):
             sizes = [math.prod(shape) // math.prod(axes) for shape in shapes.values()]
-            parts = _table(packed, *key) if shapes else []
-            parts = parts if isinstance(parts, list) else _split(parts, sizes)
+            parts = _split(_table(packed, *key), sizes) if shapes else []
             return {path: tf.reshape(part, shape) for (path, shape), part in zip(shapes.items(), parts)}
 
         return _nest({key: split(key, *table) for key, table in self._tables().items()})
@@ -183,7 +181,7 @@ def _concat(parts):
 
 
 def _split(rows, sizes):
-    return [rows] if len(sizes) == 1 else tf.split(rows, sizes, axis=-1)
+    return rows if isinstance(rows, list) else [rows] if len(sizes) == 1 else tf.split(rows, sizes, axis=-1)
 
 
 def flatten_state(state: State) -> dict:

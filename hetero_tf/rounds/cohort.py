@@ -75,22 +75,23 @@ def train_cohort(
         packed: The arrays of one round; S = blocks, K = the largest block.
         delays: int32 [D], the different delays of the round, of an asynchronous policy.
     """
-    count, max_clients = tf.shape(packed.clients)[0], max(setup.block_sizes)
-    # Index of each client's delay among those of the round, [S, K].
-    arrivals = None if delays is None else tf.argmax(packed.delays[..., None] == delays, -1, tf.int32)
+    count, max_clients, arrivals = tf.shape(packed.clients)[0], max(setup.block_sizes), None
+    if delays is not None:
+        # Index of each client's delay among those of the round, [S, K].
+        arrivals = tf.argmax(packed.delays[..., None] == delays, -1, tf.int32)
 
     def body(index, sums, records):
-        arrivals_of_block = None if arrivals is None else arrivals[index]
+        groups = None if arrivals is None else (arrivals[index], tf.unique(arrivals[index])[0])
         branches = [
-            functools.partial(_train_and_sum, setup, submodel, state, packed, scalars, index, arrivals_of_block)
+            functools.partial(_train_and_sum, setup, submodel, state, packed, scalars, index, groups)
             for submodel in setup.submodels
         ]
         contribution, recorded = tf.switch_case(packed.submodels[index], branches)
         # Sums are added in the order of the blocks: the result does not depend on the number of blocks in flight.
-        if arrivals is None:
+        if groups is None:
             sums = {name: sums[name] + contribution[name] for name in sums}
         else:
-            rows = tf.unique(arrivals_of_block)[0][:, None]
+            rows = groups[1][:, None]
             sums = {name: tf.tensor_scatter_nd_add(sums[name], rows, contribution[name]) for name in sums}
         records = tf.nest.map_structure(lambda array, value: array.write(index, value), records, recorded)
         return index + 1, sums, records
@@ -108,27 +109,35 @@ def train_cohort(
     # Without entry masks the coverage follows from small masks of axes, [S * K, size].
     if "coverage" not in sums:
         weights = _weights_in_merge(setup, records["weight"], packed, max_clients)
-        sums["coverage"] = _coverage(setup, masks, weights, delays, arrivals)
+        groups = None if arrivals is None else (tf.reshape(arrivals, [-1]), tf.range(tf.size(delays)))
+        layout = setup.layout
+        of = functools.partial(coverage, layout.cut, masks, kinds=layout.first_merged_stage, zeros=layout.zeros_count)
+        sums["coverage"] = _sum_groups(of, weights, groups)
     adapters = setup.layout.adapters
     if adapters is not None and "products" in sums:
         sums["products"] = sums["products"], coverage(adapters.cut, masks, weights, adapters.first_merged_stage)
     return CohortResult(sums["total"], sums["coverage"], sums.get("memory_change"), sums.get("products"), records)
 
 
-def _coverage(setup, masks, weights, delays, arrivals):
-    """Return the coverage, in the shape of `CohortResult.total`; `arrivals`: [S, K]."""
-    layout = setup.layout
+def _sum_groups(total, values, groups):
+    """Return `total(values)` of all clients; with groups, one row for each of them, in which others have zeros.
 
-    def of(weights):
-        return coverage(layout.cut, masks, weights, layout.first_merged_stage, layout.zeros_count)
+    Args:
+        values: Tensors whose first or only axis is that of the clients.
+        groups: int32 [clients], the group of each client, and int32 [groups], the groups; or None.
+    """
+    if groups is None:
+        return total(values)
 
-    def at(index):
-        arrives = tf.cast(tf.reshape(arrivals == index, [-1]), layout.dtype)
-        return of({kind: each * arrives for kind, each in weights.items()})
+    def of_group(group):
+        def members(each):
+            is_member = tf.reshape(groups[0] == group, [-1, *[1] * (each.shape.rank - 1)])
+            return tf.where(is_member, each, tf.zeros([], each.dtype))
 
-    if delays is None:
-        return of(weights)
-    return tf.map_fn(at, tf.range(tf.size(delays)), fn_output_signature=tf.TensorSpec([None], layout.dtype))
+        return total(tf.nest.map_structure(members, values))
+
+    spec = tf.TensorSpec([None], tf.nest.flatten(values)[0].dtype)
+    return tf.map_fn(of_group, groups[1], fn_output_signature=spec)
 
 
 def _zero_sums(setup, weights, delays):
@@ -160,13 +169,13 @@ def _merge_blocks(values, num_rows):
     return tf.reshape(values, [num_rows, *values.shape[2:]])
 
 
-def _train_and_sum(setup, submodel, state, packed, scalars, index, arrivals):
+def _train_and_sum(setup, submodel, state, packed, scalars, index, groups):
     """Train a block; return its part of every sum of `_zero_sums`, and the records of its clients, [max_clients, ...].
 
     It is the branch of a sub-model in the graph of `train_cohort`.
 
     Args:
-        arrivals: [max_clients], whose different values are the rows of the returned sums; or None.
+        groups: Groups of the block's slots with equal delays, see `_sum_groups`.
     """
     plan = packed.block(index, submodel.block.clients)
     result = train_block(setup, submodel, state, scalars, plan)
@@ -180,7 +189,12 @@ def _train_and_sum(setup, submodel, state, packed, scalars, index, arrivals):
         weight *= tf.gather(counts_of, table_rows(plan))
     rows = _weighted_rows(result, counts, weight if counts_of is not None else None)
     completed = _completed_stages(submodel, plan)
-    sums = {name: _sum_of_block(submodel, values, result, completed, arrivals) for name, values in rows.items()}
+    groups = groups and (groups[0][: submodel.block.clients], groups[1])
+
+    def total(values):
+        return submodel.cut.scatter_sum(submodel.block.network_rows(values), result.merged, completed)
+
+    sums = {name: _sum_groups(total, values, groups) for name, values in rows.items()}
     if setup.private is not None:
         sums["total"] = sum_clipped(setup, submodel, state, result, counts, completed)
     if submodel.factors is not None:
@@ -298,25 +312,6 @@ def _completed_stages(submodel, plan):
     """Return the number of stages that a block's clients have completed, int32 [K]; None if it does not matter."""
     is_staged = any(segment.first_merged_stage > 1 for segment in submodel.cut.segments)
     return completed_stages(plan.rows, plan.stages) if is_staged else None
-
-
-def _sum_of_block(submodel, values, result, completed, arrivals):
-    """Sum a block's weighted values [K, values] over its clients to a global row, or to one for each of `arrivals`.
-
-    Entries that no client counts for are 0.
-    """
-
-    def total(values):
-        return submodel.cut.scatter_sum(submodel.block.network_rows(values), result.merged, completed)
-
-    def at(index):
-        return total(tf.where(arrivals[: submodel.block.clients, None] == index, values, tf.zeros([], values.dtype)))
-
-    if arrivals is None:
-        return total(values)
-    if submodel.block.clients == 1:
-        return total(values)[None]
-    return tf.map_fn(at, tf.unique(arrivals)[0], fn_output_signature=tf.TensorSpec([None], values.dtype))
 
 
 def completed_stages(rows: tf.Tensor, stages: tf.Tensor) -> tf.Tensor:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from hetero_tf.base import hardware
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.layers.fast_conv2d import FORMS
+from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.models.costs.counting import total
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import all_layers, is_seed, layer_signature, values
@@ -75,9 +76,11 @@ def choose_engine(
 
 def expected_clients(family: ModelFamily) -> dict[str, float]:
     """Return `{a level: mean clients in a round}` of each sub-model; each network of an ensemble counts as one."""
-    recipe, expected = family.recipe, dict.fromkeys(family.submodels, 0.0)
-    levels = recipe.levels
-    by_level = levels.active(round_policy(recipe).trained_clients(recipe.round.clients))
+    levels, expected = family.recipe.levels, dict.fromkeys(family.submodels, 0.0)
+    policy = round_policy(family.recipe)
+    # A version of the global model has as many starts as results.
+    starts = policy.buffer if isinstance(policy, AsynchronousPolicy) else family.recipe.round.clients
+    by_level = levels.active(starts)
     for level, submodel in zip(by_level, family.submodel_of):
         expected[family.submodels[submodel]] += by_level[level] * levels.networks_of(level)
     return expected

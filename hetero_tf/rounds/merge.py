@@ -119,11 +119,7 @@ def _aggregate(aggregate, old, coverage, clients):
 
 
 def is_finite(state: StateRows, delays: tf.Tensor | None = None) -> tf.Tensor:
-    """Return whether no weight, slot and changed pending sum is NaN or infinite, a scalar bool.
-
-    Args:
-        delays: Those of the round, see `arrivals.merge_arrivals`, if its policy is asynchronous.
-    """
+    """Return whether no weight, slot and pending sum that a round with these `delays` changes is NaN or infinite."""
     rows = [state.weights, *state.slots]
     if delays is not None:
         rows += [tf.gather(part, delays[1:] - 1) for parts in state.pending.values() for part in parts]

@@ -39,10 +39,6 @@ class SynchronousPolicy:
         # In floats 1.1 * 10 is slightly above 11.
         return math.ceil(self.factor * clients * (1 - 1e-9))
 
-    def trained_clients(self, clients: int) -> int:
-        """Return the number of clients that start in a round and return a result, at most."""
-        return clients
-
 
 @dataclass(frozen=True, kw_only=True)
 class AsynchronousPolicy:
@@ -76,10 +72,6 @@ class AsynchronousPolicy:
     def cohort_size(self, clients: int) -> int:
         """Return the number of clients that run at any time."""
         return clients
-
-    def trained_clients(self, clients: int) -> int:
-        """Return the mean number of clients that start in a round and return a result."""
-        return self.buffer
 
 
 Curve = Literal["polynomial", "constant", "hinge"]
