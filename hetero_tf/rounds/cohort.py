@@ -194,6 +194,8 @@ def _train_and_sum(setup, submodel, state, packed, scalars, index, groups):
     def total(values):
         return submodel.cut.scatter_sum(submodel.block.network_rows(values), result.merged, completed)
 
+    if setup.private is not None:
+        del rows["total"]
     sums = {name: _sum_groups(total, values, groups) for name, values in rows.items()}
     if setup.private is not None:
         sums["total"] = sum_clipped(setup, submodel, state, result, counts, completed)

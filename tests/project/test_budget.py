@@ -23,11 +23,11 @@ LINES = {
     "export": 3703,
     "layers": 2681,
     "methods": 3827,
-    "models": 4968,
+    "models": 4969,
     "planning": 2003,
     "recipe": 4015,
     "reports": 2428,
-    "rounds": 3290,
+    "rounds": 3325,
     "run": 3067,
     "runs": 2244,
     "starter": 1396,
@@ -35,7 +35,7 @@ LINES = {
     "testing": 1603,
     "workers": 437,
 }
-FILES, TEST_SHARE = 424, 0.825
+FILES, TEST_SHARE = 424, 0.81
 # See benchmarks/structure.py; the last two are those of a run of tiny/digits.
 STRUCTURE = {"rooms": 22, "arrows": 98, "floors": 9, "modules_entered": 135, "frames_to_step": 20}
 
