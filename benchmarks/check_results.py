@@ -38,6 +38,8 @@ LEARNING_CURVE = (
     *("model.settings.norm=none", "levels.assignment=fixed", "levels.mix=a", "levels.widths={a: 0.125}"),
     "optimizer={learning_rate: 0.05, momentum: 0.0, weight_decay: 0.0, clip_norm: null}",
 )
+TURNS = ("--epochs=1", "--repeats=12", "--policies")
+POLICIES = ("benchmarks/round.py", "--recipe=mnist", "--levels=e", *TURNS, REAL_DATA, "--json")
 MIXES = ("rounds=6", "client.epochs=1", "schedule.at=[5]", "evaluate.every=1")
 # The line of an error: of the program, or of a Python exception.
 ERROR = re.compile(r"(hetero_tf|[\w.]*[A-Z]\w*): ")
@@ -124,6 +126,27 @@ FIGURES = {
         (FIRST_ROUND,),
         lambda table: table["recipes"]["mnist"]["peak_mib"] / 1024,
         0.2,
+    ),
+    "buffered_10_of_wait": Figure(
+        RESULTS,
+        r"\| buffered, size 10 \| 10 \| 5 \| [\d.]+ \| ([\d.]+) \|",
+        (POLICIES,),
+        lambda table: table["of_wait"]["buffered, size 10"],
+        0.3,
+    ),
+    "buffered_3_of_wait": Figure(
+        RESULTS,
+        r"\| buffered, size 3 \| 3 \| 2 \| [\d.]+ \| ([\d.]+) \|",
+        (POLICIES,),
+        lambda table: table["of_wait"]["buffered, size 3"],
+        0.7,
+    ),
+    "immediate_of_wait": Figure(
+        RESULTS,
+        r"\| immediate \| 1 \| 1 \| [\d.]+ \| ([\d.]+) \|",
+        (POLICIES,),
+        lambda table: table["of_wait"]["immediate"],
+        0.7,
     ),
     "device_loss": Figure(
         RESULTS, r"\| mnist e \| 6,594 \| [\d.]+ to ([\d.]+) \|", (DEVICE,), lambda level: level["loss"][-1], 0.002

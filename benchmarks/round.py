@@ -8,6 +8,7 @@ separately. Times are medians; run it on a quiet machine and compare ratios with
 """
 
 import argparse
+import itertools
 import json
 import resource
 import statistics
@@ -17,6 +18,17 @@ from pathlib import Path
 import checkout  # noqa: F401  finds hetero_tf and its libraries
 
 from hetero_tf.base import hardware
+
+# Settings of rounds that are compared with those that wait for all clients.
+FLEET, IMMEDIATE = "fleet=phones", ("round.policy=immediate", "round.server={name: sgd, learning_rate: 0.5}")
+POLICIES = {
+    "wait for 3": ("round.clients=3",),
+    "wait for 1": ("round.clients=1",),
+    "buffered, size 10": (FLEET, "round.policy={name: buffered, size: 10}"),
+    "buffered, size 3": (FLEET, "round.policy={name: buffered, size: 3}"),
+    "immediate": (FLEET, *IMMEDIATE),
+    "immediate, sequential": (FLEET, *IMMEDIATE, "engine=sequential"),
+}
 
 
 def parse():
@@ -34,6 +46,9 @@ def parse():
     parser.add_argument("--evaluate", action="store_true", help="also time the statistics query and the test")
     parser.add_argument("--live", action="store_true", help="also time rounds with a progress display")
     parser.add_argument("--model", action="store_true", help="also time the same layers, passed as a Python function")
+    parser.add_argument(
+        "--policies", action="store_true", help="also time rounds of asynchronous policies, and few clients"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
     return parser.parse_args()
 
@@ -96,9 +111,13 @@ def measure(args):
     overrides = [f"levels.mix={args.levels}", "levels.assignment=fixed", *args.set]
     overrides += [f"client.epochs={args.epochs}"] if args.epochs else []
     overrides += [f"engine={args.engine}"] if args.engine else []
-    loaded = recipe.load(args.recipe, overrides)
     settings = experiment.Settings(Path("unused"), args.data_dir, args.threads, False, "")
-    set_up, process = timed(lambda: experiment.build_process(loaded, settings))
+
+    def build(*others):
+        return experiment.build_process(recipe.load(args.recipe, [*overrides, *others]), settings)
+
+    set_up, process = timed(build)
+    loaded = process.recipe
     plan = process.plan(0, balanced_cohort(process))
     plan = shortened(plan, args.steps) if args.steps else plan
     state = process.initialize()
@@ -139,6 +158,8 @@ def measure(args):
         result["live_share"] = live_share(args.repeats, process, state, plan)
     if args.model:
         result |= model_ratio(args, process, state, plan)
+    if args.policies:
+        result["of_wait"] = policy_ratios(args, process, {name: build(*others) for name, others in POLICIES.items()})
     result["traces"] = process.runner.compiled_round.experimental_get_tracing_count()
     result["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return result
@@ -174,6 +195,28 @@ def model_ratio(args, process, state, plan):
     largest = max(float(np.abs(one - other).max()) for one, other in zip(*(each.values() for each in weights)))
     ratio = median_ratio(args.repeats, lambda: custom.run(begun, [plan]), lambda: process.run(state, [plan]))
     return {"model_ratio": ratio, "model_largest_difference": largest}
+
+
+def policy_ratios(args, process, others):
+    """The time of a client step in rounds of `others`, relative to that of `process`; medians over turns of all."""
+    rounds = {name: rounds_of(args, each) for name, each in {"wait": process, **others}.items()}
+    turns = [{name: next(each) for name, each in rounds.items()} for _ in range(args.repeats + 1)]
+    # The first turn includes traces.
+    return {name: statistics.median(turn[name] / turn["wait"] for turn in turns[1:]) for name in others}
+
+
+def rounds_of(args, process):
+    """Yields seconds per client step of consecutive rounds, each time of as many as start about ten clients."""
+    state, plans = process.initialize(), map(process.plan, itertools.count())
+    while True:
+        taken = []
+        while sum(len(plan.clients) for plan in taken) < 10:
+            plan = next(plans)
+            taken.append(shortened(plan, args.steps) if args.steps else plan)
+        began = time.perf_counter()
+        for plan in taken:
+            state, _ = process.run(state, [plan])
+        yield (time.perf_counter() - began) / sum(int(plan.steps.sum()) for plan in taken)
 
 
 def median_ratio(repeats, work, other):
