@@ -14,7 +14,6 @@ import tensorflow as tf
 from hetero_tf.base import hardware
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.layers.fast_conv2d import FORMS
-from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.models.costs.counting import total
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import all_layers, is_seed, layer_signature, values
@@ -77,9 +76,8 @@ def choose_engine(
 def expected_clients(family: ModelFamily) -> dict[str, float]:
     """Return `{a level: mean clients in a round}` of each sub-model; each network of an ensemble counts as one."""
     levels, expected = family.recipe.levels, dict.fromkeys(family.submodels, 0.0)
-    policy = round_policy(family.recipe)
-    # A version of the global model has as many starts as results.
-    starts = policy.buffer if isinstance(policy, AsynchronousPolicy) else family.recipe.round.clients
+    # With an asynchronous policy, a version of the global model has as many starts as results.
+    starts = getattr(round_policy(family.recipe), "buffer", family.recipe.round.clients)
     by_level = levels.active(starts)
     for level, submodel in zip(by_level, family.submodel_of):
         expected[family.submodels[submodel]] += by_level[level] * levels.networks_of(level)
