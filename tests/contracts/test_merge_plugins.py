@@ -16,8 +16,13 @@ def aggregate(name, old, rows, options=None, **arguments):
     count = len(rows)
     defaults = {"steps": np.ones(count, np.int32), "loss": np.ones(count), "rate": np.float64(0.1)}
     values = {"rows": rows, "covered": np.ones(rows.shape, bool), "weight": np.ones(count), **defaults, **arguments}
-    tensors = {each: tf.constant(value) for each, value in values.items()} | {"momentum": 0.0, "mu": 0.0}
+    others = {"momentum": 0.0, "mu": 0.0, "blocks": values.pop("blocks", ())}
+    tensors = {each: tf.constant(value) for each, value in values.items()} | others
     return aggregate_clients(Subject("merges", name, options or {}), tf.constant(old), tensors).numpy()
+
+
+# Without deeper blocks momentum distillation is the mean.
+NO_BLOCKS = {"submodel": np.zeros(4, np.int32), "blocks": ()}
 
 
 @pytest.mark.parametrize("name", registry.names("merges"))
@@ -26,7 +31,7 @@ def test_clients_with_equal_steps_around_their_mean_are_averaged(name):
     # The updates have equal norms, and the middle of each coordinate is the mean.
     mean[2:] = old[2:]
     rows = np.stack([mean + first, mean - first, mean + second, mean - second])
-    actual = aggregate(name, old, rows, {"qfedavg": {"q": 0.0}}.get(name), steps=np.full(4, 3, np.int32))
+    actual = aggregate(name, old, rows, {"qfedavg": {"q": 0.0}}.get(name), steps=np.full(4, 3, np.int32), **NO_BLOCKS)
     np.testing.assert_allclose(actual, mean, rtol=1e-12)
 
 

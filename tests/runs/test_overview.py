@@ -97,7 +97,7 @@ def test_run_of_a_sweep_is_not_described_as_an_edit_of_a_shipped_recipe(tmp_path
 def test_without_a_folder_the_recipes_are_listed(tmp_path):
     run = programs.shared().run("list", cwd=tmp_path)
     assert run.code == 0 and run.out.endswith("no runs in runs\n")
-    assert "  digits                     Handwritten digits included in the package" in run.out
+    assert re.search("^  digits +Handwritten digits included in the package", run.out, re.MULTILINE)
     assert "\nsweeps:\n" in run.out and re.search(
         r"^  heterofl_table7 +HeteroFL, Table 7: MNIST, IID", run.out, re.MULTILINE
     )
