@@ -106,17 +106,28 @@ def train_cohort(
     # [S, K, ...] -> [S * K, ...]
     records = tf.nest.map_structure(lambda array: _merge_blocks(array.stack(), count * max_clients), records)
     masks = dict(zip(setup.layout.cut.distinct, records.pop("masks")))
-    # Without entry masks the coverage follows from small masks of axes, [S * K, size].
     if "coverage" not in sums:
         weights = _weights_in_merge(setup, records["weight"], packed, max_clients)
         groups = None if arrivals is None else (tf.reshape(arrivals, [-1]), tf.range(tf.size(delays)))
-        layout = setup.layout
-        of = functools.partial(coverage, layout.cut, masks, kinds=layout.first_merged_stage, zeros=layout.zeros_count)
-        sums["coverage"] = _sum_groups(of, weights, groups)
-    adapters = setup.layout.adapters
-    if adapters is not None and "products" in sums:
-        sums["products"] = sums["products"], coverage(adapters.cut, masks, weights, adapters.first_merged_stage)
+        sums |= _coverage_of_axes(setup, sums, masks, weights, groups)
     return CohortResult(sums["total"], sums["coverage"], sums.get("memory_change"), sums.get("products"), records)
+
+
+def _coverage_of_axes(setup, sums, masks, weights, groups):
+    """Return the coverage of the values and products of `sums`: without entry masks, that of small masks of axes.
+
+    Args:
+        masks: `{axis: [S * K, size]}`.
+        weights: See `_weights_in_merge`.
+        groups: See `_sum_groups`.
+    """
+    layout, adapters = setup.layout, setup.layout.adapters
+    of = functools.partial(coverage, layout.cut, masks, kinds=layout.first_merged_stage, zeros=layout.zeros_count)
+    covered = {"coverage": _sum_groups(of, weights, groups)}
+    if "products" in sums:
+        products = coverage(adapters.cut, masks, weights, adapters.first_merged_stage)
+        covered["products"] = sums["products"], products
+    return covered
 
 
 def _sum_groups(total, values, groups):

@@ -27,7 +27,7 @@ LINES = {
     "planning": 2003,
     "recipe": 4015,
     "reports": 2428,
-    "rounds": 3323,
+    "rounds": 3334,
     "run": 3067,
     "runs": 2244,
     "starter": 1396,
