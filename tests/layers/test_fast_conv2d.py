@@ -23,7 +23,7 @@ from hetero_tf.run.simulated_rounds import SimulatedRounds
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
 
 
-@pytest.fixture(params=FORMS)
+@pytest.fixture(params=["taps", pytest.param("winograd", marks=pytest.mark.long)])
 def form(request, monkeypatch):
     """Clients are computed one by one, and this form counts as the fastest of every 3x3 kernel."""
     monkeypatch.setattr(engine, "MAX_PRODUCT_COST", 0)

@@ -124,6 +124,7 @@ def run_step(model, training=True):
     return outputs, [tf.constant(gradient is not None) for gradient in gradients[1]], gradients[0]
 
 
+@pytest.mark.long
 def test_gradients_of_frozen_values_are_not_computed():
     model, functions = blocks(4, lora_rank=2)
     outputs, is_computed, gradients = run_step(model)

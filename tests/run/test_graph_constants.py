@@ -44,7 +44,11 @@ def largest(process):
     ("base", "overrides"),
     [
         (tiny.IMAGES, ("levels.mix=c1",)),
-        (tiny.DENSE, ("levels.mix=c1", "round.personal=[1]", "evaluate.metrics=[accuracy,macro_f1]")),
+        pytest.param(
+            tiny.DENSE,
+            ("levels.mix=c1", "round.personal=[1]", "evaluate.metrics=[accuracy,macro_f1]"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_graphs_of_labels_have_no_constant_for_each_example_or_client(base, overrides):

@@ -76,6 +76,7 @@ def test_data_and_weights_are_arguments_of_the_program():
     assert np.asarray(data[0].train.x).tobytes()[:2000] not in module
 
 
+@pytest.mark.long
 def test_xla_does_not_compile_positions_of_a_text_into_the_program():
     graph = compiled(tiny.TEXT, SEGMENTS, "levels.mix=c").runner.compiled_round.get_concrete_function().graph
     graphs = [graph, *(graph._get_function(name).graph for name in graph._functions)]
