@@ -283,9 +283,8 @@ def may_cut_labels(recipe: Recipe) -> bool:
     masks = registry.find("losses", recipe.loss.name).MASKS_LABELS
     reads_logits = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
     weighs_classes = recipe.loss.options.get("class_weights", "none") != "none"
-    client = recipe.client
-    keeps_state = recipe.round.personal or client.correction or client.personalization or client.update
-    keeps_state = keeps_state or recipe.round.update
+    client, rules = recipe.client, recipe.round
+    keeps_state = rules.personal or client.correction or client.personalization or client.update or rules.update
     return bool(
         registry.constant("tasks", recipe.task.name, "CUTS_LABELS")
         and recipe.client.label_cut

@@ -110,6 +110,7 @@ def all_sections(
     about_cost = "MB are 10⁶ bytes of weights, in both directions unless stated otherwise."
     class_tables, class_pictures = _classes(groups)
     texts = differences([runs[0] for runs in groups.values()], without=("name", "seed", MIX))
+    partitions = list(_partitions(groups))
     differing = Table(["run", "differs in"], [[name, text] for name, text in zip(groups, texts) if text], [])
     sections = (
         Section("reached", "Results", about_results, tables=[Table(heads, cells, results.notes)]),
@@ -118,8 +119,8 @@ def all_sections(
         Section("levels", "Levels and clients", tables=levels, pictures=breakdowns(groups)),
         Section("cost", "Costs", about_cost, tables=_non_empty(to_table(rows, [], is_cost), _cost_table(groups))),
         Section("rounds", "Rounds", pictures=round_breakdowns(groups) + timeline_pictures(groups)),
-        Section("split", "Data of the clients", pictures=_splits(groups)),
-        Section("setting", "Setting", facts=_settings(groups), tables=_non_empty(differing)),
+        Section("split", "Data of the clients", pictures=_splits(partitions)),
+        Section("setting", "Setting", facts=_settings(groups, partitions), tables=_non_empty(differing)),
     )
     return [section for section in sections if section.facts or section.tables or section.pictures]
 
@@ -201,10 +202,10 @@ def _cost_table(groups):
     return Table(["runs", "level", *COST_CELLS], rows, notes)
 
 
-def _splits(groups):
+def _splits(partitions):
     """Return figures of the data splits of the first seeds; recipes may share a split."""
     drawn: dict[str, tuple[Partition, list[str]]] = {}
-    for name, partition in _partitions(groups):
+    for name, partition in partitions:
         if partition.sha256 in drawn or len(drawn) < MOST_FIGURES:
             drawn.setdefault(partition.sha256, (partition, []))[1].append(name)
     return [_split(number, *group) for number, group in enumerate(drawn.values(), 1)]
@@ -229,10 +230,10 @@ def _split(number, partition, names):
     return Picture(f"split-{number}", f"Split of {names[0]}{more}", caption, figure)
 
 
-def _settings(groups):
+def _settings(groups, partitions):
     """Return `{label: values}` of the main settings: one value if all runs agree, else all values."""
     facts = {"method": ", ".join(dict.fromkeys(method_name(runs[0].keys) for runs in groups.values()))}
-    sizes = dict.fromkeys(f"{np.unique(partition.test.ids).size:,}" for _, partition in _partitions(groups))
+    sizes = dict.fromkeys(f"{np.unique(partition.test.ids).size:,}" for _, partition in partitions)
     facts |= {"test examples of the clients": ", ".join(sizes)} if sizes.keys() - {"0"} else {}
     for key, name in SETTING.items():
         values = dict.fromkeys(shown(runs[0].keys[key]) for runs in groups.values() if key in runs[0].keys)
