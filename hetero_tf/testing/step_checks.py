@@ -386,6 +386,11 @@ def check_selection(subject: Subject) -> None:
             subject.require(is_valid, f"ids must be at most {count} different able clients", ids)
             subject.require_close(first.ids, second.ids, "equal arguments must give equal ids")
             _check_memory(subject, pool, first.memory)
+    if subject.constant("SAMPLING") == "cyclic":
+        # The accountant of `privacy` counts the rounds of a client from this, also if 30 is no multiple of the cohort.
+        order = np.concatenate([_choose(subject, selection_pool(subject, round, 30), 7).ids for round in range(12)])
+        waits = all(np.unique(order[start : start + 30]).size == 30 for start in range(len(order) - 29))
+        subject.require(waits, "cyclic: a client must wait for all others", order)
 
 
 def selection_pool(subject: Subject, round: int, able: int | np.ndarray) -> ClientPool:

@@ -36,6 +36,8 @@ CASES = [
     ("merges", 'def aggregate(old, rows, covered, weight, *, steps):\n    """First."""\n    return rows[0]\n', "neither the order of clients"),
     ("optimizers", f"{STEP}weights + rate * gradients, slots\n", "follow the negative gradient"),
     ("updates", 'import tensorflow as tf\ndef update(weights, start, steps, key):\n    """Mean."""\n    return weights - tf.reduce_mean(weights)\n', "the values of single ones; rows are some of a round's clients, and padding"),
+    ("updates", 'UNBIASED = True\ndef update(weights, start, steps, key):\n    """Half."""\n    return (weights + start) / 2\ndef message_bits(count):\n    return count\n', "UNBIASED: the mean of the messages"),
+    ("selections", 'SAMPLING = "cyclic"\ndef choose(pool, count, rng):\n    """First."""\n    return pool.ids[:count]\n', "a client must wait for all others"),
     ("losses", f"{LOSS}tf.reduce_mean(outputs ** 2)\n", "leading axes"),
     ("losses", f"{LOSS}tf.reduce_mean(tf.stop_gradient(outputs) * outputs, -1)\n", "the gradient is that of the loss"),
     ("metrics", 'import tensorflow as tf\nTARGETS = ("label",)\nBETTER = "higher"\nUNIT = None\ndef metric(scores, targets):\n    """Zero."""\n    return tf.zeros([], tf.float64)\n', "perfect scores must be higher"),
