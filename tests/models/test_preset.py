@@ -18,6 +18,7 @@ from hetero_tf.models.variables import constants
 from hetero_tf.recipe.model import Width
 
 WORDS, LENGTH = 40, 8
+LONG = pytest.mark.long
 RECIPE = """
 name: preset
 data: {name: synthetic}
@@ -140,7 +141,7 @@ def presets(tmp_path_factory):
     return build
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "gemma", "vit"])
+@pytest.mark.parametrize("name", ["bert", *(pytest.param(name, marks=LONG) for name in ("gpt2", "gemma", "vit"))])
 def test_a_backbone_trains_by_rank_and_is_merged(name, presets, eager, tmp_path):
     shape = (8, 8, 3) if name == "vit" else None
     inputs = ("images",) if shape else ("token_ids",)
@@ -169,6 +170,7 @@ def test_language_models_read_the_last_position_and_maps_are_averaged(presets):
     assert preset.build(1.0, 9, preset=presets("bert"), head="positions")(ids).shape == (1, 4, 9)
 
 
+@LONG
 def test_ids_of_texts_become_those_of_the_vocabulary_of_the_backbone(presets, tmp_path, eager):
     file = tmp_path / "vocab.txt"
     file.write_text("[CLS]\nfish\n[UNK]\n##es\n[PAD]\nsoup\n")
