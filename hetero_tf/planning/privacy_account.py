@@ -21,6 +21,8 @@ from hetero_tf.recipe.schema import Privacy, Recipe
 
 # Largest excess of a calibrated noise multiplier over the smallest one.
 TOLERANCE = 1e-4
+# Step of the values to which privacy losses are rounded up; epsilon is less than 0.001 above that of smaller steps.
+LOSS_STEP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,22 @@ def expected_clients(recipe: Recipe, registered: int) -> np.ndarray:
 
 
 @functools.cache
-def _accountant(sampling: Sampling, noise: float) -> Any:
-    """Return the accountant of dp-accounting after one round."""
-    accounting, rdp = _modules()
+def _losses(sampling: Sampling, noise: float) -> Any:
+    """Return the distribution of dp-accounting of the privacy loss of one round."""
+    from dp_accounting.pld import privacy_loss_distribution
+
+    rate = sampling.clients / sampling.able if sampling.kind == "poisson" else 1.0
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        noise, sampling_prob=rate, value_discretization_interval=LOSS_STEP
+    )
+
+
+@functools.cache
+def _divergences(sampling: Sampling, noise: float) -> Any:
+    """Return the accountant of dp-accounting of the Renyi divergences of one round."""
+    import dp_accounting as accounting
+    from dp_accounting import rdp
+
     relation = accounting.NeighboringRelation
     relation = relation.REPLACE_ONE if sampling.kind == "fixed" else relation.ADD_OR_REMOVE_ONE
     # The bound is valid without the orders whose series do not converge, of which the accountant warns.
@@ -107,41 +122,42 @@ def _accountant(sampling: Sampling, noise: float) -> Any:
         logging.set_verbosity(level)
 
 
-def _modules():
-    require_modules("privacy", ["dp_accounting"], "privacy")
-    import dp_accounting
-    from dp_accounting import rdp
-
-    return dp_accounting, rdp
-
-
-def epsilon(sampling: Sampling, noise: float, delta: float, rounds: int) -> float:
-    """Return the epsilon of some rounds, by Renyi differential privacy; infinity without noise.
+def epsilon(sampling: Sampling, noise: float, delta: float, rounds: int, accountant: str = "rdp") -> float:
+    """Return the epsilon of some rounds; infinity without noise.
 
     Args:
         noise: Standard deviation of the noise in a sum as a multiple of the clip.
+        accountant: "rdp", or "pld" for sampling that is not "fixed".
 
     References: Mironov, Talwar, Zhang 2019 (arXiv 1908.10530) for Poisson sampling; Wang, Balle, Kasiviswanathan 2019
-    (arXiv 1808.00087) for cohorts of fixed size, where one client is replaced.
+    (arXiv 1808.00087) for cohorts of fixed size, where one client is replaced; Doroshenko et al. 2022
+    (arXiv 2207.04380) for privacy loss distributions.
     """
     if noise == 0:
         return float("inf")
-    one = _accountant(sampling, noise)
+    require_modules("privacy", ["dp_accounting"], "privacy")
+    from dp_accounting import rdp
+
+    releases = sampling.releases(rounds)
+    if accountant == "pld":
+        return float(_losses(sampling, noise).self_compose(releases).get_epsilon_for_delta(delta)) if releases else 0.0
+    one = _divergences(sampling, noise)
     # The Renyi divergences of rounds add up. To compose rounds would compute them again for every number of rounds.
-    return float(_modules()[1].compute_epsilon(one._orders, sampling.releases(rounds) * one._rdp, delta)[0])
+    return float(rdp.compute_epsilon(one._orders, releases * one._rdp, delta)[0])
 
 
 @functools.cache
-def calibrate(sampling: Sampling, budget: float, delta: float, rounds: int) -> float:
+def calibrate(sampling: Sampling, budget: float, delta: float, rounds: int, accountant: str = "rdp") -> float:
     """Return the smallest noise, up to `TOLERANCE`, with which some rounds keep a budget of epsilon."""
     low, high = 0.0, 1.0
-    while epsilon(sampling, high, delta, rounds) > budget:
+    while epsilon(sampling, high, delta, rounds, accountant) > budget:
         low, high = high, 2 * high
         if high > 2**40:
             raise InputError(f"privacy.epsilon: no noise keeps it at delta {delta:g}. Received: {budget:g}")
     while high - low > TOLERANCE * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if epsilon(sampling, middle, delta, rounds) > budget else (low, middle)
+        exceeds = epsilon(sampling, middle, delta, rounds, accountant) > budget
+        low, high = (middle, high) if exceeds else (low, middle)
     return high
 
 
@@ -178,13 +194,13 @@ class PrivacyAccount:
             )
         noise = settings.noise
         if noise is None:
-            noise = calibrate(sampling, settings.epsilon, settings.delta, recipe.rounds)
+            noise = calibrate(sampling, settings.epsilon, settings.delta, recipe.rounds, settings.accountant)
         key = os.urandom(32) if settings.seed is None else hashlib.blake2b(str(settings.seed).encode()).digest()
         return cls(settings, sampling, noise, key)
 
     def epsilon(self, rounds: int) -> float:
         """Return the epsilon after some rounds."""
-        return epsilon(self.sampling, self.noise, self.settings.delta, rounds)
+        return epsilon(self.sampling, self.noise, self.settings.delta, rounds, self.settings.accountant)
 
     def check_rounds(self, rounds: int) -> None:
         """Raise `InputError` if the budget does not allow some rounds."""
@@ -210,7 +226,7 @@ class PrivacyAccount:
             relation = f"one client added or removed, which trains in {sampling.releases(rounds)} rounds"
         return (
             f"privacy: epsilon {self.epsilon(rounds):.4g} at delta {settings.delta:g} after {rounds} rounds "
-            f"({relation}; RDP), noise {self.noise:.4g} x clip {settings.clip:g}"
+            f"({relation}; {settings.accountant.upper()}), noise {self.noise:.4g} x clip {settings.clip:g}"
             + (f" in {settings.bands} bands" if settings.bands > 1 else "")
         )
 

@@ -108,7 +108,18 @@ NOT_PRIVATE: Rules = {
         "partition.held_out": True
     },
 }
-CONFLICTS |= {reason: {"privacy.clip": True, **values} for reason, values in NOT_PRIVATE.items()}
+# What the accountants of `privacy` do not know.
+ACCOUNTED: Rules = {
+    "accountants of sampled clients know independent noise only; set round.selection to cyclic": {
+        "round.selection.SAMPLING": ["fixed", "poisson"],
+        "privacy.bands": True,
+    },
+    "the privacy loss of cohorts of a fixed size is unknown; set round.selection to poisson or cyclic": {
+        "round.selection.SAMPLING": "fixed",
+        "privacy.accountant": "pld",
+    },
+}
+CONFLICTS |= {**ACCOUNTED, **{reason: {"privacy.clip": True, **values} for reason, values in NOT_PRIVATE.items()}}
 # Combinations in which the last key has no effect.
 UNUSED: Rules = {
     "the model has one output": {"model.exits": False, "evaluate.exits": True},
@@ -293,9 +304,6 @@ def _privacy(recipe):
     privacy = recipe.privacy
     if privacy is not None and privacy.noise is None and privacy.epsilon is None:
         yield ("privacy",), "set noise, epsilon or both", {"clip": privacy.clip}
-    if privacy is not None and privacy.bands > 1 and recipe.round.selection.name != "cyclic":
-        text = "accountants of sampled clients know independent noise only; must be 1, or set round.selection to cyclic"
-        yield ("privacy", "bands"), text, privacy.bands
 
 
 def _updates(recipe):

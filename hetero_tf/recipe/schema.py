@@ -299,6 +299,8 @@ class Privacy:
             smallest one with which all rounds keep epsilon
         epsilon: privacy budget, which no round may exceed; null: no limit
         delta: probability with which the bound epsilon may fail; less than 1 / clients is usual
+        accountant: bound of epsilon: rdp (Renyi divergences), or pld (privacy loss distributions), which is tighter and
+            needs round.selection: poisson or cyclic
         bands: rounds whose noise cancels in part in the sum of their changes (DP-FTRL with banded noise); at most the
             rounds that a client waits between two of its rounds (round.selection: cyclic); 1: independent noise
         seed: fixed seed of the noise and of the cohorts, for tests: whoever knows it can subtract the noise; null: a
@@ -309,6 +311,7 @@ class Privacy:
     noise: NotNegative | None = None
     epsilon: Positive | None = None
     delta: Annotated[float, Range(above=0.0, high=0.5)] = 1e-5
+    accountant: Literal["rdp", "pld"] = "rdp"
     bands: SmallCount = 1
     seed: int | None = None
 

@@ -28,14 +28,14 @@ accounting = pytest.mark.skipif(
 )
 PRIVATE = BASE.replace("norm: sbn", "norm: ln").replace("{clients: 5,", "{clients: 5, label_rows: all,")
 PRIVACY = "privacy={clip: 1.0, noise: 2.0, seed: 1}"
-# Sampling rate, noise per sensitivity, rounds, delta, clients; epsilon with Poisson sampling and with fixed cohorts.
-# Computed with dp-accounting 0.6.0.
+# Sampling rate, noise per sensitivity, rounds, delta, clients; epsilon with Poisson sampling by RDP and by PLD (losses
+# in steps of 0.0001), and with fixed cohorts. Computed with dp-accounting 0.6.0.
 VECTORS = [
-    (0.1, 1.0, 200, 1e-5, 100, 11.063104, 20.714490),
-    (0.1, 2.0, 200, 1e-5, 100, 3.679746, 7.951261),
-    (0.1, 4.0, 400, 1e-3, 100, 1.603098, 3.671332),
-    (0.01, 0.8, 1000, 1e-6, 10_000, 4.293457, 6.124095),
-    (0.001, 0.6, 2000, 1e-7, 1_000_000, 3.919279, 4.796827),
+    (0.1, 1.0, 200, 1e-5, 100, 11.063104, 9.971275, 20.714490),
+    (0.1, 2.0, 200, 1e-5, 100, 3.679746, 3.359661, 7.951261),
+    (0.1, 4.0, 400, 1e-3, 100, 1.603098, 1.396359, 3.671332),
+    (0.01, 0.8, 1000, 1e-6, 10_000, 4.293457, 3.706190, 6.124095),
+    (0.001, 0.6, 2000, 1e-7, 1_000_000, 3.919279, 3.045460, 4.796827),
 ]
 
 
@@ -44,12 +44,15 @@ def private(*overrides):
 
 
 @accounting
-@pytest.mark.parametrize("rate, noise, rounds, delta, clients, of_poisson, of_fixed", VECTORS)
-def test_epsilon_equals_the_vectors(rate, noise, rounds, delta, clients, of_poisson, of_fixed):
+@pytest.mark.parametrize("rate, noise, rounds, delta, clients, of_poisson, of_losses, of_fixed", VECTORS)
+def test_epsilon_equals_the_vectors(rate, noise, rounds, delta, clients, of_poisson, of_losses, of_fixed):
     """A fixed cohort moves the sum by two clips, so the same noise per sensitivity is twice the noise per clip."""
     cohort = round(rate * clients)
     assert epsilon(Sampling(clients, cohort, "poisson"), noise, delta, rounds) == pytest.approx(of_poisson, abs=1e-6)
     assert epsilon(Sampling(clients, cohort, "fixed"), 2 * noise, delta, rounds) == pytest.approx(of_fixed, abs=1e-6)
+    # Losses are rounded up.
+    by_losses = epsilon(Sampling(clients, cohort, "poisson"), noise, delta, rounds, "pld")
+    assert of_losses - 1e-6 <= by_losses <= of_losses + 1e-3
 
 
 def exact_epsilon(noise, sensitivity, delta):
@@ -70,6 +73,9 @@ def test_full_participation_is_no_better_than_the_exact_mechanism(noise):
     for kind, sensitivity, rounds in (("fixed", 2.0, 1), ("poisson", 1.0, 1), ("cyclic", 3**0.5, 3)):
         exact = exact_epsilon(noise, sensitivity, 1e-5)
         assert exact <= epsilon(Sampling(50, 50, kind), noise, 1e-5, rounds) <= 1.25 * exact
+        if kind != "fixed":
+            by_losses = epsilon(Sampling(50, 50, kind), noise, 1e-5, rounds, "pld")
+            assert by_losses == pytest.approx(exact, abs=2e-3)
 
 
 @accounting

@@ -183,6 +183,7 @@ ELSEWHERE = {
     "privacy.noise": "rounds/test_private_sum.py: the variance of the noise",
     "privacy.epsilon": "planning/test_privacy_account.py: the noise and the rounds of a budget",
     "privacy.delta": "planning/test_privacy_account.py: epsilon at a delta",
+    "privacy.accountant": "planning/test_privacy_account.py: epsilon by privacy loss distributions",
     "privacy.bands": "rounds/test_private_sum.py: the noise of several rounds",
     "privacy.seed": "planning/test_privacy_account.py: the seeds of the noise",
     "rounds": "run/test_loop.py: where a run ends",
