@@ -119,7 +119,8 @@ ACCOUNTED: Rules = {
         "privacy.accountant": "pld",
     },
 }
-CONFLICTS |= {**ACCOUNTED, **{reason: {"privacy.clip": True, **values} for reason, values in NOT_PRIVATE.items()}}
+CONFLICTS |= {reason: dict(values) for reason, values in ACCOUNTED.items()}
+CONFLICTS |= {reason: {"privacy.clip": True, **values} for reason, values in NOT_PRIVATE.items()}
 # Combinations in which the last key has no effect.
 UNUSED: Rules = {
     "the model has one output": {"model.exits": False, "evaluate.exits": True},

@@ -25,7 +25,7 @@ LINES = {
     "methods": 3827,
     "models": 4968,
     "planning": 2019,
-    "recipe": 4026,
+    "recipe": 4027,
     "reports": 2429,
     "rounds": 3334,
     "run": 3067,
