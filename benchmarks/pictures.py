@@ -9,11 +9,15 @@ norms       the inputs of one normalized channel at three levels of a trained mo
 scaler      the output of a layer against the width of its input, with and without Scaler
 masked_loss the gradient of both losses for a client that has two of ten classes
 privacy     accuracy of each level against epsilon, from the packed rows of the sweep privacy_mnist
+sizes       HeteroFL's tables as points: best value against the size of a mix, published and from heterofl_narrow
+norm_kinds  HeteroFL's Tables 4 and 5 at level e as bars: best value of each norm, published and from heterofl_narrow
 """
 
 import argparse
+import functools
 import json
 import tarfile
+import tempfile
 from pathlib import Path
 
 import checkout  # noqa: F401  finds hetero_tf and its libraries
@@ -209,6 +213,110 @@ def draw_privacy(figure):
     figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=3)
 
 
+@functools.cache
+def narrow_runs():
+    """The runs of the sweep heterofl_narrow, from the rows that the repository has."""
+    from hetero_tf.runs import history
+
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(checkout.ROOT / "benchmarks" / "heterofl_narrow.tar.gz") as archive:
+            archive.extractall(folder, filter="data")
+        return history.gather([folder])[0]
+
+
+def best(run, metric):
+    """The best evaluated value of a run, as the paper reports it."""
+    values = [row[metric] for row in run.rows if metric in row]
+    return min(values) if metric == "global_perplexity" else max(values)
+
+
+def cells_of(table, settings, metric):
+    """`{(setting, row): (published value, best values of the matching runs)}` of a table of a paper."""
+    from hetero_tf.runs import published
+
+    runs, cells = narrow_runs(), {}
+    for value in published.read_published():
+        if value.table == table and value.setting in settings and value.metric == metric:
+            matching = [best(run, metric) for run in runs if published.matching_values([value], run.keys)]
+            cells[value.setting, value.name.split("/")[1]] = value.value, matching
+    return cells
+
+
+MNIST = ("mnist", [], (28, 28, 1), 10)
+CIFAR10 = ("cifar10", ["model.settings.blocks=[1,1,1,2]"], (32, 32, 3), 10)
+# {setting: (title, table, metric, recipe of the levels' models with overrides, shape of an example and classes)}
+SIZES = {
+    "MNIST IID": ("MNIST, IID", "heterofl_table7", "global_accuracy", MNIST),
+    "MNIST two labels": ("MNIST, two labels a client", "heterofl_table7", "global_accuracy", MNIST),
+    "CIFAR-10 IID": ("CIFAR-10, IID", "heterofl_table8", "global_accuracy", CIFAR10),
+    "WikiText-2": ("WikiText-2", "heterofl_table9", "global_perplexity", ("wikitext2", [], (64,), 33_279)),
+}
+NORMS = ("none", "in", "gn", "ln", "sbn")
+PUBLISHED_LOOK = {"marker": "o", "linestyle": "", "mfc": "none", "color": "#7b241c", "label": "published"}
+RUN_LOOK = {"marker": "o", "linestyle": "", "color": LEVEL_COLOURS["a"], "label": "hetero_tf, each run"}
+
+
+def mixes_of(table, setting, metric):
+    """`{mix: (published value, best values of the runs)}`, without the rows of other methods."""
+    cells = {row: cell for (_, row), cell in cells_of(table, [setting], metric).items()}
+    return {row: cell for row, cell in cells.items() if {*"abcde"} >= {*row.split("-")}}
+
+
+def draw_sizes(figure):
+    """Best value against the mean parameters of a mix: the paper's tables, and the complete runs of this repository."""
+    from hetero_tf import load_recipe
+    from hetero_tf.models.family import build_family
+
+    for panel, (setting, (title, table, metric, model)) in zip(figure.subplots(2, 2).flat, SIZES.items()):
+        name, overrides, example, classes = model
+        recipe = load_recipe(name, overrides)
+        family = build_family(recipe, (None,) if len(example) == 1 else example, example, classes)
+        sizes = {
+            level: sum(cost.parameters for cost in family.forward(family.route(level), classes))
+            for level in recipe.levels.widths
+        }
+        mixes, levels_of = mixes_of(table, setting, metric), lambda mix: mix.split("-")
+        for mix, (value, runs) in mixes.items():
+            size = sum(map(sizes.get, levels_of(mix))) / len(levels_of(mix))
+            panel.plot(size, value, markersize=7, **PUBLISHED_LOOK)
+            panel.plot([size] * len(runs), runs, markersize=4, **RUN_LOOK)
+            if runs or mix == "a":
+                panel.annotate(mix, (size, value), xytext=(6, -9), textcoords="offset points", fontsize=8)
+        done = sum(bool(runs) for _, runs in mixes.values())
+        panel.set_xscale("log")
+        panel.set_title(f"{title}: {done} of {len(mixes)} mixes run", fontsize=10)
+        unit = "" if metric == "global_perplexity" else ", %"
+        panel.set(xlabel="parameters of a client, mean of the mix", ylabel=metric.replace("_", " ") + unit)
+        panel.grid(color="#e3e3e3", linewidth=0.6)
+    add_legend(figure)
+
+
+def draw_norm_kinds(figure):
+    """Best values of five norms at level e, published and from this repository's runs."""
+    panels = {
+        "Table 4: MNIST, IID": ("heterofl_table4", "MNIST IID; norm ", "global_accuracy"),
+        "Table 5: two labels, Global": ("heterofl_table5", "MNIST two labels; norm ", "global_accuracy"),
+        "Table 5: two labels, Local": ("heterofl_table5", "MNIST two labels; norm ", "local_accuracy"),
+    }
+    for panel, (title, (table, setting, metric)) in zip(figure.subplots(1, 3), panels.items()):
+        cells = cells_of(table, [setting + norm for norm in NORMS], metric)
+        for index, norm in enumerate(NORMS):
+            value, runs = cells[setting + norm, "e"]
+            panel.plot(index, value, markersize=9, **PUBLISHED_LOOK)
+            panel.plot([index] * len(runs), runs, markersize=5, **RUN_LOOK)
+        panel.set_xticks(range(len(NORMS)), ["none", "IN", "GN", "LN", "sBN"])
+        panel.set_title(title, fontsize=10)
+        panel.grid(axis="y", color="#e3e3e3", linewidth=0.6)
+    figure.axes[0].set_ylabel("accuracy, best round, %")
+    add_legend(figure)
+
+
+def add_legend(figure):
+    """Name the two kinds of points once."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles[:2], labels[:2], frameon=False, loc="outside lower center", ncols=2)
+
+
 # {name: (file, function, size in inches)}
 FIGURES = {
     "levels": ("benchmarks/pictures/levels.png", draw_levels, (10, 3.4)),
@@ -217,6 +325,8 @@ FIGURES = {
     "scaler": ("docs/pictures/scaler.png", draw_scaler, (7, 3.2)),
     "masked_loss": ("docs/pictures/masked_loss.png", draw_masked_loss, (8, 3.2)),
     "privacy": ("docs/pictures/privacy.png", draw_privacy, (8, 3.6)),
+    "sizes": ("docs/pictures/sizes.png", draw_sizes, (9, 6.4)),
+    "norm_kinds": ("docs/pictures/norm_kinds.png", draw_norm_kinds, (9, 3.4)),
 }
 
 

@@ -310,6 +310,20 @@ def test_results_of_the_narrow_sweep_are_those_of_its_rows():
         assert "-seed=" in name or any(f"| {values[-1][0]:.2f} " in line for line in lines), name
 
 
+def test_cells_of_the_papers_that_were_run_are_those_of_the_rows():
+    pictures, (_, *table) = programs.script("benchmarks/pictures.py"), results_table("| table or figure | setting |")
+    names = ["MNIST IID", "MNIST two labels", "CIFAR-10 IID", "CIFAR-10 two labels", "WikiText-2"]
+    sizes = pictures.SIZES | {"CIFAR-10 two labels": ("", "heterofl_table8", "global_accuracy")}
+    cells = [pictures.mixes_of(sizes[name][1], name, sizes[name][2]) for name in names]
+    for number, setting in ((4, "MNIST IID"), (5, "MNIST two labels")):
+        settings = [f"{setting}; norm {norm}" for norm in pictures.NORMS]
+        norms = pictures.cells_of(f"heterofl_table{number}", settings, "global_accuracy")
+        cells.append({key: cell for key, cell in norms.items() if key[1] == "e"})
+    counts = [(len(each), sum(bool(runs) for _, runs in each.values())) for each in cells]
+    assert [(int(row[2].split()[0]), int(row[3])) for row in table[: len(cells)]] == counts
+    assert {row[3] for row in table[len(cells) :]} == {"0"}
+
+
 def test_results_of_private_runs_are_those_of_their_rows():
     """Of each level, mean and range over seeds and the ratio to the runs without privacy; and no budget is exceeded."""
     pictures, (_, *table) = programs.script("benchmarks/pictures.py"), results_table("| runs | epsilon | noise |")
