@@ -436,6 +436,31 @@ def test_exported_level_contains_its_metrics(folder, all_levels, tmp_path):
         assert f": the model of level {level}, loss {loss:.4g}  accuracy {accuracy:.4g} on the test set" in run.out
 
 
+def documented_keys(command):
+    """The keys that a row of AGENTS.md names, per sentence of it."""
+    text = (programs.ROOT / "AGENTS.md").read_text("utf-8")
+    (cell,) = re.findall(rf"^\| {command} \| (.*) \|$", text, re.MULTILINE)
+    return [re.findall("`([^`]+)`", part) for part in re.split("; of a |, and of a ", cell)]
+
+
+def test_documented_keys_are_those_of_the_json_lines(folder):
+    def result(*words):
+        run = programs.shared().run(*words, "--json", cwd=folder)
+        assert run.code == 0, run.err
+        return json.loads(run.out)
+
+    (keys,) = documented_keys("a run")
+    assert keys == list(json.loads((folder / "out").read_text()))
+    (keys,) = documented_keys("`describe`")
+    assert keys == list(result("describe", "--recipe", "small.yaml"))
+    about, of_a_run = documented_keys("`list`")
+    assert of_a_run == list(result("list", folder / "run")["runs"][0]) and about == ["recipes", "DIR", "runs"]
+    of_a_group, of_a_metric = documented_keys("`compare`")
+    (row,) = result("compare", folder / "run")
+    forms = {name.replace("METRIC", "global_accuracy") for name in of_a_metric}
+    assert {*of_a_group} | forms == row.keys()
+
+
 def test_fleet_flag_comes_before_the_changes_of_its_keys(folder_of_runs, monkeypatch):
     fleets = []
     monkeypatch.setattr(DESCRIBE, lambda recipe, flags, console: fleets.append(recipe.fleet))

@@ -18,9 +18,9 @@ from hetero_tf.recipe.recipe_files import shipped
 CHECKOUT = Path(__file__).resolve().parents[2]
 README = (CHECKOUT / "README.md").read_text()
 BUILD = (CHECKOUT / "BUILD.md").read_text()
-MEASURED = ("benchmarks/README.md", "benchmarks/RESULTS.md")
-DOCS = tuple(str(path.relative_to(CHECKOUT)) for path in sorted((CHECKOUT / "docs").rglob("*.md")))
-PAGES = ("README.md", "BUILD.md", "recipes/README.md", "recipes/GLOSSARY.md", "CHANGELOG.md", *MEASURED, *DOCS)
+FOLDERS = ("benchmarks", "docs", "hetero_tf", "recipes", "tests")
+TEXTS = [*CHECKOUT.glob("*.md"), *(path for name in FOLDERS for path in (CHECKOUT / name).rglob("*.md"))]
+PAGES = sorted(path.relative_to(CHECKOUT).as_posix() for path in TEXTS)
 
 
 def anchors(path):
