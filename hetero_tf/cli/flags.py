@@ -124,6 +124,7 @@ FLAGS = {
     "allow_host": Flag(
         "multi_string", "additional allowed host name in requests, such as that of a proxy; may be repeated"
     ),
+    "batch": Flag("integer", "most examples of one call of the model, shared by requests; 1: no sharing", 256, low=1),
     "log": Flag("list", "trackers that get the metrics of each round: mlflow, wandb; default none"),
     "allow_other_machine": Flag("bool", "resume although the numbers may differ", False),
     "json": Flag("bool", "print one JSON line on standard output; messages go to standard error", False),

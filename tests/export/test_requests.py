@@ -60,7 +60,7 @@ def serving(tmp_path):
 @pytest.fixture
 def app(serving):
     options = ServerOptions("10.1.2.3", 8501, 1, allow_hosts=("Model.example.org", "[2001:db8::7]"))
-    return App(serving, 1, options.trusted_hosts(), print)
+    return App(serving, 1, options.trusted_hosts(), print, 256)
 
 
 GOOD = b'{"instances": [[1, 2]]}'
@@ -128,7 +128,7 @@ def test_response_has_the_values_and_null_for_others():
     columns = {name: [row[name] for row in rows] for name in outputs}
 
     def encoded(outputs, is_by_row):
-        return json.loads(rest._encode_response(outputs, is_by_row))
+        return json.loads(rest.encode(outputs, is_by_row))
 
     assert encoded(outputs, True) == {"predictions": rows} and encoded(outputs, False) == {"outputs": columns}
     for name, value in outputs.items():
@@ -171,7 +171,7 @@ def test_bodies_have_limits_of_size_time_and_memory(app, monkeypatch):
 
 
 def test_an_error_of_the_program_is_a_response(app, monkeypatch):
-    monkeypatch.setattr(rest, "respond", lambda *_: 1 / 0)
+    monkeypatch.setattr(rest, "encode", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         call(app, GOOD)
     assert 'endpoint="predict",level="a",status="500"} 1' in call(app, method="GET", path="/metrics")[1]

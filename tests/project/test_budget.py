@@ -16,11 +16,11 @@ PYTHON_FILES = sorted(PACKAGE.rglob("*.py"))
 # Lines of the Python files of each package of hetero_tf.
 LINES = {
     "base": 3044,
-    "cli": 1935,
+    "cli": 1937,
     "data": 10230,
     "devices": 2402,
     "evaluation": 1489,
-    "export": 3703,
+    "export": 3861,
     "layers": 2681,
     "methods": 3827,
     "models": 4968,
@@ -35,7 +35,7 @@ LINES = {
     "testing": 1608,
     "workers": 437,
 }
-FILES, TEST_SHARE = 424, 0.81
+FILES, TEST_SHARE = 425, 0.81
 # See benchmarks/structure.py; the last two are those of a run of tiny/digits.
 STRUCTURE = {"rooms": 22, "arrows": 98, "floors": 9, "modules_entered": 135, "frames_to_step": 20}
 

@@ -160,7 +160,7 @@ COMMANDS = {
         "serve --run_dir DIR",
         "serves its exports over HTTP, with a web page to try them",
         "deploy.serve_exports",
-        "run_dir out host port allow_host versions threads",
+        "run_dir out host port allow_host versions threads batch",
         needs_tensorflow=True,
         meanings={
             "run_dir": "run with exports to serve; required without --out",

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -41,22 +42,42 @@ class BadRequest(Exception):
     """An invalid request; the message is for the client."""
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """A request that matches its signature.
+
+    Attributes:
+        name: The signature.
+        arrays: `{input: values of its type and shape}`.
+        by_row: The response lists one object for each example.
+    """
+
+    name: str
+    arrays: dict[str, np.ndarray]
+    by_row: bool
+
+    @property
+    def examples(self) -> int:
+        """The largest number of rows of an input."""
+        return max(len(array) if array.ndim else 0 for array in self.arrays.values())
+
+
 def respond(signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool], columns: Sequence[Field] = ()) -> bytes:
-    """Return the response to a predict request.
+    """Return the response to a predict request; see `read`, `predict` and `encode`."""
+    request = read(signatures, body, columns)
+    return encode(predict(signatures, request, is_cancelled), request.by_row)
+
+
+def read(signatures: Mapping, body: bytes, columns: Sequence[Field] = ()) -> Prediction:
+    """Read a predict request.
 
     Args:
         signatures: `{name: function}` of a SavedModel.
         body: The request as JSON: {"signature_name", "instances" or "inputs"}.
-        is_cancelled: Returns True if the work should stop.
         columns: Columns of a table, whose rows may be lists and texts; empty for other data.
-
-    Returns:
-        The response as JSON: {"predictions": one for each instance} for "instances", {"outputs": ...} for "inputs";
-        with null for numbers that are not finite.
 
     Raises:
         BadRequest: The body is not JSON, or does not match the signature.
-        CancelledError: `is_cancelled` returned True.
     """
     request = parse(body)
     if not isinstance(request, dict):
@@ -77,12 +98,48 @@ def respond(signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool], 
             raise BadRequest(str(error)) from error
     specs = signatures[name].structured_input_signature[1]
     values = _values_by_input(form, request[form], specs)
-    arrays = {key: _array(key, value, specs[key]) for key, value in values.items()}
+    return Prediction(name, {key: _array(key, value, specs[key]) for key, value in values.items()}, form == "instances")
+
+
+def predict(signatures: Mapping, request: Prediction, is_cancelled: Callable[[], bool]) -> dict[str, np.ndarray]:
+    """Call the signature of a request, with a bounded number of examples at a time if its rows are independent.
+
+    Args:
+        is_cancelled: Returns True if the work should stop.
+
+    Raises:
+        BadRequest: The model rejects the values.
+        CancelledError: `is_cancelled` returned True.
+    """
+    signature, arrays = signatures[request.name], request.arrays
+    specs = signature.structured_input_signature[1]
+    chunk_size, chunks = EXAMPLES_AT_ONCE if has_independent_rows(signatures, request) else request.examples, []
     try:
-        outputs = _call(signatures[name], specs, arrays, is_cancelled)
+        for start in range(0, max(request.examples, 1), max(chunk_size, 1)):
+            if is_cancelled():
+                raise CancelledError
+            tensors = {
+                key: tf.constant(array[start : start + chunk_size] if array.ndim else array, specs[key].dtype)
+                for key, array in arrays.items()
+            }
+            chunks.append({key: value.numpy() for key, value in signature(**tensors).items()})
     except (tf.errors.OpError, ValueError, TypeError) as error:
         raise BadRequest(_error_text(error)) from error
-    return _encode_response(outputs, form == "instances")
+    if len(chunks) == 1:
+        return chunks[0]
+    return {key: np.concatenate([chunk[key] for chunk in chunks]) for key in chunks[0]}
+
+
+def has_independent_rows(signatures: Mapping, request: Prediction) -> bool:
+    """Return True if each example has outputs of a fixed shape, unlike sentences, which are padded to the longest."""
+    signature = signatures[request.name]
+    specs = signature.structured_input_signature[1]
+    shapes = [spec.shape for spec in signature.structured_outputs.values()]
+    return (
+        len({len(array) if array.ndim else 0 for array in request.arrays.values()}) == 1
+        and all(shape.rank and shape[0] is None and shape[1:].is_fully_defined() for shape in shapes)
+        and all(spec.shape.rank and spec.shape[0] is None for spec in specs.values())
+    )
 
 
 def parse(body: bytes) -> object:
@@ -96,34 +153,6 @@ def parse(body: bytes) -> object:
     except (RecursionError, ValueError) as error:
         # Python's advice about integers with thousands of digits follows a semicolon.
         raise BadRequest(f"the body is not JSON: {str(error).partition(';')[0]}") from error
-
-
-def _call(signature, specs, arrays, is_cancelled):
-    """Call a signature, with a bounded number of examples at a time if its rows are independent."""
-    counts = {len(array) if array.ndim else 0 for array in arrays.values()}
-    chunk_size = max(counts)
-    if len(counts) == 1 and _has_independent_rows(signature, specs):
-        chunk_size = EXAMPLES_AT_ONCE
-    chunks = []
-    for start in range(0, max(*counts, 1), max(chunk_size, 1)):
-        if is_cancelled():
-            raise CancelledError
-        tensors = {
-            key: tf.constant(array[start : start + chunk_size] if array.ndim else array, specs[key].dtype)
-            for key, array in arrays.items()
-        }
-        chunks.append({key: value.numpy() for key, value in signature(**tensors).items()})
-    if len(chunks) == 1:
-        return chunks[0]
-    return {key: np.concatenate([chunk[key] for chunk in chunks]) for key in chunks[0]}
-
-
-def _has_independent_rows(signature, specs):
-    """Return True if each example has outputs of a fixed shape, unlike sentences, which are padded to the longest."""
-    shapes = [spec.shape for spec in signature.structured_outputs.values()]
-    return all(shape.rank and shape[0] is None and shape[1:].is_fully_defined() for shape in shapes) and all(
-        spec.shape.rank and spec.shape[0] is None for spec in specs.values()
-    )
 
 
 def _values_by_input(form, value, specs):
@@ -195,7 +224,15 @@ def _bytes(value):
     raise ValueError('texts, or {"b64": "..."} for bytes, are expected')
 
 
-def _encode_response(outputs, is_by_row):
+def encode(outputs: Mapping[str, np.ndarray], is_by_row: bool) -> bytes:
+    """Return a response as JSON, with null for numbers that are not finite.
+
+    Args:
+        is_by_row: {"predictions": one for each example}; else {"outputs": ...}.
+
+    Raises:
+        BadRequest: The response would be too large.
+    """
     size = sum(value.size for value in outputs.values())
     if size > MAX_VALUES:
         raise BadRequest(

@@ -25,6 +25,7 @@ class ServerOptions:
         concurrency: Requests that are computed at the same time; others wait.
         versions: Version policy, see `VersionPolicy.parse`.
         allow_hosts: Additional hosts that clients may address.
+        batch: Most examples of requests that share a call of the model.
     """
 
     host: str
@@ -32,6 +33,7 @@ class ServerOptions:
     concurrency: int
     versions: str = "latest:2"
     allow_hosts: tuple[str, ...] = ()
+    batch: int = 256
 
     def trusted_hosts(self) -> list[str]:
         """Return the hosts that requests may name."""
@@ -62,7 +64,7 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
     from hetero_tf.export.serve.loading import Serving, VersionPolicy
 
     serving = Serving(folder, VersionPolicy.parse(options.versions))
-    app = App(serving, options.concurrency, options.trusted_hosts(), say)
+    app = App(serving, options.concurrency, options.trusted_hosts(), say, options.batch)
     for sentence in serving.refresh():
         say(sentence)
     if not serving.levels:
