@@ -8,10 +8,13 @@ separately. Times are medians; run it on a quiet machine and compare ratios with
 """
 
 import argparse
+import functools
 import itertools
 import json
 import resource
 import statistics
+import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -48,6 +51,9 @@ def parse():
     parser.add_argument("--model", action="store_true", help="also time the same layers, passed as a Python function")
     parser.add_argument(
         "--policies", action="store_true", help="also time rounds of asynchronous policies, and few clients"
+    )
+    parser.add_argument(
+        "--command", action="store_true", help="also time the rounds of bin/hetero_tf, in turns with these"
     )
     parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
     return parser.parse_args()
@@ -160,6 +166,8 @@ def measure(args):
         result |= model_ratio(args, process, state, plan)
     if args.policies:
         result["of_wait"] = policy_ratios(args, process, {name: build(*others) for name, others in POLICIES.items()})
+    if args.command:
+        result["command_ratio"] = command_ratio(args, process, overrides)
     result["traces"] = process.runner.compiled_round.experimental_get_tracing_count()
     result["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return result
@@ -203,6 +211,35 @@ def policy_ratios(args, process, others):
     turns = [{name: next(each) for name, each in rounds.items()} for _ in range(args.repeats + 1)]
     # The first turn includes traces.
     return {name: statistics.median(turn[name] / turn["wait"] for turn in turns[1:]) for name in others}
+
+
+def command_ratio(args, process, overrides):
+    """The time of a client step in the command, relative to that of the same rounds in this process.
+
+    The median over turns of the medians of five rounds. Those of the command include its display, its rows and the
+    effects of its evaluations and checkpoints on the next round, but not their time. The settings are the recipe's.
+    """
+    rounds = 6
+    overrides = [*overrides, f"rounds={rounds}"]
+    words = ["--recipe", args.recipe, f"--threads={args.threads}", *(f"--set={each}" for each in overrides)]
+    words += [f"--data_dir={args.data_dir}"] if args.data_dir else []
+
+    def of_command():
+        with tempfile.TemporaryDirectory() as folder:
+            program = [checkout.ROOT / "bin" / "hetero_tf", *words, "--run_dir", f"{folder}/run"]
+            subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
+            rows = [json.loads(line) for line in Path(folder, "run", "timings.jsonl").read_text().splitlines()]
+        return statistics.median(row["training_seconds"] / row["steps"] for row in rows[1:])
+
+    def of_rounds():
+        state, seconds = process.initialize(), []
+        for number in range(rounds):
+            plan = process.plan(number)
+            taken, (state, _) = timed(functools.partial(process.run, state, [plan]))
+            seconds.append(taken / int(plan.steps.sum()))
+        return statistics.median(seconds[1:])
+
+    return statistics.median(of_command() / of_rounds() for _ in range(args.repeats))
 
 
 def rounds_of(args, process):

@@ -30,7 +30,7 @@ def printed(script, *arguments):
 # Arguments of the benchmarks of tiny/digits, values of their line, and its numbers, which are positive.
 BENCHMARKS = {
     "round": (
-        ("--levels=a-c", "--repeats=1", "--evaluate", "--live", "--policies"),
+        ("--levels=a-c", "--repeats=1", "--evaluate", "--live", "--command", "--policies"),
         {"traces": 1, "levels": "a-c", "at_once": {"a": 1, "c": 1}, "precision": "float32"},
         "steps share_of_peak examples_per_s ms_per_step peak_rss_mib set_up_s trace_s plan_ms statistics_s "
         "evaluate_first_s cut_and_merge_ms",
@@ -56,6 +56,7 @@ def test_a_benchmark_prints_one_json_line(script):
     assert values.items() <= result.items() and all(result[name] > 0 for name in numbers.split())
     if script == "round":
         assert len(result["of_wait"]) == 6 and all(ratio > 0 for ratio in result["of_wait"].values())
+        assert result["command_ratio"] > 0
     if script == "operations":
         assert sum(row["ms_per_step"] for row in result["operations"]) == result["in_operations"]
     if script == "scaling":
