@@ -17,7 +17,11 @@ from hetero_tf.rounds.engine import Engine, report
 TENSORFLOW = """
 import gc, os
 os.write(2, b"noise of the start")
-collected = gc.isenabled()
+collected, plots = gc.isenabled(), True
+try:
+    import matplotlib
+except ImportError:
+    plots = False
 class config:
     def list_physical_devices(kind=None):
         os.write(2, b"noise of the devices")
@@ -29,6 +33,7 @@ class config:
 def run(tmp_path):
     """`lines of Python -> what they print` in a process that finds the stand-in."""
     (tmp_path / "tensorflow.py").write_text(TENSORFLOW)
+    (tmp_path / "matplotlib.py").touch()
     path = f"{tmp_path}:{programs.ROOT}"
 
     def start(*lines):
@@ -55,16 +60,16 @@ def test_other_backends_of_keras_and_channels_first_are_refused(monkeypatch, ker
         assert refusal(hetero_tf.learning_process, "digits").endswith("in keras.json. Received: channels_first")
 
 
-def test_import_is_quiet_disables_the_collector_and_freezes_objects(run):
+def test_import_is_quiet_hides_matplotlib_disables_the_collector_and_freezes_objects(run):
     printed, err = run(
         "hardware.import_quietly()",
         "os.write(2, b'mine')",
-        "import tensorflow",
+        "import matplotlib, tensorflow",
         "first = gc.get_freeze_count()",
         "hardware.import_quietly()",
-        "print(tensorflow.collected, gc.isenabled(), first > 0, gc.get_freeze_count() == first)",
+        "print(tensorflow.collected, tensorflow.plots, gc.isenabled(), first > 0, gc.get_freeze_count() == first)",
     )
-    assert printed == ["False", "True", "True", "True"] and err == "mine"
+    assert printed == ["False", "False", "True", "True", "True"] and err == "mine"
 
 
 def test_failed_import_restores_the_state(run, tmp_path):
