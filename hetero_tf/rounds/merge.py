@@ -26,7 +26,11 @@ def axis_mask(axis: Axis, coordinates: Coordinates, dtype: tf.DType) -> tf.Tenso
     """Return [size + extra], 1 where a client covers the coordinate of an axis and 0 elsewhere."""
     # Coordinates without a position in the index get its length.
     index = coordinates[axis]
-    return tf.cast(positions_in(index, axis.size + axis.extra) < tf.shape(index)[0], dtype)
+    positions = positions_in(index, axis.size + axis.extra)
+    known = tf.get_static_value(positions)
+    if known is not None:
+        return tf.constant(known < index.shape[0], dtype)
+    return tf.cast(positions < tf.shape(index)[0], dtype)
 
 
 def coverage(
@@ -65,15 +69,19 @@ def coverage(
         summed = tf.einsum(equation, client_weights[kind], *operands)
         return tf.reshape(summed, [1 if axis is None else axis.size + axis.extra for axis in axes])
 
+    @functools.cache
+    def flat(axes, kind, shape):
+        return tf.reshape(tf.broadcast_to(contract_masks(axes, kind), shape), [-1])
+
     pieces = []
     # Adjacent variables with one coverage value for all entries are broadcast in one operation.
     for key, adjacent in itertools.groupby(
         range(len(kinds)), lambda position: (masked_axes(position), kinds[position])
     ):
-        shapes, covering, (axes, _) = [cut.shapes[position] for position in adjacent], contract_masks(*key), key
+        shapes, (axes, kind) = [cut.shapes[position] for position in adjacent], key
         if not axes:
             shapes = [(sum(map(math.prod, shapes)),)]
-        pieces += [tf.reshape(tf.broadcast_to(covering, shape), [-1]) for shape in shapes]
+        pieces += [flat(axes, kind, shape) for shape in shapes]
     return concat_columns(pieces)
 
 

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import tensorflow as tf
 
 from hetero_tf.models.cut import Axis, Cut, Parts
@@ -41,6 +42,8 @@ class Segment:
 
     def gather(self, columns: tf.Tensor, coordinates: Coordinates) -> tf.Tensor:
         """Gather the columns [part_size] of one client from the global ones, [size]; padding repeats entry 0."""
+        if self._is_whole(coordinates):
+            return columns
         # Leading slices of all axes take one operation; every other axis needs a separate gather.
         sizes = [
             coordinates[axis].shape[0] if axis and is_leading_slice(coordinates[axis]) else -1 for axis in self.axes
@@ -59,7 +62,7 @@ class Segment:
         Args:
             positions: The `cached_positions` of the coordinates.
         """
-        if not self.axes:
+        if self._is_whole(coordinates):
             return columns
         value = tf.reshape(columns, self.part_shape)
         for dimension, axis in enumerate(self.axes):
@@ -71,6 +74,12 @@ class Segment:
         if value.shape != self.shape:
             value = tf.pad(value, [[0, full - size] for full, size in zip(self.shape, value.shape)])
         return tf.reshape(value, [-1])
+
+    def _is_whole(self, coordinates):
+        """Return True if a client is known, while tracing, to have all columns in their order."""
+        return self.part_shape == self.shape and all(
+            axis is None or is_leading_slice(coordinates[axis]) for axis in self.axes
+        )
 
 
 @dataclass(frozen=True)
@@ -300,6 +309,12 @@ def positions_in(index: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
     Returns:
         int32 [size].
     """
+    known = tf.get_static_value(index)
+    if known is not None and isinstance(size, int):
+        # A constant in place of 20 operations; a sub-model has one for each axis and client.
+        positions = np.full(size + 1, len(known), np.int32)
+        positions[np.where(known < 0, size, known)] = np.arange(len(known))
+        return tf.constant(positions[:size])
     length = tf.shape(index)[0]
     # Negative coordinates are written to one more entry, which is cut off.
     targets = tf.where(index < 0, size, index)[:, None]

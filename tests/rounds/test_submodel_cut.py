@@ -9,17 +9,18 @@ import tensorflow as tf
 from hetero_tf.models.cut import Axis, Cut
 from hetero_tf.rounds.client_tables import TableCut, read_tables, write_tables
 from hetero_tf.rounds.merge import axis_mask, coverage
-from hetero_tf.rounds.submodel_cut import SubmodelCut, have_same_coordinates
+from hetero_tf.rounds.submodel_cut import SubmodelCut, have_same_coordinates, positions_in
 
 LABELS = 7
-# A cut with segments of every kind: parts of values, adjacent complete values, a value that sub-model 1 lacks.
+# A cut with segments of every kind: parts of values, adjacent complete values, a value that sub-model 1 lacks, one that
+# sub-model 0 has in another order if its coordinates are random.
 WIDE, DEEP = Axis(5, (3, 2)), Axis(4, (4, 1))
-SHAPES = ((5, 2), (3,), (2, 2), (4, 5), (6,), (2,), (5,))
-AXES = ((WIDE, None), (None,), (None, None), (DEEP, WIDE), (None,), (None,), (WIDE,))
-CONTAINED = tuple((True, position != 4) for position in range(7))
+SHAPES = ((5, 2), (3,), (2, 2), (4, 5), (6,), (2,), (5,), (4, 3))
+AXES = ((WIDE, None), (None,), (None, None), (DEEP, WIDE), (None,), (None,), (WIDE,), (DEEP, None))
+CONTAINED = tuple((True, position != 4) for position in range(8))
 CUT = Cut(SHAPES, AXES, CONTAINED)
 # A value counts always, never, or from the second or third stage on.
-FIRST_STAGES = (1, 0, 2, 3, 1, 1, 2)
+FIRST_STAGES = (1, 0, 2, 3, 1, 1, 2, 1)
 
 
 def build_coordinates(submodel, kind, seed):
@@ -27,7 +28,7 @@ def build_coordinates(submodel, kind, seed):
     rng, indices = np.random.default_rng(seed), {}
     for axis in (WIDE, DEEP):
         size = axis.sizes[submodel]
-        chosen = range(size) if kind == "first" else np.sort(rng.choice(axis.size, size, replace=False))
+        chosen = range(size) if kind == "first" else rng.choice(axis.size, size, replace=False)
         indices[axis] = tf.constant(list(chosen), tf.int32)
     return indices
 
@@ -85,7 +86,7 @@ def test_overwritten_row_keeps_entries_outside_the_submodel(submodel, kind):
 
 def test_equal_coordinates_are_scattered_once():
     """Values are summed first, so a block needs as few operations as one client."""
-    cut = SubmodelCut.of(CUT, 0, [1] * 7)
+    cut = SubmodelCut.of(CUT, 0, [1] * 8)
     size = sum(segment.part_size for segment in cut.segments)
 
     def operations(clients, kind):
@@ -102,6 +103,20 @@ def test_equal_coordinates_are_scattered_once():
     assert not have_same_coordinates(part, [first, build_coordinates(0, "random", 1)])
 
 
+@pytest.mark.parametrize("index", [[0, 1, 2], [4, 0, -1, 2], [-1, -1], [3]])
+def test_coordinates_that_tracing_knows_have_the_same_positions(index):
+    axis = Axis(4, (4,), extra=1)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
+    def unknown(index):
+        return positions_in(index, 5), axis_mask(axis, {axis: index}, tf.float32)
+
+    index = tf.constant(index)
+    for known, computed in zip((positions_in(index, 5), axis_mask(axis, {axis: index}, tf.float32)), unknown(index)):
+        assert known.dtype == computed.dtype
+        np.testing.assert_array_equal(known, computed)
+
+
 def covered(cut, clients, weights, kinds, zeros=False):
     """`coverage` of clients with these coordinates."""
     masks = {axis: tf.stack([axis_mask(axis, each, tf.float64) for each in clients]) for axis in cut.distinct}
@@ -112,7 +127,7 @@ def test_coverage_counts_clients_with_the_weight_that_they_have_for_a_value():
     clients = [build_coordinates(0, "random", seed) for seed in range(3)]
     columns = np.stack([np.isin(np.arange(sum(map(math.prod, SHAPES))), columns_of(CUT, 0, each)) for each in clients])
     weights, others = tf.constant([1.0, 2, 3], tf.float64), tf.constant([1.0, 0, 0], tf.float64)
-    actual = covered(CUT, clients, {0: weights, 1: others}, [0] * 4 + [1] * 3)
+    actual = covered(CUT, clients, {0: weights, 1: others}, [0] * 4 + [1] * 4)
     expected = np.where(np.arange(len(actual)) < 37, weights.numpy() @ columns, others.numpy() @ columns)
     np.testing.assert_array_equal(actual, expected)
 
@@ -131,10 +146,10 @@ SIZES = [int(np.prod(shape)) for shape in SHAPES]
 
 
 @pytest.mark.parametrize("submodel", [0, 1])
-@pytest.mark.parametrize("positions", [(1, 3, 4), (0, 5, 6), range(7), (4,)])
+@pytest.mark.parametrize("positions", [(1, 3, 4), (0, 5, 6, 7), range(8), (4,)])
 def test_stored_values_replace_global_ones_and_are_written_back(positions, submodel):
     table, coordinates = TableCut.of(CUT, submodel, positions), build_coordinates(submodel, "random", 1)
-    columns, is_stored = columns_of(CUT, submodel, coordinates), np.repeat(np.isin(range(7), positions), SIZES)
+    columns, is_stored = columns_of(CUT, submodel, coordinates), np.repeat(np.isin(range(8), positions), SIZES)
     global_row, stored = random_row(CUT), random_row(CUT, 1)
     mixed = np.where(is_stored, stored, global_row)
     rows = table.read(tf.constant(stored[None, is_stored]), [coordinates], tf.constant(global_row[None, columns]))
