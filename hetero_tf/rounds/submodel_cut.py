@@ -19,6 +19,9 @@ from hetero_tf.models.cut import Axis, Cut, Parts
 # Global coordinates of each axis of one client's sub-model: int32 [size in the sub-model + extra]; -1: no global entry.
 Coordinates = dict[Axis, tf.Tensor]
 
+# Entries of the largest constant of an axis in a graph.
+MAX_CONSTANT = 1024
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -310,7 +313,7 @@ def positions_in(index: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
         int32 [size].
     """
     known = tf.get_static_value(index)
-    if known is not None and isinstance(size, int):
+    if known is not None and isinstance(size, int) and size <= MAX_CONSTANT:
         # A constant in place of 20 operations; a sub-model has one for each axis and client.
         positions = np.full(size + 1, len(known), np.int32)
         positions[np.where(known < 0, size, known)] = np.arange(len(known))

@@ -27,7 +27,7 @@ LINES = {
     "planning": 2019,
     "recipe": 4027,
     "reports": 2429,
-    "rounds": 3334,
+    "rounds": 3360,
     "run": 3067,
     "runs": 2244,
     "starter": 1396,
