@@ -13,7 +13,7 @@ import pkgutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ Positive = Annotated[int, Range(low=1)]
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class BaseCodec:
         """Return the names of the stored values of the last axis; empty if they are unknown."""
         return ()
 
-    def fit(self, stored: np.ndarray) -> Self:
+    def fit(self, stored: np.ndarray) -> "Self":
         """Return the codec with the statistics of training examples [n, ...]."""
         return self
 
@@ -231,7 +232,7 @@ class ColumnCodec(BaseCodec):
     def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
         return (self.mean, self.std) if self.mean else None
 
-    def fit_scaled(self, stored: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Self:
+    def fit_scaled(self, stored: np.ndarray, mean: np.ndarray, std: np.ndarray) -> "Self":
         """Return the codec with the statistics of training examples, of which the mean and the deviation are known."""
         low, high = stored.min(0).astype(np.float64), stored.max(0).astype(np.float64)
         scaled = {

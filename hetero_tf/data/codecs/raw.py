@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Codec(BaseCodec):
         times = self.size // max(len(self.mean), 1)
         return (self.mean * times, self.std * times) if self.mean else None
 
-    def fit(self, stored: np.ndarray) -> Self:
+    def fit(self, stored: np.ndarray) -> "Codec":
         channels = self.shape[-1] if self.shape else 1
         mean, std = np.zeros(channels), np.full(channels, 255.0 if self.dtype == "uint8" else 1.0)
         if self.dtype == "float32":

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -35,9 +35,8 @@ class Codec(BaseCodec):
 
     def __post_init__(self):
         channels = self.shape[1]
-        if {len(self.mean), len(self.std)} not in ({0}, {channels}) or len(
-            self.channels or range(channels)
-        ) != channels:
+        sizes = {len(self.mean), len(self.std)}
+        if sizes not in ({0}, {channels}) or len(self.channels or range(channels)) != channels:
             raise ValueError(f"the names and statistics must be those of {channels} channels")
         if any(channel not in range(channels) for channel in self.base_channels or ()):
             raise ValueError(f"base_channels must be below {channels}")
@@ -53,7 +52,7 @@ class Codec(BaseCodec):
     def features(self, name: str) -> tuple[str, ...]:
         return self.channels or ()
 
-    def fit(self, stored: np.ndarray) -> Self:
+    def fit(self, stored: np.ndarray) -> "Codec":
         mean, std = mean_and_std(stored.reshape(-1, stored.shape[-1]))
         return replace(self, mean=tuple(mean.tolist()), std=tuple(std.tolist()))
 
