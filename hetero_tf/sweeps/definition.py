@@ -85,8 +85,7 @@ def _part(keys, part, label):
         if key not in KEYS or key == "parts":
             raise InputError(f"{label}: {key}: unknown key{did_you_mean(key, KEYS[:-1])}")
     merged = {**keys, **part}
-    merged["seeds"] = parse_seeds(merged.get("seeds", []), label)
-    read_part = from_json(SweepPart, merged, label)
+    read_part = from_json(SweepPart, merged | {"seeds": parse_seeds(merged.get("seeds", []), label)}, label)
     inherited = from_json(SweepPart, {"set": keys.get("set", {})}, label)
     return dataclasses.replace(read_part, set=inherited.set | read_part.set)
 
@@ -105,7 +104,7 @@ def parse_seeds(value: Any, label: str) -> list[int]:
 
 
 def from_flags(
-    recipe: str, overrides: Iterable[str], varied_keys: Iterable[str], seeds: str | None
+    recipe: str | None, overrides: Iterable[str], varied_keys: Iterable[str], seeds: str | None
 ) -> tuple[SweepPart, ...]:
     """Create a sweep from flags.
 
@@ -132,6 +131,8 @@ def with_overrides(parts: tuple[SweepPart, ...], overrides: Iterable[str]) -> tu
         if not equals or not value.strip():
             raise InputError(f"--set {override[:80]}: must be path=value, such as --set client.epochs=1")
         values[path.strip()] = _value(value, f"--set {override[:80]}")
+    if ignored := [path for path in values if all(path in part.grid for part in parts)]:
+        raise InputError(f"--set {ignored[0]}: the sweep varies this key; leave it out, or train one run by --recipe")
     return tuple(dataclasses.replace(part, set={**part.set, **values}) for part in parts)
 
 
@@ -160,9 +161,8 @@ class SweepRun:
     recipe: Recipe
 
 
-def expand(parts: Iterable[SweepPart], label: str) -> tuple[SweepRun, ...]:
+def expand(parts: Sequence[SweepPart], label: str) -> tuple[SweepRun, ...]:
     """Return the runs of a sweep in order, without duplicates."""
-    parts = tuple(parts)
     num_runs = sum(math.prod(map(len, (part.list or "-", part.seeds or "-", *part.grid.values()))) for part in parts)
     if not 0 < num_runs <= MOST_RUNS:
         raise InputError(f"{label}: must define 1 to {MOST_RUNS:,} runs. Received: {num_runs:,}")
@@ -192,10 +192,9 @@ def _combinations(part: SweepPart) -> Iterator[tuple[dict[str, Any], list[str]]]
 def _merge_in_order(*mappings: Mapping[str, Any]) -> dict[str, Any]:
     """Merge mappings; a repeated key moves to the position of its last value."""
     merged: dict[str, Any] = {}
-    for values in mappings:
-        for path, value in values.items():
-            merged.pop(path, None)
-            merged[path] = value
+    for path, value in itertools.chain.from_iterable(values.items() for values in mappings):
+        merged.pop(path, None)
+        merged[path] = value
     return merged
 
 

@@ -73,7 +73,8 @@ class CostTable:
             try:
                 dataset = load_data(recipe, self._data_dir)
                 if dataset.stand_in_for is not None:
-                    self._notify(f"note: {dataset.stand_in_for} is not on this machine; costs are for {dataset.source}")
+                    source = dataset.source.partition(", standing in for")[0]
+                    self._notify(f"note: {dataset.stand_in_for} is not on this machine; costs are for {source}")
             except NotAvailable as error:
                 self._notify(f"note: no costs without the data: {error}")
                 dataset = None

@@ -87,7 +87,8 @@ def build_executor(folder: SweepFolder, options: Mapping[str, Any]) -> "SlurmExe
         executor = submitit.SlurmExecutor(folder.path / "slurm", options.get("max_num_timeout", MAX_TIMEOUTS))
         executor.update_parameters(**known)
     except (RuntimeError, ValueError, TypeError) as error:
-        raise InputError(f"--on slurm: {' '.join(str(error).split())}") from error
+        hint = "; other schedulers can run the lines of --commands" if isinstance(error, RuntimeError) else ""
+        raise InputError(f"--on slurm: {' '.join(str(error).split())}{hint}") from error
     return executor
 
 

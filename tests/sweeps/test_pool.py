@@ -265,9 +265,17 @@ def test_flags_override_a_file(in_threads, working_folder, command):
     ]
 
 
+def test_recipes_are_values_of_a_sweep(working_folder, command):
+    code, out, _ = command("sweep", "--sweep", "recipe=methods/heterofl,methods/fedrolex", "--seeds=0-1", "--commands")
+    assert code == 0 and re.findall(r"--recipe=methods/(\w+) .*sweep-recipes/\1-seed=(\d)", out) == [
+        *(("heterofl", "0"), ("heterofl", "1"), ("fedrolex", "0"), ("fedrolex", "1"))
+    ]
+
+
 WRONG = """
- => sweep needs one file, such as sweep mine.yaml, or --recipe with --sweep path=value,value and --seeds 0-2
-a.yaml --recipe=digits => sweep needs one file, such as sweep mine.yaml, or --recipe with...
+ => sweep needs a file with seeds (sweep mine.yaml), or --recipe with --sweep path=value,value and --seeds 0-2
+a.yaml --recipe=digits => sweep needs a file with seeds (sweep mine.yaml), or --recipe with...
+--recipe=digits --sweep=levels.mix=a,a-c --set=levels.mix=a => --set levels.mix: the sweep varies this key; leave it...
 --seeds=0-1 => --recipe is missing; try hetero_tf sweep --recipe digits --sweep levels.mix=a,a-c
 nosuch.yaml => nosuch.yaml: no such sweep; known: digits_methods, digits_personal...
 --recipe=digits --only=4/3 => --only must be K/N with K from 1 to N, such as 3/12. Received: --only=4/3

@@ -62,7 +62,7 @@ def test_nothing_is_downloaded(monkeypatch):
 def test_stand_in_data_are_named(monkeypatch):
     notes = []
     table = run_costs.CostTable(None, notes.append)
-    dataset = SimpleNamespace(stand_in_for="mnist", source="digits")
+    dataset = SimpleNamespace(stand_in_for="mnist", source="digits, standing in for mnist: no network")
     monkeypatch.setattr(run_costs, "load_data", lambda recipe, data_dir: dataset)
     assert table._dataset(runs_of("digits")[0].recipe) is dataset
     assert notes == ["note: mnist is not on this machine; costs are for digits"]

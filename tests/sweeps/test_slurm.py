@@ -52,7 +52,8 @@ def test_invalid_options_are_refused(texts, sentence):
 def test_executor_needs_slurm_and_known_options(tmp_path, monkeypatch):
     folder = SweepFolder(tmp_path)
     monkeypatch.setenv("PATH", os.devnull)
-    assert '--on slurm: Could not detect "srun"' in refusal(slurm.build_executor, folder, {"time": 60})
+    message = refusal(slurm.build_executor, folder, {"time": 60})
+    assert '--on slurm: Could not detect "srun"' in message and message.endswith("the lines of --commands")
     monkeypatch.setenv("PATH", str(SUPPORT / "fake_slurm"))
     message = refusal(slurm.build_executor, folder, {"time": 60, "partitoin": "cpu"})
     assert message.startswith("--on slurm: Unavailable parameter(s): ['partitoin'] Valid parameters are: - account")

@@ -137,7 +137,7 @@ def _submit(runs, folder, submission, console):
 
     executor, program = submission
     jobs = slurm.submit(runs, folder, program, executor)
-    console.say(f"submitted {len(jobs)} of {len(runs)} runs; the others are finished")
+    console.say(f"submitted {len(jobs)} of {len(runs)} runs{'; the others are finished' * (len(jobs) < len(runs))}")
     for name, job in jobs.items():
         console.say(f"  job {job}: {name}")
     console.say(f"next: {program_name()} list {quote_shell(folder.path)}")
@@ -162,15 +162,15 @@ def _read_definition(flags: FlagValues) -> "tuple[tuple[SweepPart, ...], str]":
     has_flags = flags.recipe or flags.sweep or flags.seeds
     if bool(has_flags) == bool(flags.definition) or len(flags.definition) > 1:
         raise InputError(
-            "sweep needs one file, such as sweep mine.yaml, or --recipe with --sweep path=value,value and --seeds 0-2"
+            "sweep needs a file with seeds (sweep mine.yaml), or --recipe with --sweep path=value,value and --seeds 0-2"
         )
     overrides = ([f"fleet={flags.fleet}"] if flags.fleet else []) + list(flags["set"].value or ())
     if flags.definition:
-        (file,) = flags.definition
-        return definition.with_overrides(definition.read(file), overrides), file
-    if not flags.recipe:
+        return definition.with_overrides(definition.read(flags.definition[0]), overrides), flags.definition[0]
+    if not flags.recipe and not any(text.startswith("recipe=") for text in flags.sweep):
         raise InputError(f"--recipe is missing; try {program_name()} sweep --recipe digits --sweep levels.mix=a,a-c")
-    return definition.from_flags(flags.recipe, overrides, flags.sweep, flags.seeds), f"sweep of {flags.recipe}"
+    label = f"sweep of {flags.recipe or 'recipes'}"
+    return definition.from_flags(flags.recipe, overrides, flags.sweep, flags.seeds), label
 
 
 def _build_program(flags: FlagValues, jobs: int) -> "Program":
