@@ -123,7 +123,7 @@ def _check_statistics(model):
     for layer in all_layers(model):
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
             raise InputError(
-                f"`model` must have no running averages of a client's data: give hetero_tf.static_norms(model), which "
+                f"`model` must have no running averages of a client's data: use hetero_tf.static_norms(model), which "
                 f"replaces them by static batch normalisation; in a custom layer, use "
                 f"hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. "
                 f"Received: {layer.path}, a BatchNormalization"

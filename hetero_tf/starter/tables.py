@@ -338,7 +338,7 @@ def _choose_missing(columns, odd):
     table = columns.table.mark_missing(odd)
     for each in columns.label if columns.task != "multi_label" else ():
         if count := int(table.missing_rows(each.name).sum()):
-            reason = f"the label {each.name} has no value in {count:,} rows, which are left out"
+            reason = f"the label {each.name} has no value in {count:,} rows; rows with any missing value are left out"
             return Choice("drop", reason, True)
     features = [(each, each.missing + sum(count for _, count in each.odd)) for each in columns.features]
     counts = [f"{each.name} ({count:,})" for each, count in features if count]

@@ -307,7 +307,7 @@ def failing(width, classes):
         ),
         (lambda width, classes: dense(width, 4), "`model` must give one tensor of logits of the shape (None, 9)"),
         (sigmoid, "`model` must give logits, since the loss applies the softmax: leave out the softmax or sigmoid"),
-        (residual, "`model` must have no running averages of a client's data: give hetero_tf.static_norms(model)"),
+        (residual, "`model` must have no running averages of a client's data: use hetero_tf.static_norms(model)"),
         (frozen, "`model` must have something to train. Received: a model without trainable weights"),
         (same_names, "`model` must give its layers different names. Received: two weights named"),
         (two_outputs, "the data must have a target for each output of `model`"),
