@@ -8,7 +8,7 @@ import tensorflow as tf
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.stacked import keras_layer
-from hetero_tf.layers.stacked.forms import FloatInputs, SameShape
+from hetero_tf.layers.stacked.forms import FloatInputs, SameShape, strided_map
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.layers.tracked_batch_normalization import TrackedBatchNormalization
 
@@ -35,8 +35,6 @@ class Norm(SameShape):
 
     def __init__(self, kind: NormKind = "sbn", clients: int = 1, **kwargs):
         super().__init__(**kwargs)
-        self.kind = kind
-        self.clients = clients
         self.norm = None
         if kind == "sbn":
             self.norm = StaticBatchNormalization(dtype=self.dtype_policy, name=kind)
@@ -76,8 +74,6 @@ class ConvolutionBlock(FloatInputs):
         self.filters = filters
         self.stride = stride
         self.norm = norm
-        self.scaler = scaler
-        self.scale = scale
         self.clients = clients
         self.scaling = Scaler(scale, scaler, name="scaler", dtype=self.variable_dtype)
 
@@ -95,5 +91,4 @@ class ConvolutionBlock(FloatInputs):
         return norm(self.scaling(value, training=training), training=training)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
-        space = tuple(None if size is None else -(-size // self.stride) for size in input_shape[1:3])
-        return (input_shape[0], *space, self.clients * self.filters)
+        return strided_map(input_shape, self.stride, self.clients * self.filters)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import FixedSize, OddSize, Size
 from hetero_tf.layers.fast_conv2d import FORMS, MAX_PATCHES, conv2d_by_patches, fastest_form, patch_bytes
+from hetero_tf.layers.stacked.forms import strided_map
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -106,8 +107,7 @@ class PaddedConv2D(keras.layers.Layer):
         return grouped_conv2d(inputs, kernel, stride, padding, self.clients)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
-        space = tuple(None if size is None else -(-size // self.stride) for size in input_shape[1:3])
-        return (input_shape[0], *space, self.clients * self.filters)
+        return strided_map(input_shape, self.stride, self.clients * self.filters)
 
 
 def _subsampled(inputs, stride):

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.constraints import FixedSize, OddSize
+from hetero_tf.layers.stacked.forms import strided_map
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -48,5 +49,4 @@ class PaddedDepthwiseConv2D(keras.layers.Layer):
         return tf.nn.depthwise_conv2d(inputs, kernel, [1, stride, stride, 1], "SAME" if stride == 1 else "VALID")
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
-        space = tuple(None if size is None else -(-size // self.stride) for size in input_shape[1:3])
-        return (input_shape[0], *space, input_shape[-1])
+        return strided_map(input_shape, self.stride, input_shape[-1])

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import Range, Size
 from hetero_tf.layers.norm import ConvolutionBlock, NormKind
+from hetero_tf.layers.stacked.forms import strided_map
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -56,10 +57,6 @@ class UNet(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.filters = filters
-        self.depth = depth
-        self.norm = norm
-        self.scaler = scaler
-        self.scale = scale
         self.clients = clients
 
         def pair(resolution, name, inputs=1):
@@ -72,7 +69,7 @@ class UNet(keras.layers.Layer):
     def build(self, input_shape: tuple) -> None:
         shapes: list[tuple] = []
         for encoder in self.encoders:
-            shape = _halved(shapes[-1]) if shapes else input_shape
+            shape = strided_map(shapes[-1], 2, shapes[-1][-1]) if shapes else input_shape
             encoder.build([shape])
             shapes.append(encoder.compute_output_shape(shape))
         for decoder, skip, below in zip(self.decoders, shapes, shapes[1:]):
@@ -116,8 +113,3 @@ class _ConvolutionPair(ConvolutionBlock):
         summed = products[0] if len(products) == 1 else tf.add_n(products)
         hidden = tf.nn.relu(self.scaled_norm(self.norm1, summed, training))
         return tf.nn.relu(self.scaled_norm(self.norm2, self.conv2(hidden), training))
-
-
-def _halved(shape):
-    """Return the shape of a map after pooling."""
-    return (shape[0], *(None if size is None else -(-size // 2) for size in shape[1:3]), shape[3])

@@ -49,6 +49,11 @@ def client_axes(clients: int, ones: int = 0) -> tuple[int, ...]:
     return () if clients == 1 else (clients, *[1] * ones)
 
 
+def strided_map(shape: tuple, stride: int, channels: int) -> tuple:
+    """Return the shape of a padded map with a stride, rounded up; unknown sizes stay unknown."""
+    return (shape[0], *(None if size is None else -(-size // stride) for size in shape[1:3]), channels)
+
+
 class SameShape(keras.layers.Layer):
     """A layer whose outputs have the shape of its inputs."""
 
