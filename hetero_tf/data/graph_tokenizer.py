@@ -1,6 +1,6 @@
 """Tokenizers in a graph: the tokens that `data.words.build_tokenizer` gives, for the texts of a request."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.graph_limits import MAX_CHARACTERS, assert_in_graph
 from hetero_tf.data.tokenizers import END, SIGNS, SPACE
 
 # The white space of Python's `str.split`, which training used; `tf.strings.split` knows ASCII only.
@@ -19,6 +18,8 @@ NOUNS = {
     "characters": f"characters, with `{SPACE}` for white space",
     "subwords": f"subwords, the longest ones from the left; `{SPACE}` begins a word",
 }
+# Characters of all texts of a request whose subwords are searched.
+MAX_CHARACTERS = 2**20
 
 
 @dataclass(frozen=True)
@@ -146,3 +147,14 @@ def vocabulary_tables(
         tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *line, *number), unknown),
         tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *number, *line), ""),
     )
+
+
+def assert_in_graph(tensor: tf.Tensor, condition: tf.Tensor, message: str, received: Iterable[tf.Tensor]) -> tf.Tensor:
+    """Return the tensor; the graph raises an error before it is used if the condition is false.
+
+    Args:
+        message: States the allowed values; the error consists of it and of the values of `received`.
+        received: Tensors that the condition was computed from.
+    """
+    with tf.control_dependencies([tf.debugging.Assert(condition, [f"{message} Received:", *received])]):
+        return tf.identity(tensor)

@@ -8,12 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import seeds
-from hetero_tf.base.graph_limits import assert_in_graph, max_words, pad_if_empty
-from hetero_tf.data.graph_tokenizer import NOUNS, GraphTokenizer, vocabulary_tables
+from hetero_tf.data.graph_tokenizer import NOUNS, GraphTokenizer, assert_in_graph, vocabulary_tables
 from hetero_tf.data.inputs import all_labels
 from hetero_tf.data.targets import MASK, TOP
 from hetero_tf.data.tokenizers import END
-from hetero_tf.export.task import ExportTask
+from hetero_tf.export.task import ExportTask, max_words, pad_if_empty
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.run.learning_process import LearningProcess
 

@@ -9,15 +9,18 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.escaping import quote_markdown
-from hetero_tf.base.graph_limits import LARGEST_TENSOR, assert_in_graph, max_examples, pad_if_empty
 from hetero_tf.data.codecs import Assets, Field, Form, is_column, split_stored
 from hetero_tf.data.fields import forms_of, input_names
+from hetero_tf.data.graph_tokenizer import assert_in_graph
 from hetero_tf.data.inputs import all_labels
 from hetero_tf.methods.tasks import Task
 from hetero_tf.run.learning_process import LearningProcess
 
 # Notes list the names of at most this number of targets, columns or features.
 MAX_LISTED = 50
+# Entries of the largest tensor that a request may create, so that one cannot exhaust the memory of a server; 1 GiB as
+# float32.
+LARGEST_TENSOR = 2**28
 
 
 class ExportTask:
@@ -224,3 +227,26 @@ def _reading_strings(layers, function, specs):
 
 def _expand(is_valid, rank):
     return tf.reshape(is_valid, [-1, *[1] * (rank - 1)])
+
+
+def pad_if_empty(batch: tf.Tensor) -> tf.Tensor:
+    """Return the batch, or one blank example if it is empty, since some kernels fail for empty batches."""
+    shape = tf.shape(batch)
+    missing = tf.cast(shape[:1] == 0, tf.int32)
+    return tf.concat([batch, tf.zeros(tf.concat([missing, shape[1:]], 0), batch.dtype)], 0)
+
+
+def max_examples(model: keras.Model, open_size: int) -> int:
+    """Return the number of examples for which no layer's output exceeds `LARGEST_TENSOR` entries.
+
+    Args:
+        open_size: Size of the axes that may have any size.
+    """
+    shapes = [output.shape[1:] for layer in model.layers for output in tf.nest.flatten(layer.output)]
+    widest = max(int(np.prod([open_size if size is None else size for size in shape])) for shape in shapes)
+    return max(LARGEST_TENSOR // widest, 1)
+
+
+def max_words(classes: int) -> int:
+    """Return the largest number of words of a request, with padding: each takes one logit per class."""
+    return LARGEST_TENSOR // max(classes, 4096)

@@ -187,7 +187,7 @@ class UserFunctions:
         loss: The loss of local steps; None: that of the recipe.
         metrics: By name.
         outputs: Layout of the packed outputs of a model with several.
-        strings: The layers of the model that consume strings, see `string_inputs`.
+        strings: The layers of the model that consume strings, see `preprocessed.split_strings`.
     """
 
     loss: UserLoss | SumOfLosses | None = None

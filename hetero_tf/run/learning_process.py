@@ -32,9 +32,8 @@ from hetero_tf.models.compiled import read_functions
 from hetero_tf.models.costs import memory
 from hetero_tf.models.custom_model import ModelBuilder, as_builder, reuse_first, user_model, width_function
 from hetero_tf.models.initial_weights import first_weights
-from hetero_tf.models.preprocessed import add_preprocessing, name_outputs, named_model
+from hetero_tf.models.preprocessed import add_preprocessing, encode_strings, name_outputs, named_model, split_strings
 from hetero_tf.models.state import State
-from hetero_tf.models.string_inputs import encode_strings, split_strings
 from hetero_tf.planning.plan import Plan
 from hetero_tf.planning.selection import reads_state
 from hetero_tf.recipe import as_recipe, with_source_location

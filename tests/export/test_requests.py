@@ -19,7 +19,7 @@ import pytest
 import tensorflow as tf
 from folders import png
 
-from hetero_tf.base import graph_limits, picture_decoding
+from hetero_tf.base import picture_decoding
 from hetero_tf.data.codecs import Field, category, number
 from hetero_tf.export.serve import app as serve_app
 from hetero_tf.export.serve import rest, run
@@ -27,7 +27,7 @@ from hetero_tf.export.serve.app import App
 from hetero_tf.export.serve.loading import Serving, Version, VersionPolicy, table_columns
 from hetero_tf.export.serve.rest import BadRequest
 from hetero_tf.export.serve.run import ServerOptions
-from hetero_tf.export.task import ExportTask
+from hetero_tf.export.task import ExportTask, max_words
 
 PAIRS, TEXTS, NUMBERS = tf.TensorSpec([None, 2]), tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.float64)
 
@@ -326,4 +326,4 @@ def test_picture_at_the_size_limit_is_decoded():
     process = exports.process(*exports.IMAGES)
     export_limits = ExportTask(process, process.family.predictor("a")).limits
     assert export_limits == {"images": 524288, "pixels_of_a_picture": 2**25}
-    assert graph_limits.max_words(33_279) == 2**28 // 33_279
+    assert max_words(33_279) == 2**28 // 33_279

@@ -38,9 +38,7 @@ QUICK |= {"methods/stages", "methods/schedules", "workers/__init__", "workers/cl
 QUICK |= {f"evaluation/{name}" for name in ("__init__", "class_results")}
 QUICK |= {f"planning/{name}" for name in ("__init__", "plan", "timing", "selection")}
 QUICK |= {"run/__init__", "run/data", "planning/fleets"}
-NOT_QUICK = {
-    f"base/{name}" for name in ("replicas", "graph_limits", "graph_random", "picture_decoding", "written_gradient")
-}
+NOT_QUICK = {f"base/{name}" for name in ("replicas", "graph_random", "picture_decoding", "written_gradient")}
 NOT_QUICK |= {"data/inputs", "data/graph_tokenizer", "reports/describe"}
 NOT_QUICK |= {f"devices/{name}" for name in ("device_index", "device_rounds", "tensorflow_client")}
 SLOW = {"tensorflow", "keras", "tensorflow_datasets"}

@@ -16,7 +16,7 @@ class Codec(BaseCodec):
     """Numbers of one shape: uint8 pixels, int32 ids from `low` to `high`, or float32.
 
     Pixels have the divisor 255 and floats their statistics; the last axis has one of each.
-    "string" is for positions among the `texts`, which `string_inputs` replaces.
+    "string" is for positions among the `texts`, which `preprocessed.encode_strings` replaces.
     """
 
     shape: tuple[Positive, ...]

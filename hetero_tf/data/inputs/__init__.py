@@ -48,7 +48,7 @@ class Input:
         random: Whether training batches depend on the key.
         normalised_by: "mean" and "std" of the normalisation, one value per channel or feature, or one for all; empty
             without normalisation.
-        spectrogram: `spectrogram.Spectrogram` that converts clips to maps before the normalisation; None for others.
+        spectrogram: `audio.Spectrogram` that converts clips to maps before the normalisation; None for others.
     """
 
     batch: Callable
