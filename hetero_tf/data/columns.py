@@ -32,7 +32,6 @@ MISSING = ("", "?", "-", "--", ".", "na", "n/a", "n.a.", "#n/a", "<na>", "nan", 
 Notation = Literal["plain", "point", "comma"]
 Scale = Literal["standard", "minmax", "none"]
 NOTATIONS: tuple[Notation, ...] = get_args(Notation)
-SCALES: tuple[Scale, ...] = get_args(Scale)
 
 
 def is_missing(text: str) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 
 from hetero_tf.base.console import format_table
 from hetero_tf.base.escaping import escape_line
+from hetero_tf.data.inspection import shorten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,7 +88,7 @@ class ClassResults:
         panel.set(xlabel="predicted class", ylabel="class")
         panel.grid(False)
         if count <= MAX_ROWS:
-            names = [_shorten(escape_line(name)) for name in self.names]
+            names = [shorten(escape_line(name), MAX_NAME) for name in self.names]
             # Do not parse a dollar sign in a name as a formula.
             panel.set_xticks(range(count), names, rotation=90, parse_math=False)
             panel.set_yticks(range(count), names, parse_math=False)
@@ -99,10 +100,6 @@ class ClassResults:
 def _percent(part, whole):
     with np.errstate(invalid="ignore"):
         return 100 * part / whole
-
-
-def _shorten(name):
-    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 3]}..."
 
 
 def _format(value):

@@ -68,12 +68,8 @@ class ExportTask:
         return next(iter(self.request(self.process.dataset.train.x[:1], self.portable_signature)))
 
     @property
-    def max_batch_size(self) -> int | None:
-        """Examples of several requests that a server may batch; None if batching would change the outputs."""
-        return self._limit
-
-    @property
-    def _limit(self) -> int:
+    def max_batch_size(self) -> Any:
+        """Examples of a request, or of several that a server batches; None if batching would change the outputs."""
         limit = max_examples(self.model, max(self.process.example_shape, default=1))
         spectrogram = self.process.input.spectrogram
         if spectrogram is None:
@@ -84,7 +80,7 @@ class ExportTask:
     @property
     def limits(self) -> dict[str, int]:
         """Limits of a request for `export.json`."""
-        return {self.codec.NOUN: self._limit, **self.codec.limits}
+        return {self.codec.NOUN: self.max_batch_size, **self.codec.limits}
 
     def endpoints(self, scratch: Path) -> tuple[dict[str, tuple[Callable, list[tf.TensorSpec]]], tuple]:
         """Return `{signature: (function, input specs)}` and the lookup tables of the signatures.
@@ -107,7 +103,7 @@ class ExportTask:
 
         def serve(*sent):
             shaped = [tf.ensure_shape(values, (None, *form.shape)) for values, form in zip(sent, forms, strict=True)]
-            count, limit = tf.shape(shaped[0])[0], self._limit
+            count, limit = tf.shape(shaped[0])[0], self.max_batch_size
             message = f"a request must have at most {limit} {self.codec.NOUN}."
             shaped[0] = assert_in_graph(shaped[0], count <= limit, message, [count])
             parts = [form.decode(values) for values, form in zip(shaped, forms)]

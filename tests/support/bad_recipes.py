@@ -31,27 +31,6 @@ schedule: {name: steps, at: [1, 2]}
 rounds: 2
 """
 
-TEXT = """\
-name: base
-seed: 0
-data: {name: synthetic, kind: text, rows: 10}
-input: {name: masked_text, segment: 16}
-partition: {name: iid, clients: 10}
-model:
-  layers:
-    - MaskedTokenEmbedding: {classes: !classes, positions: 16, width: !w 16}
-    - Dense: {units: !classes}
-levels:
-  widths: {a: 1.0, c: 0.25, e: 0.0625}
-  mix: a1-e9
-round: {clients: 5, submodel: prefix}
-client: {epochs: 1, batch_size: 10}
-optimizer: {learning_rate: 0.1}
-schedule: {name: steps, at: [1, 2]}
-rounds: 2
-evaluate: {best: global_loss}
-"""
-
 
 def with_layers(*items, base=BASE):
     """The base recipe with these layers alone."""
@@ -59,6 +38,10 @@ def with_layers(*items, base=BASE):
     return re.sub(r"(  settings: .*\n)?  layers:\n(    .*\n)*", "  layers:\n" + layers, base)
 
 
+TEXT = BASE.replace("kind: images", "kind: text, rows: 10")
+TEXT = TEXT.replace("images, mean: [0.5], std: [0.5]", "masked_text, segment: 16") + "evaluate: {best: global_loss}\n"
+EMBEDDING = "MaskedTokenEmbedding: {classes: !classes, positions: 16, width: !w 16}"
+TEXT = with_layers(EMBEDDING, "Dense: {units: !classes}", base=TEXT)
 # Pieces that no text file may contain: name, piece, replacement, error.
 CONTROL = (
     (

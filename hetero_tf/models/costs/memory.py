@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -101,18 +102,15 @@ def over_budget(costs: LevelCosts) -> dict[str, float]:
     return {name: share for name, share in budget_shares(costs).items() if not fits(share, limit)}
 
 
-def fit_levels(
-    recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int, counted: dict | None = None
-) -> Recipe:
+def fit_levels(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int) -> Recipe:
     """Return a recipe whose budgets are shares of the full model, with its levels reduced by `levels.fit`.
 
     Args:
         shape: Shape of one input without the batch axis, see `models.build_model.build_model`.
         example: The same without None.
         classes: Length of the global label axis.
-        counted: See `LevelCosts`; empty by default.
     """
-    levels, counted = recipe.levels, {} if counted is None else counted
+    levels, counted = recipe.levels, dict[Any, Any]()
     if levels.fit in (None, "device") and not any(isinstance(budget, Mebibytes) for budget in levels.budgets.values()):
         return recipe
     # Without budgets, so that building the family does not check them.
