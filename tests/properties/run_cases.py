@@ -20,13 +20,12 @@ model:
   layers:
     - MaskedTokenEmbedding: {classes: !classes, positions: 8, width: !w 8}
     - Dense: {units: !classes}
-levels: {widths: {a: 1.0, b: 0.5}, mix: a-b}
-round: {clients: 2}
-client: {epochs: 1, batch_size: 2}
-optimizer: {learning_rate: 0.05}
-rounds: 4
-evaluate: {every: 1, batch_size: 2, best: global_perplexity}
 """
+TEXT += (
+    IMAGES[IMAGES.index("levels") :]
+    .replace("size: 10", "size: 2")
+    .replace("size: 40", "size: 2, best: global_perplexity")
+)
 PLAIN_SGD = ("optimizer={learning_rate: 0.05, momentum: 0, weight_decay: 0, clip_norm: null}",)
 ALIKE = "levels.widths={a: 1.0, b: 1.0}"
 # Recipe and overrides of each.
