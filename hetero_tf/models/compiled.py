@@ -92,16 +92,11 @@ class UserFunction:
         return tf.nn.softmax(outputs) if self.probabilities == "softmax" else tf.sigmoid(outputs)
 
     def _targets(self, targets, outputs):
-        if self.output is not None and (*targets.shape, 1) == tuple(outputs.shape):
-            # Keras compares targets and outputs of one rank.
-            targets = targets[..., None]
         if not targets.dtype.is_integer:
             return tf.cast(targets, outputs.dtype)
         is_sparse = _keras_name(self.function).startswith("sparse") or getattr(self.function, "sparse_y_true", False)
         if is_sparse or not _is_of_keras(self.function):
             return targets
-        if self.output is not None:
-            return tf.cast(targets, outputs.dtype)
         return tf.one_hot(targets, outputs.shape[-1], dtype=outputs.dtype)
 
 
@@ -171,12 +166,6 @@ class UserMetric(UserFunction):
             # The task has logits of both classes.
             outputs, targets = outputs[..., 1:], tf.cast(targets, outputs.dtype)[..., None]
         return super().arguments(outputs, targets)
-
-
-class LossMetric(UserMetric):
-    """The loss of one output as a metric."""
-
-    BETTER = "lower"
 
 
 @dataclass(frozen=True)
