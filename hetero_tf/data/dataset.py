@@ -12,7 +12,7 @@ import numpy as np
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.seeds import rng
 from hetero_tf.data import targets
-from hetero_tf.data.codecs import ColumnCodec, Field, fit, stored_shape
+from hetero_tf.data.codecs import Field, fit, stored_shape
 from hetero_tf.data.columns import is_number, sort_categories
 from hetero_tf.data.disk_array import DiskArray, update_digest
 from hetero_tf.data.inspection import TableSummary, outlier, shorten
@@ -136,16 +136,6 @@ class Dataset:
     def codec(self) -> Any:
         """The codec of the first field, which has the constants of all."""
         return self.fields[0].codec
-
-    @property
-    def columns(self) -> tuple[ColumnCodec, ...]:
-        """The codecs of the columns of a table, such as `columns[0].categories`; empty for other data."""
-        return tuple(field.codec for field in self.fields if isinstance(field.codec, ColumnCodec))
-
-    @property
-    def vocabulary(self) -> tuple[str, ...]:
-        """Words of a text in the order of their ids; empty for other data."""
-        return () if self.columns else self.codec.texts
 
     @property
     def name(self) -> str:

@@ -158,12 +158,6 @@ class Run:
         """True if all rounds are done, or early stopping ended the run."""
         return self.done >= self.rounds or is_stopped_early(self.keys, self.rows)
 
-    @property
-    def shares(self) -> dict[str, float]:
-        """`{level: share of the clients}`, adding up to 1."""
-        total = sum(self.mix.values())
-        return {level: share / total for level, share in self.mix.items()}
-
 
 def gather(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
     """Read the runs in some folders; a folder that contains run folders represents all of them.
