@@ -70,7 +70,7 @@ def test_waiting_requests_share_a_call_and_get_their_rows():
 
 
 @pytest.mark.parametrize("examples, expected", [(1, [1, 1, 1, 1]), (2, [1, 2, 1]), (3, [1, 3])])
-def test_a_call_has_at_most_the_given_number_of_examples(examples, expected):
+def test_a_call_has_at_most_the_examples_of_a_batch(examples, expected):
     signature = Signature()
     results = run(signature, [request([i, i]) for i in range(4)], examples=examples)
     assert values(results) == [[[2 * i, 2 * i]] for i in range(4)] and signature.examples == expected
@@ -89,7 +89,7 @@ def test_a_client_that_has_gone_is_not_computed():
     assert signature.examples == [1, 1]
 
 
-def test_examples_of_other_shapes_and_padded_ones_have_their_own_calls():
+def test_examples_of_other_shapes_and_padded_ones_have_separate_calls():
     """Sentences are padded to the longest of a call, which may change outputs of the others."""
     signature = Signature(WORDS)
     results = run(signature, [request([1]), request([2]), request([3, 4])])
