@@ -78,8 +78,8 @@ class Console:
     def say_folded(self, text: str) -> None:
         """Print and log a message; a terminal breaks it between words or `name value` pairs."""
         with self._lock:
-            text, width = escape_line(text), self.width
-            self._print(text if width is None else _fold(text, width))
+            text = escape_line(text)
+            self._print_folded(text)
             self._record(text)
 
     def progress(self, text: str, keep: bool = True, details: str = "") -> None:
@@ -92,8 +92,15 @@ class Console:
         with self._lock:
             complete = escape_line(details or text)
             if keep or self.terminal is None:
-                self._print(complete if self._verbose else escape_line(text))
+                self._print_folded(complete if self._verbose else escape_line(text))
             self._record(complete)
+
+    def add_details(self, text: str) -> None:
+        """Log a line that only a verbose console prints."""
+        with self._lock:
+            if self._verbose:
+                self._print_folded(escape_line(text))
+            self._record(escape_line(text))
 
     @functools.cached_property
     def terminal(self) -> Any:
@@ -114,6 +121,9 @@ class Console:
     def width(self) -> int | None:
         """Number of columns of the terminal; None for other streams."""
         return self.terminal.width if self.terminal else None
+
+    def _print_folded(self, text):
+        self._print(text if self.width is None else _fold(text, self.width))
 
     def _print(self, text):
         if self.stream is None or self._quiet:
@@ -163,11 +173,12 @@ def prepare_streams() -> None:
 
 
 def format_duration(seconds: float) -> str:
-    """Format seconds as 8 s, 3:05 min or 2:10:00 h."""
-    seconds = max(int(seconds), 0)
+    """Format seconds as 0.42 s, 8.1 s, 42 s, 3:05 min or 2:10:00 h."""
+    if seconds < 10:
+        return f"{round(max(seconds, 0.0), 2):.2g} s"
     if seconds < 60:
-        return f"{seconds} s"
-    minutes, seconds = divmod(seconds, 60)
+        return f"{int(seconds)} s"
+    minutes, seconds = divmod(int(seconds), 60)
     if minutes < 60:
         return f"{minutes}:{seconds:02} min"
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02} h"
@@ -178,19 +189,23 @@ def format_metrics(metrics: dict) -> str:
     return "  ".join(f"{name} {'-' if value is None else format(value, '.4g')}" for name, value in metrics.items())
 
 
-def format_table(rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), width: int | None = None) -> str:
+def format_table(
+    rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), width: int | None = None, folded: int = 0
+) -> str:
     """Align rows of text, the first of which are the heads: columns `words` left, others right.
 
     Args:
         rows: Cells; control characters are escaped.
-        width: Columns of the terminal, into which the first column is folded; None: each row is one line.
+        width: Columns of the terminal; None: each row is one line.
+        folded: Index of the column whose words are folded into `width`.
     """
     from tabulate import tabulate
 
     lines = [list(map(escape_line, row)) for row in rows]
     align = ["left" if index in words else "right" for index in range(len(lines[0]))]
-    others = sum(2 + max(map(len, column)) for column in list(zip(*lines))[1:])
-    folds = None if width is None else [max(width - others, NARROWEST_COLUMN), *[None] * (len(align) - 1)]
+    others = sum(2 + max(map(len, column)) for index, column in enumerate(zip(*lines)) if index != folded)
+    folds: list[int | None] = [None] * len(align)
+    folds[folded] = None if width is None else max(width - others, NARROWEST_COLUMN)
     # As heads, the first row would widen the columns.
     return tabulate(lines, (), "plain", disable_numparse=True, colalign=align, maxcolwidths=folds)
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import textwrap
 from typing import Any, NamedTuple
 
 from absl import flags
@@ -40,7 +41,9 @@ FLAGS = {
     ),
     "run_dir": Flag("string", "folder of the run; default runs/NAME, plus the changes of --set"),
     "data_dir": Flag("string", "folder of the data; default HETERO_TF_DATA"),
-    "plugin": Flag("multi_string", "Python module with layers or plug-ins, or its name in list --plugins; repeatable"),
+    "plugin": Flag(
+        "multi_string", "Python module with layers or plug-ins, or its name in list --plugins; default none"
+    ),
     "plugins": Flag("boolean", "list the plug-in modules of installed packages instead", False),
     "threads": Flag("integer", "clients to train at the same time", hardware.core_count()),
     "workers": Flag("list", "host:port of every worker process of the run; the first one is the chief; default none"),
@@ -114,6 +117,7 @@ FLAGS = {
     "open": Flag("bool", "open the page in a browser", False),
     "classes": Flag("bool", "also show the results of each class, and its confusion with others", False),
     "pair": Flag("list", "ids of the two clients to compare, such as 0,60; required"),
+    "all": Flag("bool", "also show memory, loads, the split of the data and the shapes of all variables", False),
     "draw": Flag("string", "PNG file to draw into: the split, confusion of classes, or similarity; default none"),
     "format": Flag("list", "additional formats, such as keras,onnx,litert,litert_train; default none"),
     "push": Flag("string", "folder of a model repository, as Hugging Face reads it, to write too; default none"),
@@ -122,7 +126,8 @@ FLAGS = {
     "port": Flag("integer", "port to serve at; 0 selects a free one", 8501, 0, 65535),
     "versions": Flag("string", "versions to serve: latest, latest:COUNT, all, or numbers such as 3,5", "latest:2"),
     "allow_host": Flag(
-        "multi_string", "additional allowed host name in requests, such as that of a proxy; may be repeated"
+        "multi_string",
+        "additional allowed host name in requests, such as that of a proxy; may be repeated; default none",
     ),
     "batch": Flag("integer", "most examples of one call of the model, shared by requests; 1: no sharing", 256, low=1),
     "log": Flag("list", "trackers that get the metrics of each round: mlflow, wandb; default none"),
@@ -228,21 +233,34 @@ def shared_flags(values: flags.FlagValues) -> str:
 
 
 TITLE = f"hetero_tf {__version__}: federated learning of one model on unequal devices, from a YAML recipe."
-# Width of the first column.
-WIDTH = 24
+# Columns of the help, and of its names.
+WIDTH, NAME_WIDTH = 79, 24
 
 
 def render_help(name: str | None) -> str:
-    """Return the help of a command, or the list of commands if `name` is None."""
+    """Return the help of a command, or the groups of commands if `name` is None."""
     if name is None:
-        calls = [f"  {program_name()} {each.usage:{WIDTH}} {each.summary}" for each in commands.COMMANDS.values()]
-        return "\n".join([TITLE, "", *calls, "", f"{program_name()} COMMAND --help shows the flags of a command."])
+        parts = [*textwrap.wrap(TITLE, WIDTH), f"usage: {program_name()} COMMAND [flags]"]
+        for title, names in commands.GROUPS.items():
+            entries = (commands.COMMANDS[each] for each in names.split())
+            parts += ["", f"{title}:", *(_help_entry(entry.usage, entry.summary) for entry in entries)]
+        return "\n".join([*parts, "", f"{program_name()} COMMAND --help shows the flags of a command."])
     command = commands.COMMANDS[name]
     groups = {f"Flags of {name}:": command.flag_names, "Flags of every command:": commands.COMMON}
-    lines = [f"{program_name()} {command.usage}", f"  {command.summary}"]
-    for title, names in groups.items():
-        lines += ["", title, *(f"  {f'--{flag}':{WIDTH}} {describe_flag(name, flag)}" for flag in names)]
-    return "\n".join(lines)
+    parts = [f"{program_name()} {command.usage}", f"  {command.summary}"]
+    for title, flag_names in groups.items():
+        parts += ["", title, *(_help_entry(f"--{flag}", describe_flag(name, flag)) for flag in flag_names)]
+    return "\n".join(parts)
+
+
+def _help_entry(name, text):
+    """Return lines with a name and its meaning, which starts in the next line after a long name."""
+    indent = " " * (NAME_WIDTH + 3)
+    lines = textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    if len(name) <= NAME_WIDTH:
+        lines[0] = f"  {name:{NAME_WIDTH}} {lines[0].lstrip()}"
+        return "\n".join(lines)
+    return "\n".join([f"  {name}", *lines])
 
 
 def describe_flag(command: str, name: str) -> str:
@@ -252,5 +270,4 @@ def describe_flag(command: str, name: str) -> str:
     text = choices + commands.COMMANDS[command].meanings.get(name, flag.meaning)
     if "default" in text or "required" in text:
         return text
-    default = [] if flag.kind == "multi_string" else flag.default
-    return f"{text}; default {str(default).lower().removesuffix('.0')}"
+    return f"{text}; default {str(flag.default).lower().removesuffix('.0')}"

@@ -16,6 +16,7 @@ from hetero_tf.base import files, hardware, metrics, registry, typed_json
 from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
 from hetero_tf.base.errors import InputError, NotBuilt
 from hetero_tf.base.escaping import escape_line, quote_shell
+from hetero_tf.base.units import format_bytes
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.partitions.partition import ClientExamples, Partition
 from hetero_tf.models.costs.memory import describe_fit, over_budget
@@ -326,11 +327,17 @@ def _finish(run, process, progress, run_environment, console):
         summary["first_round_s"] = {name: round(seconds, 2) for name, seconds in phases.items()}
     if dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: trained on {dataset.source} ***")
-    for name in ("last", "best"):
-        if summary[name]:
-            console.say_folded(
-                f"{name}: round {summary[name]['round']}  {format_metrics(metrics.displayed_metrics(summary[name]))}"
-            )
+    lines = {
+        name: f"{name}: round {row['round']}  {format_metrics(metrics.displayed_metrics(row))}"
+        for name, row in (("last", progress.last), ("best", progress.best))
+        if row
+    }
+    if lines:
+        console.add_details(lines["last"])
+    if "best" in lines:
+        best = metrics.format_short(process.selection_metric, progress.best.get(process.selection_metric)).rstrip()
+        traffic = sum(row.get(name, 0) for row in metrics_file.rows(run.metrics) for name in ("bytes_down", "bytes_up"))
+        console.progress(f"best: {best}  traffic {format_bytes(traffic)}", details=lines["best"])
     return summary
 
 

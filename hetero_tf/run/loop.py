@@ -90,7 +90,7 @@ class TrainingLoop:
             while not self._is_finished(self.progress):
                 next_plans = self._run_call(planner, next_plans)
         if self._parts:
-            console.say(f"time: {metrics_file.shares(self._parts)}")
+            console.add_details(f"time: {metrics_file.shares(self._parts)}")
         state, rule, patience = self.progress.state, self._stopping, self.progress.patience
         if state.round < self._recipe.rounds:
             best = "it was never finite" if patience.best is None else f"best: {patience.best:.4g}"
@@ -151,8 +151,10 @@ class TrainingLoop:
         self._console.mark_phase("round")
         seconds_by_phase = self._console.phase_seconds
         labels = {"round": "first round" if len(rows) == 1 else f"first {len(rows)} rounds"}
-        shares = ", ".join(f"{labels.get(name, name)} {seconds:.1f}" for name, seconds in seconds_by_phase.items())
-        self._console.say(f"ready in {sum(seconds_by_phase.values()):.1f} s ({shares})")
+        shares = ", ".join(
+            f"{labels.get(name, name)} {format_duration(seconds)}" for name, seconds in seconds_by_phase.items()
+        )
+        self._console.say_folded(f"ready in {format_duration(sum(seconds_by_phase.values()))}: {shares}")
         if all(row["loss"] is None for row in rows):
             self._console.say("note: no client has returned; see `describe` for the times of the devices")
 
@@ -270,7 +272,7 @@ def _round_line(process, row, left):
 
 def _device_time(row):
     """The device time since the start of the run, as a list of at most one text."""
-    return [f"device {format_duration(row['device_seconds'])}"] if "device_seconds" in row else []
+    return [f"device time {format_duration(row['device_seconds'])}"] if "device_seconds" in row else []
 
 
 def _detailed_line(process, row, speed, left):

@@ -95,7 +95,9 @@ def test_the_log_and_a_verbose_console_have_the_details(tmp_path, verbose, print
     console = Console(io.StringIO(), verbose=verbose)
     console.open_log(tmp_path / "log.txt", "mark")
     console.progress("short", details="round 1  all metrics")
-    assert console.stream.getvalue() == f"{printed}\n" and logged(tmp_path) == ["round 1  all metrics"]
+    console.add_details("last: round 1")
+    assert console.stream.getvalue() == f"{printed}\n" + "last: round 1\n" * verbose
+    assert logged(tmp_path) == ["round 1  all metrics", "last: round 1"]
 
 
 def test_a_message_is_folded_between_words_on_a_terminal(tmp_path, monkeypatch):
@@ -170,13 +172,27 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_work():
 
 
 def test_durations_metrics_and_tables():
-    texts = {-3: "0 s", 59.9: "59 s", 60: "1:00 min", 185: "3:05 min", 3600: "1:00:00 h", 360000: "100:00:00 h"}
+    texts = {
+        -3: "0 s",
+        0.004: "0 s",
+        0.416: "0.42 s",
+        8.07: "8.1 s",
+        9.99: "10 s",
+        10.2: "10 s",
+        59.9: "59 s",
+        60: "1:00 min",
+        185: "3:05 min",
+        3600: "1:00:00 h",
+        360000: "100:00:00 h",
+    }
     assert {seconds: format_duration(seconds) for seconds in texts} == texts
     assert (
         format_metrics({"a": 97.12345, "b": 0.084149, "c": None, "d": 12345.6})
         == "a 97.12  b 0.08415  c -  d 1.235e+04"
     )
     assert module.format_table([("a", "bb"), ("ccc", "d")]) == "a    bb\nccc   d"
+    folded = module.format_table([("a", "two words of text"), ("ccc", "d")], (0, 1), width=21, folded=1)
+    assert folded == "a    two words of\n     text\nccc  d"
 
 
 def test_phases_sum_to_the_time_since_the_start():

@@ -20,7 +20,7 @@ R = "--recipe=small.yaml"
 # Words => the sentence; with "..." at its end only its beginning is compared.
 WRONG = """
 --recpe=small.yaml => unknown flag --recpe; did you mean 'recipe'?; --set path=value changes a key of the recipe
---recipe=small.yaml --nosuch => unknown flag --nosuch; known: address, allow_host, allow_other_machine, append, as, at, band, batch, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, export_dir, export_version, file, fleet, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, pair, patience, plugin, plugins, port, published, push, quiet, quorum, reach, recipe, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes; --set path=value changes a key of the recipe
+--recipe=small.yaml --nosuch => unknown flag --nosuch; known: address, all, allow_host, allow_other_machine, append, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, export_dir, export_version, file, fleet, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, pair, patience, plugin, plugins, port, published, push, quiet, quorum, reach, recipe, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes; --set path=value changes a key of the recipe
 list nowhere => nowhere: is not a folder; name run folders, or a folder of runs such as runs
 --recipe=small.yaml --flagfile=nowhere => unknown flag --flagfile; did you mean 'file'?...
 --recipe=small.yaml -undefok=level --level=a => unknown flag --undefok; known: address, allow_host, allow_other_machine...
@@ -286,9 +286,16 @@ def test_version_and_help(capsys, monkeypatch):
     for words in (["--help"], ["-h"]):
         assert main.main(["hetero_tf", *words]) == 0
         out = capsys.readouterr().out
+        assert max(map(len, out.splitlines())) < 80
         for name, command in commands.COMMANDS.items():
-            assert f"hetero_tf {command.usage} " in out and command.summary in out
+            assert re.search(rf"\n  {re.escape(command.usage)}\s+{re.escape(command.summary)}\n", out)
             assert command.usage.startswith("--recipe" if name == "train" else name)
+
+
+def test_every_command_is_in_one_group_of_the_help():
+    grouped = [name for names in commands.GROUPS.values() for name in names.split()]
+    assert sorted(grouped) == sorted(commands.COMMANDS)
+    assert flags.render_help(None).count("\n\n") == len(commands.GROUPS) + 1
 
 
 @for_each(commands.COMMANDS)
@@ -299,17 +306,17 @@ def test_help_lists_exactly_the_flags_of_the_command(command, capsys, monkeypatc
     assert out.startswith(f"hetero_tf {commands.COMMANDS[command].usage}\n")
     shown = {line.split()[0].removeprefix("--") for line in out.splitlines() if line.startswith("  --")}
     assert shown == {*commands.COMMANDS[command].flag_names, *commands.COMMON}
-    assert max(map(len, out.splitlines())) <= 132
-    # Each flag says its default here, or that it has none.
-    command_lines = out.partition("Flags of every command:")[0].splitlines()[4:]
-    assert [line for line in command_lines if line and not re.search("; (default|required) ?", line)] == []
+    assert max(map(len, out.splitlines())) < 80
+    # Each flag says its default, or that it has none.
+    meanings = [flags.describe_flag(command, name) for name in commands.COMMANDS[command].flag_names]
+    assert [text for text in meanings if not re.search("; (default|required) ?", text)] == []
     assert set(commands.COMMANDS[command].meanings) <= set(commands.COMMANDS[command].flag_names)
 
 
 def test_shared_flags_have_a_meaning_and_default_per_command():
     def meaning(command, name):
-        (line,) = [line for line in flags.render_help(command).splitlines() if line.startswith(f"  --{name} ")]
-        return line.split(maxsplit=1)[1]
+        entry = flags.render_help(command).partition(f"\n  --{name} ")[2]
+        return " ".join(re.split(r"\n(?! {27})", entry)[0].split())
 
     cores = hardware.core_count()
     assert meaning("serve", "threads") == f"requests to compute at the same time; default {cores}"
@@ -357,17 +364,22 @@ def test_a_run_prints_plain_lines_and_nothing_of_tensorflow(folder):
     assert "\r" not in text and "\x1b" not in text
     lines = text.splitlines()
     firsts = [line.split(" ")[0] for line in lines]
-    shown = "data: pictures: classes: clients: note: engine: ready round round time: last: best: done next:  "
+    shown = "data: pictures: classes: clients: note: engine: ready round round best: done next: "
     assert " ".join(firsts) == shown
-    parts = ", ".join(rf"{name} \d+\.\d" for name in ("start", "data", "build", "trace", "first round"))
-    assert re.fullmatch(rf"ready in \d+\.\d s \({parts}\)", lines[6])
-    assert re.fullmatch(r"round 1/2  acc [\d. ]{4} %   loss [\d.]{1,6} *  \d+ s left", lines[7])
+    parts = ", ".join(rf"{name} [\d.]+ s" for name in ("start", "data", "build", "trace", "first round"))
+    assert re.fullmatch(rf"ready in [\d.]+ s: {parts}", lines[6])
+    assert re.fullmatch(r"round 1/2  acc [\d. ]{4} %   loss [\d.]{1,6} *  [\d.]+ s left", lines[7])
     assert re.fullmatch(r"round 2/2  acc [\d. ]{4} %   loss [\d.]{1,6}", lines[8])
+    # Three numbers and two next steps.
+    assert re.fullmatch(r"best: acc [\d.]+ %  traffic [\d.]+ [KM]?B", lines[9])
+    assert re.fullmatch(r"done in [\d.]+ s; results: \S+run", lines[10])
+    assert [line[6:].split()[1] for line in lines[11:]] == ["report", "export"]
     mark, *logged = (folder / "run" / "log.txt").read_text().splitlines()
     assert re.search(r" --recipe \S*small.yaml --run_dir \S*run --json --set rounds=2  \(starts\)$", mark)
     logged = [line[9:] for line in logged]
-    assert logged[:7] + logged[9:] == lines[:7] + lines[9:]
-    assert re.fullmatch(r"round 1/2  global_accuracy \S+  \d+ s left  loss .*  a\d b\d", logged[7])
+    assert logged[:7] + logged[12:] == lines[:7] + lines[10:]
+    assert re.fullmatch(r"round 1/2  global_accuracy \S+  [\d.]+ s left  loss .*  a\d b\d", logged[7])
+    assert [line.split(" ")[0] for line in logged[9:12]] == ["time:", "last:", "best:"]
 
 
 def test_closed_pipe_is_not_a_crash(folder):

@@ -58,7 +58,7 @@ def test_values_of_a_depth_end_at_its_exit():
     assert levels["b"].parameters == STEM + FIRST + HEAD
     assert levels["b"].bytes_down == levels["b"].bytes_up == 4 * levels["b"].parameters
     assert levels["b"].multiply_adds < levels["a"].multiply_adds and levels["b"].paper_flops < levels["a"].paper_flops
-    text = accounting.to_text(describe_levels(EQUAL, "levels.depths={a: 2, b: 1, c: 1}"))
+    text = accounting.to_text(describe_levels(EQUAL, "levels.depths={a: 2, b: 1, c: 1}"), complete=True)
     row = next(line.split() for line in text.splitlines() if line.startswith("3_0_pre_activation_block/conv1/kernel"))
     assert row[1:] == ["3x3x12x12", "-", "-"]
 

@@ -54,7 +54,7 @@ def test_names_select_values_of_a_keras_model(eager):
     after, _ = process.next(before)
     for path, value in after.weights.items():
         assert bool((value == before.weights[path]).numpy().all()) == (path in process.state_layout.personal), path
-    table = to_text(describe(process))
+    table = to_text(describe(process), complete=True)
     assert "logits/kernel (personal)" in table and "hidden/kernel (personal)" not in table
     message = refusal(learning_process, text.replace("PERSONAL", "logit"), *tiny.images(), parallel=1, model=build)
     assert "round.personal[0]: must name values of the model: norms, biases, " in message

@@ -185,13 +185,13 @@ def test_training_memory_matches_a_manual_count(optimizer, slots):
     assert memory.activations == 4 * 5 * (3 * 32 + 2 + 10)
     plain = to_json(description)["levels"]["b"]
     assert sum(plain["memory"].values()) == plain["training_bytes"] == memory.total
-    table = next(block for block in to_text(description).split("\n\n") if "activations" in block.split("\n")[0])
-    assert "  training  inference  by unit" in table.split("\n")[0] and "activations" in plain["memory"]
+    table = next(block for block in to_text(description, True).split("\n\n") if "activations" in block.split("\n")[0])
+    assert "  training  predict  by unit" in table.split("\n")[0] and "activations" in plain["memory"]
 
 
 def test_tables_of_levels_have_clients_and_units_that_suit_the_numbers():
     description = describe_recipe(small(mix="a1-b3"), (4, 4, 1), 10, labels=[10] * 4)
-    text = to_text(description, variables=False)
+    text = to_text(description, complete=True)
     rows = [re.split(r"\s{2,}", line) for line in text.split("\n\n")[1].splitlines()]
     assert [row[:5] for row in rows] == [
         ["level", "width", "clients", "params", "size"],
@@ -200,10 +200,10 @@ def test_tables_of_levels_have_clients_and_units_that_suit_the_numbers():
         ["mix", "0.66", "4 (100 %)", "65", "260 B"],
     ]
     # 16 positions with kernels of 3 x 3 x 4, and 4 x 10 in the dense layer.
-    assert rows[1][6] == "616" and max(map(len, text.splitlines())) < 90
+    assert rows[1][6] == "616" and max(map(len, text.splitlines())) <= 80
     memory, inference = TrainingMemory(2**20, 2 * 2**20, 3 * 2**20, 5 * 2**19), InferenceMemory(4 * 2**20, 2**18)
     levels = {"a": dataclasses.replace(description.levels["a"], memory=memory, inference=inference)}
-    lines = to_text(dataclasses.replace(description, levels=levels, mix={"a": 1.0})).splitlines()
+    lines = to_text(dataclasses.replace(description, levels=levels, mix={"a": 1.0}), True).splitlines()
     row = lines[next(number for number, line in enumerate(lines) if "  activations  " in line) + 1]
     assert re.split(r"\s{2,}", row) == ["a", "1 MiB", "2 MiB", "3 MiB", "2.5 MiB", "8.5 MiB", "4 MiB", "256 KiB"]
 
@@ -252,10 +252,10 @@ def test_json_is_plain_and_complete():
 
 def test_text_has_aligned_tables():
     description = describe(hetero_tf.learning_process(small()))
-    blocks = to_text(description).split("\n\n")
+    blocks = to_text(description, complete=True).split("\n\n")
     assert blocks[0] == (
         "dense: inputs 4 x 4 x 1, 10 classes\ndata: synthetic images (seed 0)\npictures: 4 x 4 pixels, grey, uint8\n"
-        "classes: 10 with 20 examples each\nengine: CPU, float32; "
+        "classes: 10 with 20 examples each\nsplit: 4 clients with 50 examples, 9 to 10 labels each\nengine: CPU, float32; "
         f"{hardware.core_count()} threads, each training one client at a time"
     )
     for table in (blocks[1], *blocks[3:]):
@@ -265,14 +265,15 @@ def test_text_has_aligned_tables():
     assert "split over 4 clients" in blocks[4]
     kernel = next(line.split() for line in blocks[5].splitlines() if "padded_conv2d/kernel" in line)
     assert kernel[1:] == ["3x3x1x4", "3x3x1x2"]
-    assert to_text(description, variables=False) == "\n\n".join(blocks[:5])
+    *screen, hint = to_text(description).split("\n\n")
+    assert screen == blocks[:2] and hint.startswith("--all adds ")
 
 
 def test_text_reports_what_is_unusual():
     description = describe_recipe(small(mix="a"), (4, 4, 1), 1000, labels=[3, 100])
-    text = to_text(description)
+    text = to_text(description, complete=True)
     assert "mean over clients with 3 to 100 of 1,000 labels\n" in text
-    assert "mean over clients" not in to_text(dataclasses.replace(description, labels=np.array([3, 3])))
+    assert "mean over clients" not in to_text(dataclasses.replace(description, labels=np.array([3, 3])), True)
     # Level b is outside of the mix, and the engine needs data.
     assert next(line for line in text.splitlines() if line.startswith("b ")).split()[:3] == ["b", "0.5", "-"]
     assert "engine" not in to_json(description) and "engine:" not in text

@@ -34,6 +34,7 @@ def test_text_shows_levels_stages_and_totals():
         "a           2       24.00   2 models         -         24.00  106.0 % OVER",
         "b           -           -  width 0.5         -          6.00             -",
     ]
+    assert to_text(described(e=STAGED, a=JOINT, b=FREE), complete=False) == levels
     assert stages.splitlines() == [
         "level  stage   units   MiB",
         "e          1  1 to 2  3.00",

@@ -43,7 +43,9 @@ def test_loads_are_those_of_the_mean_client(description):
     assert [load["idle"] for load in report["loads"]] == pytest.approx(
         [1 - load["total"] / slowest for load in report["loads"]]
     )
-    assert fleet.to_text(report) in to_text(description)
+    assert fleet.to_text(report) in to_text(description, complete=True)
+    screen = to_text(description)
+    assert fleet.to_text(report, complete=False) in screen and "download" not in screen
     assert json.loads(json.dumps(to_json(description)))["fleet"]["loads"][0] == report["loads"][0]
 
 
@@ -74,7 +76,7 @@ def test_cells():
     assert max(map(len, rows)) <= 80
     assert "idle: share of a round that waits for the slowest, level a on phone" in text
     assert rows[8].split() == ["policy", "rounds", "time", "traffic", "energy", "busy", "merged"]
-    assert " ".join(rows[9].split()) == "wait * 1,000 120 min 3 MB 2 Wh 25 % 100 %"
+    assert " ".join(rows[9].split()) == "wait * 1,000 2:00:00 h 3 MB 2 Wh 25 % 100 %"
     assert "forecast of the run from at least 30 planned rounds; *: policy of the recipe" in text
     assert rows[2].split()[10:] == ["-", "12x", "unfit", "7", "J"]
     assert rows[3].split()[10:] == ["50", "%", "-", "7", "J"]

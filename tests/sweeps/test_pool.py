@@ -71,7 +71,7 @@ def test_each_run_has_a_folder_and_a_line(tmp_path):
     assert [one.state for one in outcomes] == ["finished"] * 3
     assert sorted(os.listdir(tmp_path)) == [f"digits-seed={seed}" for seed in range(3)]
     lines = sorted(line.partition("  ")[2] for line in output.splitlines())
-    assert [re.sub(r"\d+ s$", "N s", line) for line in lines] == [
+    assert [re.sub(r"[\d.]+ s$", "N s", line) for line in lines] == [
         f"digits-seed={seed}  finished  round 3  global_accuracy best 30 last 30  N s" for seed in range(3)
     ]
     result = outcomes[1].to_json()

@@ -53,11 +53,18 @@ class Command:
         return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 
+# Commands by what a user wants to do, as the help shows them.
+GROUPS = {
+    "Everyday": "new train describe list evaluate predict explain",
+    "Compare": "sweep compare plot report similarity tensorboard",
+    "Deploy": "export serve flower measure-device",
+    "Extend": "launch schema",
+}
 # In the order of typical use.
 COMMANDS = {
     "new": Command(
         "new PATH",
-        "a commented recipe for your data: a file, a folder or a TensorFlow Datasets name",
+        "a commented recipe for a file or folder of your data",
         "new.write_recipe",
         "input task label out data_dir yes",
         words="input",
@@ -87,7 +94,7 @@ COMMANDS = {
     ),
     "sweep": Command(
         "sweep FILE",
-        "trains many variants of a recipe; the same command resumes",
+        "trains variants of a recipe; resumes",
         "sweep.run_sweep",
         f"definition recipe fleet sweep seeds run_dir only jobs fork log dry_run commands on slurm {_RECIPE}",
         words="definition",
@@ -102,7 +109,7 @@ COMMANDS = {
         "describe --recipe FILE",
         "costs of every level, and the split of the data",
         "results.describe_recipe",
-        f"recipe fleet draw workers devices {_RECIPE}",
+        f"recipe fleet all draw workers devices {_RECIPE}",
         needs_tensorflow=True,
         source="recipe",
         meanings={
@@ -144,7 +151,7 @@ COMMANDS = {
     ),
     "predict": Command(
         "predict --run_dir DIR X",
-        "predicts pictures, table rows or sentences, also whole files",
+        "predicts pictures, rows, sentences or whole files",
         "deploy.predict_items",
         f"run_dir export_dir state level input out top maps copy_columns {_RECIPE}",
         needs_tensorflow=True,
@@ -158,7 +165,7 @@ COMMANDS = {
     ),
     "serve": Command(
         "serve --run_dir DIR",
-        "serves its exports over HTTP, with a web page to try them",
+        "serves exports over HTTP, with a page to try them",
         "deploy.serve_exports",
         "run_dir out host port allow_host versions threads batch",
         needs_tensorflow=True,
@@ -192,7 +199,7 @@ COMMANDS = {
     ),
     "list": Command(
         "list [DIR ...]",
-        "recipes, and the progress of the runs in runs/ or DIR; --plugins: plug-ins",
+        "recipes, runs in runs/ or DIR; --plugins: plug-ins",
         "listing.list_runs",
         "run plugin plugins",
         words="run",
@@ -238,9 +245,7 @@ COMMANDS = {
         "word plugin",
         words="word",
     ),
-    "schema": Command(
-        "schema", "the JSON Schema of recipes, for completion and checks in an editor", "listing.print_schema", "plugin"
-    ),
+    "schema": Command("schema", "the JSON Schema of recipes, for editors", "listing.print_schema", "plugin"),
 }
 
 

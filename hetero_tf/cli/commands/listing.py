@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
-from hetero_tf.base.console import Console
+from hetero_tf.base.console import Console, format_table
 from hetero_tf.base.errors import InputError
 from hetero_tf.cli.open_run import register_plugins
 from hetero_tf.recipe.explanations import explain
@@ -33,10 +33,8 @@ def list_runs(flags: FlagValues, console: Console) -> dict:
     overviews = [overview(path) for path in run_folders(folders)]
     for title, rows in {**shipped_headers, "runs": {str(run.path): _format_overview(run) for run in overviews}}.items():
         if rows:
-            console.say(f"{title}:")
-        width = max(map(len, rows), default=0)
-        for name, about in rows.items():
-            console.say(f"  {name:{width}}  {about}")
+            cells = [("", *row) for row in rows.items()]
+            console.say_lines(f"{title}:\n{format_table(cells, (0, 1, 2), console.width, folded=2)}")
     if not overviews:
         console.say(f"no runs in {', '.join(folders) or DEFAULT}")
     runs = [{**vars(run), "path": str(run.path), "changes": run.changes and list(run.changes)} for run in overviews]
@@ -49,9 +47,8 @@ def _list_plugins(console):
     plugins = [
         {"name": point.name, "package": package_of(point), "module": point.value} for point in installed_plugins()
     ]
-    width = max((len(plugin["name"]) for plugin in plugins), default=0)
-    for plugin in plugins:
-        console.say(f"{plugin['name']:{width}}  {plugin['package']}  {plugin['module']}")
+    if plugins:
+        console.say_lines(format_table([list(plugin.values()) for plugin in plugins], (0, 1, 2)))
     console.say("use one with --plugin NAME" if plugins else "no installed package has plug-ins for hetero_tf")
     return {"plugins": plugins}
 

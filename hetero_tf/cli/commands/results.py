@@ -32,7 +32,8 @@ def describe_recipe(recipe: Recipe, flags: FlagValues, console: Console) -> dict
     settings = dataclasses.replace(settings, threads=flags.threads * max(len(flags.workers), 1))
     description = report.describe(process := experiment.build_process(recipe, settings), replicas)
     if not flags.json:
-        console.say_lines(report.to_text(description))
+        for line in report.to_text(description, flags.all).split("\n"):
+            console.say_folded(line)
     if flags.draw:
         split, labels = by_strata(process.partition, process.dataset), process.dataset.strata[0]
         with png_figure(flags.draw, 9, 5) as figure:

@@ -50,10 +50,9 @@ def train(recipe: Recipe, flags: FlagValues, console: Console, execution: "Execu
     console.say(f"done in {format_duration(summary['seconds'])}; results: {run_dir}")
     for text in published_values(run_dir):
         console.say(text)
-    run_flags = f"--run_dir {quote_shell(run_dir)}{shared_flags(flags)}"
-    compare = f"{program_name()} compare {quote_shell(run_dir)}   (and other runs)"
+    export_flags = f"--run_dir {quote_shell(run_dir)}{shared_flags(flags)}"
     console.say_lines(
-        f"next: {program_name()} evaluate {run_flags}\n      {program_name()} export {run_flags}\n      {compare}"
+        f"next: {program_name()} report {quote_shell(run_dir)} --open\n      {program_name()} export {export_flags}"
     )
     return summary
 

@@ -90,15 +90,20 @@ def to_json(description: Description) -> dict:
     return finite({**description.about, **costs_to_json(description.levels, description.mix)})
 
 
-def to_text(description: Description, variables: bool = True) -> str:
-    """Return aligned tables of level costs, the split, and (if `variables`) the shapes of all variables."""
+def to_text(description: Description, complete: bool = False) -> str:
+    """Return the costs of the levels and forecasts on one screen.
+
+    Args:
+        complete: Also the memory of each level, all loads, the split of the data and the shapes of all variables.
+    """
     about = description.about
-    parts = [_heading(about), _levels(description), _notes(description), _memory(description)]
-    parts += [loads.to_text(about["loads"])] if about.get("loads") else []
-    parts += [fleet.to_text(about["fleet"])] if about.get("fleet") else []
-    parts += [_split(about["split"])] if about.get("split") else []
-    parts += [_variables(description)] if variables else []
-    return "\n\n".join(parts)
+    parts = [_heading(about), _levels(description)]
+    parts += [_notes(description), _memory(description)] if complete else []
+    parts += [loads.to_text(about["loads"], complete)] if about.get("loads") else []
+    parts += [fleet.to_text(about["fleet"], complete)] if about.get("fleet") else []
+    if complete:
+        return "\n\n".join([*parts, *([_split(about["split"])] if about.get("split") else []), _variables(description)])
+    return "\n\n".join([*parts, "--all adds memory, the split, all variables and the meaning of the columns"])
 
 
 def _heading(about):
@@ -107,6 +112,11 @@ def _heading(about):
     lines = [f"{about['recipe']}: inputs {shape}, {about['classes']:,} {outputs}"]
     lines += [f"data: {about['data']}"] if about.get("data") else []
     lines += about.get("understood", ())
+    if split := about.get("split"):
+        counts = ", ".join(
+            _count(split[key], key.split("_")[-1]) for key in ("train_examples", "labels") if key in split
+        )
+        lines.append(f"split: {split['clients']:,} clients with {counts} each")
     if about.get("stand_in_for"):
         lines.append(f"*** NOT THE REAL DATA: a stand-in for {about['stand_in_for']} ***")
     engine = [notes.format_engine(about["engine"])] if about.get("engine") else []
@@ -115,6 +125,11 @@ def _heading(about):
     more = [f"replicas: {'; '.join(parts)} (first round)"] if parts else []
     more += [f"note: {sentence}" for sentence in about.get("warnings", ())]
     return "\n".join([*map(escape_line, lines), *engine, *map(escape_line, more)])
+
+
+def _count(values, unit):
+    low, high = values["min"], values["max"]
+    return f"{low:,} {unit}" if low == high else f"{low:,} to {high:,} {unit}"
 
 
 def _levels(description):
@@ -154,7 +169,7 @@ def _notes(description):
 
 def _memory(description):
     """Return one row for each level: training memory by kind, and inference memory."""
-    heads = ("weights", "gradients", "optimizer", "activations", "training", "inference", "by unit")
+    heads = ("weights", "gradients", "optimizer", "activations", "training", "predict", "by unit")
     rows = [("level", *heads)]
     for level, cost in description.levels.items():
         kinds = (*vars(cost.memory).values(), cost.memory.total, *vars(cost.inference).values())

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from hetero_tf.base import registry
-from hetero_tf.base.console import format_table
+from hetero_tf.base.console import format_duration, format_table
 from hetero_tf.base.constraints import Plugin
-from hetero_tf.base.units import TIME_UNITS, format_bytes, format_number, time_unit
+from hetero_tf.base.units import format_bytes, format_number
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.models.costs.memory import LevelWork
 from hetero_tf.planning.fleets.devices import Devices, class_devices, devices_of
@@ -132,8 +132,10 @@ def _forecast(process, policy):
     return forecast, client_seconds
 
 
-def to_text(report: dict[str, Any]) -> str:
-    """Return tables of the time of a round by level and device, and of the whole run by policy."""
+def to_text(report: dict[str, Any], complete: bool = True) -> str:
+    """Return a table of the whole run by policy; `complete`: after one of a round by level and device."""
+    if not complete:
+        return _forecast_table(report, "")
     rows = [("level", "device", "download", "compute", "upload", "total", "idle", "memory", "energy")]
     for load in report["loads"]:
         seconds = (f"{format_number(load[name])} s" for name in ("download", "compute", "upload", "total"))
@@ -141,11 +143,15 @@ def to_text(report: dict[str, Any]) -> str:
         energy = f"{format_number(load['energy'])} J"
         rows.append((load["level"], load["device"], *seconds, idle, _memory(load["memory"], load["trains"]), energy))
     slowest = max((load for load in report["loads"] if load["trains"]), key=lambda load: load["total"])
+    meanings = (
+        "\nbusy: share of the time in which clients do not wait for the end of a round\n"
+        "merged: share of the clients that start whose results are merged"
+    )
     return (
         f"{format_table(rows)}\n"
         f"a round of a client with {report['examples']:,} examples on each device of the fleet, without spread\n"
         f"idle: share of a round that waits for the slowest, level {slowest['level']} on {slowest['device']}\n"
-        f"memory: of training a batch, as a share of that of the device\n\n{_forecast_table(report)}"
+        f"memory: of training a batch, as a share of that of the device\n\n{_forecast_table(report, meanings)}"
     )
 
 
@@ -154,20 +160,17 @@ def _memory(share, trains):
     return "-" if share == 0 else text + (" OVER" if trains else " unfit") * (share > 1)
 
 
-def _forecast_table(report):
+def _forecast_table(report, meanings):
     rows, forecasts = [("policy", "rounds", "time", "traffic", "energy", "busy", "merged")], report["forecasts"]
-    unit = time_unit(max(each["seconds"] for each in forecasts))
     for each in forecasts:
-        time = f"{format_number(each['seconds'] / TIME_UNITS[unit])} {unit}"
         energy = f"{format_number(each['energy'] / JOULES_PER_WATT_HOUR)} Wh"
         shares = (f"{100 * each[name]:.0f} %" for name in ("busy", "merged"))
         name = each["policy"] + " *" * each["in_recipe"]
+        time = format_duration(each["seconds"])
         rows.append((name, f"{each['rounds']:,}", time, format_bytes(each["bytes"]), energy, *shares))
     note = f"\nclients are drawn uniformly, since {report['unplanned']} chooses by results of the run"
     return (
         f"{format_table(rows)}\n"
         f"forecast of the run from at least {min(each['planned'] for each in forecasts):,} planned rounds; "
-        "*: policy of the recipe\n"
-        "busy: share of the time in which clients do not wait for the end of a round\n"
-        f"merged: share of the clients that start whose results are merged{note * bool(report['unplanned'])}"
+        f"*: policy of the recipe{meanings}{note * bool(report['unplanned'])}"
     )

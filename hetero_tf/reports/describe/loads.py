@@ -107,8 +107,8 @@ def _parts(costs, level, examples):
     return parts
 
 
-def to_text(loads: dict[str, Any]) -> str:
-    """Return tables of the estimates and budgets of all levels, their stages if any, and the totals of a round."""
+def to_text(loads: dict[str, Any], complete: bool = True) -> str:
+    """Return a table of the estimates and budgets of all levels; `complete`: also stages, and a round's totals."""
     unit, divisor = UNITS[loads["measure"]]
     levels = [("level", "budget", f"budget {unit}", "trains", "left out", f"estimate {unit}", "of budget")]
     stages: list[tuple[str, ...]] = [("level", "stage", "units", unit, "buffer MiB")]
@@ -123,6 +123,8 @@ def to_text(loads: dict[str, Any]) -> str:
         for number, part in enumerate(load["parts"], 1) if len(load["parts"]) > 1 else ():
             buffer = f"{part['buffer'] / MIB:,.2f}" if part["buffer"] else "-"
             stages.append((name, str(number), _span(part["units"]), f"{part['amount'] / divisor:,.2f}", buffer))
+    if not complete:
+        return format_table(levels)
     if all(buffer == "-" for *_, buffer in stages[1:]):
         stages = [row[:-1] for row in stages]
     tables = [format_table(levels), *([format_table(stages)] if len(stages) > 1 else [])]
