@@ -65,42 +65,30 @@ class Console:
                 self._record(text, at)
 
     def say(self, text: str) -> None:
-        """Print and log a message of one line."""
-        self.say_lines(escape_line(text))
+        """Print and log a message; a terminal breaks it between words or `name value` pairs."""
+        self.progress(text)
 
     def say_lines(self, text: str) -> None:
-        """Print and log a message of several lines, in which the names have no line ends."""
+        """Print and log lines as they are, such as tables and commands; the names in them have no line ends."""
         with self._lock:
             text = escape_unprintable(text)
             self._print(text)
-            self._record(text)
-
-    def say_folded(self, text: str) -> None:
-        """Print and log a message; a terminal breaks it between words or `name value` pairs."""
-        with self._lock:
-            text = escape_line(text)
-            self._print_folded(text)
             self._record(text)
 
     def progress(self, text: str, keep: bool = True, details: str = "") -> None:
         """Print and log progress.
 
         Args:
+            text: Empty: only a verbose console prints.
             keep: Print the line on a terminal too.
             details: The complete line: logged, and printed by a verbose console. Empty: `text` is complete.
         """
         with self._lock:
             complete = escape_line(details or text)
-            if keep or self.terminal is None:
-                self._print_folded(complete if self._verbose else escape_line(text))
+            shown = complete if self._verbose or not details else escape_line(text)
+            if (shown or not details) and (keep or self.terminal is None):
+                self._print(shown if self.width is None else _fold(shown, self.width))
             self._record(complete)
-
-    def add_details(self, text: str) -> None:
-        """Log a line that only a verbose console prints."""
-        with self._lock:
-            if self._verbose:
-                self._print_folded(escape_line(text))
-            self._record(escape_line(text))
 
     @functools.cached_property
     def terminal(self) -> Any:
@@ -121,9 +109,6 @@ class Console:
     def width(self) -> int | None:
         """Number of columns of the terminal; None for other streams."""
         return self.terminal.width if self.terminal else None
-
-    def _print_folded(self, text):
-        self._print(text if self.width is None else _fold(text, self.width))
 
     def _print(self, text):
         if self.stream is None or self._quiet:

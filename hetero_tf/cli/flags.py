@@ -104,6 +104,10 @@ FLAGS = {
         "list", "rounds or device times at which to show the first metric, such as 10,90s,20min,3h; default none"
     ),
     "published": Flag("list", "papers' results to show: TABLE, TABLE/ROW, or a .yaml file of tables; default none"),
+    "columns": Flag(
+        "list", "columns of the table in their order, such as last,difference,bytes; default the usual ones"
+    ),
+    "baseline": Flag("string", "row whose last values are subtracted from those of the others; default none"),
     "as": Flag("enum", "format of the table", "text", choices=("text", "markdown", "csv", "latex", "json")),
     "x": Flag(
         "enum",
@@ -112,7 +116,9 @@ FLAGS = {
         choices=("round", "device_hours", "energy", "megabytes", "seconds", "parameters", "paper_flops"),
     ),
     "y": Flag("string", "metric to draw; default that of the global model"),
-    "band": Flag("enum", "meaning of the bands over seeds", "range", choices=("range", "std")),
+    "width": Flag(
+        "float", "width of the figure in inches, such as 3.3 of a column; type has 8 and 9 points", 5.0, 2, 20
+    ),
     "out": Flag("string", "file or folder to write"),
     "open": Flag("bool", "open the page in a browser", False),
     "classes": Flag("bool", "also show the results of each class, and its confusion with others", False),
@@ -256,11 +262,8 @@ def render_help(name: str | None) -> str:
 def _help_entry(name, text):
     """Return lines with a name and its meaning, which starts in the next line after a long name."""
     indent = " " * (NAME_WIDTH + 3)
-    lines = textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
-    if len(name) <= NAME_WIDTH:
-        lines[0] = f"  {name:{NAME_WIDTH}} {lines[0].lstrip()}"
-        return "\n".join(lines)
-    return "\n".join([f"  {name}", *lines])
+    text = textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    return f"  {name:{NAME_WIDTH}} {text.lstrip()}" if len(name) <= NAME_WIDTH else f"  {name}\n{text}"
 
 
 def describe_flag(command: str, name: str) -> str:

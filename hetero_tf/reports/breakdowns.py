@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hetero_tf.base.console import format_duration
 from hetero_tf.base.units import TIME_UNITS, time_unit
 from hetero_tf.reports import style
 from hetero_tf.reports.figures import metric_label
@@ -13,6 +14,7 @@ from hetero_tf.reports.summaries import (
     active_clients,
     known_metrics,
     level_prefixes,
+    mean_and_spread,
     metric_values,
     truncate_to_common_round,
 )
@@ -41,7 +43,7 @@ def breakdowns(groups: dict[str, list[Run]]) -> list[Picture]:
     if prefix is not None:
         caption = (
             "The model of each level, cut from the global model, on the test set at the last measured round. Bars: "
-            "lowest to highest seed."
+            "standard deviation over seeds."
         )
         figure = draw_levels(level_values(groups, prefix), prefix)
         pictures.append(Picture("levels", "Models of the levels", caption, figure))
@@ -94,7 +96,8 @@ def draw_levels(values_by_name: dict[str, dict[str, list[float]]], kind: str) ->
         if values:
             offset = 0.6 * ((index + 0.5) / len(values_by_name) - 0.5)
             xs = [levels.index(level) + offset for level in values]
-            spans = [(min(seeds), statistics.fmean(seeds), max(seeds)) for seeds in values.values()]
+            spreads = [(statistics.fmean(seeds), mean_and_spread(seeds)["spread"] or 0.0) for seeds in values.values()]
+            spans = [(mean - spread, mean, mean + spread) for mean, spread in spreads]
             handles.append(style.error_bars(panel, xs, spans, style.line_style(index)))
     panel.set_xticks(range(len(levels)), [style.figure_text(level, 12) for level in levels])
     panel.grid(False, axis="x")
@@ -253,16 +256,11 @@ def describe_timeline(spans: Sequence[RoundSpan]) -> str:
     slowest = max(clients, key=lambda client: client.end - client.start)
     rounds = f"Round {spans[0].round}" if len(spans) == 1 else f"Rounds {spans[0].round} to {spans[-1].round}"
     return (
-        f"{rounds} take {_duration(spans[-1].ended - min(client.start for client in clients))} of device time. Clients "
-        f"wait for {100 * waiting / (waiting + working or 1):.0f} % of it. The slowest client, a device "
-        f"{slowest.device} at level {slowest.level}, takes {_duration(slowest.end - slowest.start)}. "
+        f"{rounds} take {format_duration(spans[-1].ended - min(client.start for client in clients))} of device time. "
+        f"Clients wait for {100 * waiting / (waiting + working or 1):.0f} % of it. The slowest client, a device "
+        f"{slowest.device} at level {slowest.level}, takes {format_duration(slowest.end - slowest.start)}. "
         f"{sum(client.status in MERGED for client in clients)} of {len(clients)} results are merged."
     )
-
-
-def _duration(seconds):
-    unit = time_unit(seconds)
-    return f"{seconds / TIME_UNITS[unit]:.3g} {unit}"
 
 
 def _wait(client: ClientSpan, span: RoundSpan) -> float:

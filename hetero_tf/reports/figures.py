@@ -35,7 +35,7 @@ class Curve:
         label: Name of the runs, or their mix.
         index: Index of the runs, which determines their line style in every figure.
         x: Ascending rounds, bytes, seconds or joules; or the mean size of the client models.
-        mean, low, high: Mean of the metric over the seeds, and the ends of the band.
+        mean, low, high: Mean of the metric over the seeds, less and plus their standard deviation (divisor n - 1).
     """
 
     label: str
@@ -63,13 +63,12 @@ class SizeSeries:
 
 
 def learning_curves(
-    groups: dict[str, list[Run]], metric: str, x: str, band: str, published: Sequence[PublishedValue] = ()
+    groups: dict[str, list[Run]], metric: str, x: str, published: Sequence[PublishedValue] = ()
 ) -> list[Curve]:
     """Return one curve for each group with the metric and the axis, best last value first.
 
     Args:
         x: "round", "device_hours", "energy", "megabytes" or "seconds".
-        band: "range", from the lowest to the highest seed; "std", one standard deviation on either side.
         published: Values to show for recipes with matching keys.
     """
     drawn = []
@@ -77,7 +76,7 @@ def learning_curves(
         # Of several rounds with equal x, the last one counts.
         rounds_of = [(run, _xs(run, x)) for run in runs]
         seeds = [{xs[n]: value for n, value in metric_values(run, metric) if n in xs} for run, xs in rounds_of]
-        drawn.append(_curve(name, index, runs, list(filter(None, seeds)), metric, band, published, x == "round"))
+        drawn.append(_curve(name, index, runs, list(filter(None, seeds)), metric, published, x == "round"))
     drawn = [curve for curve in drawn if curve.x]
     if not drawn:
         _raise_nothing_to_draw(groups, metric, x)
@@ -85,7 +84,7 @@ def learning_curves(
     return sorted(drawn, key=lambda curve: -direction(metric) * curve.mean[-1])
 
 
-def _curve(name, index, runs, seeds, metric, band, published, is_common=True):
+def _curve(name, index, runs, seeds, metric, published, is_common=True):
     """Return the curve of `{x: value}` of some seeds.
 
     It has the x of all seeds if they are `is_common`. Else a seed has between two evaluations the value of the earlier
@@ -100,11 +99,8 @@ def _curve(name, index, runs, seeds, metric, band, published, is_common=True):
     if not is_common:
         table = table.ffill().loc[: min(map(max, seeds))]
     table = table.dropna()
-    mean, low, high = table.mean(axis=1), table.min(axis=1), table.max(axis=1)
-    if band == "std":
-        deviation = table.std(axis=1).fillna(0.0)
-        low, high = mean - deviation, mean + deviation
-    xs, middle, bottom, top = (each.tolist() for each in (table.index, mean, low, high))
+    mean, deviation = table.mean(axis=1), table.std(axis=1).fillna(0.0)
+    xs, middle, bottom, top = (each.tolist() for each in (table.index, mean, mean - deviation, mean + deviation))
     return Curve(name, index, xs, middle, bottom, top, len(seeds), values)
 
 
@@ -120,12 +116,12 @@ def _xs(run, x):
 
 
 def size_series(
-    groups: dict[str, list[Run]], metric: str, x: str, band: str, published: Sequence[PublishedValue] = ()
+    groups: dict[str, list[Run]], metric: str, x: str, published: Sequence[PublishedValue] = ()
 ) -> list[SizeSeries]:
     """Return a metric over model size, as in the figures of HeteroFL.
 
     Args:
-        groups, metric, band, published: See `learning_curves`.
+        groups, metric, published: See `learning_curves`.
         x: One of `SIZES`.
     """
     # Of each series: a run, and the points with their levels.
@@ -136,7 +132,7 @@ def size_series(
         if last and sizes:
             fixed_keys = {key: value for key, value in runs[0].keys.items() if key not in _FREE_KEYS}
             seeds = [{statistics.fmean(sizes): value} for value in last]
-            point = _curve(str(runs[0].keys[MIX]), 0, runs, seeds, metric, band, published)
+            point = _curve(str(runs[0].keys[MIX]), 0, runs, seeds, metric, published)
             _, points = series.setdefault(repr(sorted(fixed_keys.items())), (runs[0], []))
             points.append((point, frozenset(runs[0].mix)))
     if not series:
@@ -175,18 +171,18 @@ def _raise_nothing_to_draw(groups: dict[str, list[Run]], metric: str, x: str) ->
     raise InputError(f"no run has {missing}{hint}. Received: x={x}")
 
 
-def describe_bands(curves: Iterable[Curve], band: str) -> str:
+def describe_bands(curves: Iterable[Curve]) -> str:
     """Describe the bands or bars; "" if every recipe has one seed."""
     seeds = {curve.seeds for curve in curves} - {1}
     if not seeds:
         return ""
     count = str(min(seeds)) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
-    return f"mean and {'range' if band == 'range' else 'standard deviation'} of {count} seeds"
+    return f"mean and standard deviation of {count} seeds"
 
 
-def legend_title(curves: Sequence[Curve], band: str, sign: str) -> str:
+def legend_title(curves: Sequence[Curve], sign: str) -> str:
     """Describe bands and published values; `sign` is the style of the latter, such as "thin lines"."""
-    texts = [describe_bands(curves, band), f"{sign}: published" if any(curve.published for curve in curves) else ""]
+    texts = [describe_bands(curves), f"{sign}: published" if any(curve.published for curve in curves) else ""]
     return "; ".join(text for text in texts if text)
 
 
@@ -202,6 +198,8 @@ AXES = {
 }
 # Approximate maximum of markers on a line.
 MAX_MARKERS = 10
+# Height of a figure without its legend, as a share of its width.
+ASPECT = 0.62
 # Width of lines at published values.
 PUBLISHED_LINE_WIDTH = 0.7
 # Use a logarithmic axis if sizes differ by more than this factor.
@@ -218,12 +216,12 @@ def metric_label(metric: str) -> str:
     return style.figure_text(f"{name} ({known.unit})" if known and known.unit else name)
 
 
-def draw_curves(curves: Sequence[Curve], metric: str, x: str, band: str) -> "Figure":
-    """Draw lines of the means over seeds with bands; see `learning_curves` for `x` and `band`."""
+def draw_curves(curves: Sequence[Curve], metric: str, x: str, width: float = style.WIDTH) -> "Figure":
+    """Draw lines of the means over seeds with bands; see `learning_curves` for `x`, and `style.figure` for `width`."""
     from matplotlib.ticker import MaxNLocator
 
-    labels, title = [curve.label for curve in curves], legend_title(curves, band, "thin lines")
-    figure = style.figure(3.1, labels, title)
+    labels, title = [curve.label for curve in curves], legend_title(curves, "thin lines")
+    figure = style.figure(ASPECT * width, labels, title, width)
     panel, name, unit = figure.subplots(), *AXES[x]
     if x == "device_hours":
         # The unit that suits the longest time.
@@ -239,23 +237,23 @@ def draw_curves(curves: Sequence[Curve], metric: str, x: str, band: str) -> "Fig
             panel.fill_between(xs, curve.low, curve.high, **band_style, step="post" if steps else None)
         for value in curve.published:
             panel.axhline(value, color=curve_style["color"], linewidth=PUBLISHED_LINE_WIDTH)
-    panel.set(xlabel=name, ylabel=metric_label(metric))
+    panel.set(xlabel=style.fold_label(name, width), ylabel=metric_label(metric))
     if x == "round":
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     style.legend(figure, lines, labels, title)
     return figure
 
 
-def draw_sizes(series: Sequence[SizeSeries], metric: str, x: str, band: str) -> "Figure":
+def draw_sizes(series: Sequence[SizeSeries], metric: str, x: str, width: float = style.WIDTH) -> "Figure":
     """Draw points of mixes over the size of their clients, with lines through the mixes of two levels."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     points = [point for entry in series for point in entry.points]
-    labels, title = [entry.label for entry in series if entry.label], legend_title(points, band, "hollow")
-    figure = style.figure(3.1, labels, title)
+    labels, title = [entry.label for entry in series if entry.label], legend_title(points, "hollow")
+    figure = style.figure(ASPECT * width, labels, title, width)
     panel, (name, unit) = figure.subplots(), AXES[x]
     handles = [_draw_points(panel, entry, unit, style.line_style(index)) for index, entry in enumerate(series)]
-    panel.set(xlabel=name, ylabel=metric_label(metric))
+    panel.set(xlabel=style.fold_label(name, width), ylabel=metric_label(metric))
     panel.margins(0.12)
     if max(point.x for point in points)[0] > LOG_SCALE_RATIO * min(point.x for point in points)[0]:
         panel.set_xscale("log")

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-BAND = "range"
 # Metrics with learning curves, after those of the tasks.
 CURVE_METRICS = ("local_accuracy", "tuned_accuracy", "global_loss", "loss")
 # Maximum figures of classes, and of splits.
@@ -148,18 +147,18 @@ def _curves(groups):
 def _curve(groups, metric, x):
     known = metrics.find_metric(metric)
     if x in figures.SIZES:
-        series = figures.size_series(groups, metric, x, BAND)
+        series = figures.size_series(groups, metric, x)
         drawn: list = [point for entry in series for point in entry.points]
         if len({point.x[0] for point in drawn}) == 1:
             raise InputError("all clients have models of the same size, so there is nothing to compare")
-        figure = figures.draw_sizes(series, metric, x, BAND)
+        figure = figures.draw_sizes(series, metric, x)
         text = "each point is a mix at its last measured round; lines connect the mixes of two levels, as in HeteroFL"
     else:
-        drawn = figures.learning_curves(groups, metric, x, BAND)
-        figure = figures.draw_curves(drawn, metric, x, BAND)
+        drawn = figures.learning_curves(groups, metric, x)
+        figure = figures.draw_curves(drawn, metric, x)
         text = known.meaning if known else metric
         text += f", {known.better} is better" if known and known.better else ""
-    band = figures.describe_bands(drawn, BAND) or "one seed of each recipe"
+    band = figures.describe_bands(drawn) or "one seed of each recipe"
     caption = " ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in (text, band))
     return Picture(f"{metric}-{x}", f"{metric} over {AXIS_TITLES[x]}", caption, figure)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,8 @@ DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
 WIDTH = 5.0
 SUFFIXES = (".png", ".svg", ".pdf")
-# Inches: a line of the legend, a character in it, and the handle before a label.
-_LINE, _CHARACTER, _HANDLE = 0.17, 0.062, 0.7
+# Inches: a line of the legend, a character in it, and the handle before a label. Share of the width of an axis.
+_LINE, _CHARACTER, _HANDLE, _AXIS = 0.17, 0.062, 0.7, 0.8
 _SETTINGS: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#555555",
@@ -41,6 +42,8 @@ _SETTINGS: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.handlelength": 3.2,
     "legend.title_fontsize": 8,
+    # Publishers refuse the default, Type 3.
+    "pdf.fonttype": 42,
     "lines.linewidth": 1.5,
     "lines.markersize": 4,
     "savefig.dpi": 200,
@@ -95,18 +98,18 @@ def error_bars(
     return panel.errorbar(xs, [middle for _, middle, _ in spans], ends, **bar_style, capsize=2, elinewidth=1)
 
 
-def figure(height: float, labels: Sequence[str] = (), title: str = "") -> "Figure":
-    """Return an empty figure with room for a legend, which `legend` draws."""
+def figure(height: float, labels: Sequence[str] = (), title: str = "", width: float = WIDTH) -> "Figure":
+    """Return an empty figure, in inches, with room for a legend, which `legend` draws."""
     from matplotlib.figure import Figure
 
-    rows = -(-len(labels) // legend_columns(labels)) + bool(title)
-    return Figure(figsize=(WIDTH, height + _LINE * rows))
+    rows = -(-len(labels) // legend_columns(labels, width)) + bool(title)
+    return Figure(figsize=(width, height + _LINE * rows))
 
 
-def legend_columns(labels: Sequence[str]) -> int:
-    """Return the number of legend columns that balances the rows."""
+def legend_columns(labels: Sequence[str], width: float = WIDTH) -> int:
+    """Return the number of legend columns that balances the rows in a figure of a width in inches."""
     longest = max((len(figure_text(label)) for label in labels), default=1)
-    most = max(1, int(WIDTH / (_HANDLE + _CHARACTER * longest)))
+    most = max(1, int(width / (_HANDLE + _CHARACTER * longest)))
     rows = max(1, -(-len(labels) // most))
     return max(1, -(-len(labels) // rows))
 
@@ -114,7 +117,7 @@ def legend_columns(labels: Sequence[str]) -> int:
 def legend(drawn: "Figure", handles: Sequence[Any], labels: Sequence[str], title: str = "") -> None:
     """Draw the legend below the axes, so that it covers nothing."""
     if labels:
-        texts, columns = [figure_text(label) for label in labels], legend_columns(labels)
+        texts, columns = [figure_text(label) for label in labels], legend_columns(labels, drawn.get_figwidth())
         drawn.legend(handles, texts, title=title or None, loc="outside lower center", ncols=columns)
     elif title:
         drawn.supxlabel(title, fontsize=8, color="#555555")
@@ -146,6 +149,11 @@ def figure_text(name: str, limit: int = 64) -> str:
     """Return a name for a figure: one line, escaped control characters, truncated to `limit`."""
     clean = escape_line(name)
     return clean if len(clean) <= limit else f"{clean[: limit - 3]}..."
+
+
+def fold_label(text: str, width: float) -> str:
+    """Return the label of an axis in lines that fit a figure of a width in inches."""
+    return textwrap.fill(text, int(width / _CHARACTER * _AXIS))
 
 
 def check_file(path: Path) -> None:

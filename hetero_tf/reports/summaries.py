@@ -1,6 +1,7 @@
 """Metrics and costs of a run, and a row for each recipe with their mean and spread over seeds."""
 
 import dataclasses
+import math
 import re
 import statistics
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,9 @@ from hetero_tf.runs.published import PublishedValue, matching_values
 _MOMENT = re.compile(rf"([0-9]+)|([0-9]+(?:\.[0-9]+)?) ?({'|'.join(TIME_UNITS)})")
 # Totals in rows of runs with a fleet.
 RUN_TOTALS = ("device_seconds", "energy", "epsilon")
+# Probability that an interval contains the mean difference of all seeds.
+CONFIDENCE = 0.95
+TEST = f"mean over the common seeds and its {100 * CONFIDENCE:.0f} % interval, Student's paired t-test"
 
 
 @dataclass(frozen=True)
@@ -194,12 +198,47 @@ def mean_and_spread(values: Iterable[float | None]) -> dict:
     }
 
 
+def paired_difference(values: Sequence[float]) -> dict[str, float | None]:
+    """Return the mean of the differences of n seeds, and the test that it is 0.
+
+    Args:
+        values: Differences of n seeds, in the unit of the metric.
+
+    Returns:
+        {"mean", "spread" (standard deviation with divisor n - 1), "of" (n), "low", "high" (ends of the interval
+        mean ± t * spread / sqrt(n)), "p" (two-sided)}; numbers that need more seeds are None.
+    """
+    count, mean = len(values), statistics.fmean(values) if values else None
+    spread = statistics.stdev(values) if count > 1 else None
+    if mean is None or spread is None:
+        return {"mean": mean, "spread": spread, "of": count, "low": None, "high": None, "p": None}
+    freedom, error = count - 1, spread / math.sqrt(count)
+    # Bisect the angle whose tangent is t / sqrt(freedom).
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _probability_within(middle, freedom) < CONFIDENCE else (low, middle)
+    half = math.sqrt(freedom) * math.tan(low) * error
+    p = 1 - _probability_within(math.atan2(abs(mean), error * math.sqrt(freedom)), freedom)
+    return {"mean": mean, "spread": spread, "of": count, "low": mean - half, "high": mean + half, "p": max(p, 0.0)}
+
+
+def _probability_within(angle: float, freedom: int) -> float:
+    """Return P(|t| < sqrt(freedom) * tan(angle)) of Student's t (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4)."""
+    total, term = 0.0, math.sin(angle) * math.cos(angle) ** (freedom % 2)
+    for power in range(freedom % 2, freedom - 1, 2):
+        total += term
+        term *= (power + 1) / (power + 2) * math.cos(angle) ** 2
+    return 2 / math.pi * (angle + total) if freedom % 2 else total
+
+
 def compare(
     groups: dict[str, list[Run]],
     metrics: Sequence[str] = (),
     goals: Sequence[float] = (),
     at: Sequence[Moment] = (),
     published: Sequence[PublishedValue] = (),
+    baseline: str | None = None,
 ) -> list[dict]:
     """Return one row for each group, ready for JSON.
 
@@ -209,11 +248,13 @@ def compare(
         goals: Values of the first metric; a row has the rounds, traffic, device time and energy to reach each.
         at: Rounds and device times at which to show the first metric.
         published: Values of papers; a row contains the values that match its recipe.
+        baseline: Name of the group from which the others' last values are subtracted, seed by seed.
 
     Returns:
         {"name", "levels" (the mix), "seeds", "rounds", "done" (rounds that all seeds have done; later rounds are
         ignored unless all are finished), "finished", "METRIC at MOMENT" for the first metric as `summaries.values_at`,
-        "METRIC WHAT" for each metric and each key of `summaries.summarize`, "bytes", "client_bytes", "train_flops",
+        "METRIC WHAT" for each metric and each key of `summaries.summarize`, "METRIC difference" as
+        `summaries.paired_difference` and "to", the `baseline`, if there is one, "bytes", "client_bytes", "train_flops",
         "device_seconds", "energy", "epsilon" and "client_seconds", each as `summaries.mean_and_spread`; each field of
         `MixCost`, None if the runs lack them; "published", a list of `PublishedValue.to_json` with "difference"}.
     """
@@ -232,6 +273,7 @@ def compare(
             f"Received: --at={time.text}"
         )
     rows = []
+    baseline_runs = truncate_to_common_round(groups.get(baseline or "", []))
     for name, group in groups.items():
         aligned = truncate_to_common_round(group)
         row = _run_columns(name, aligned)
@@ -241,6 +283,9 @@ def compare(
             results = [summarize(run, metric, reached, totals) for run in aligned]
             keys = results[0] if metrics or not index else ("last",)
             row |= {f"{metric} {key}": mean_and_spread(values[key] for values in results) for key in keys}
+            if baseline_runs:
+                values = [] if name == baseline else _differences(aligned, baseline_runs, metric)
+                row[f"{metric} difference"] = paired_difference(values) | {"to": baseline}
         row |= _cost_columns(aligned, timed, totals)
         row["published"] = []
         for value in matching_values(published, group[0].keys, shown_metrics):
@@ -249,6 +294,15 @@ def compare(
             row["published"].append(value.to_json() | {"difference": difference})
         rows.append(row)
     return rows
+
+
+def _differences(group, baseline_runs, metric):
+    """Return the differences of the last values of a metric, one for each seed that both groups have."""
+    of_group, of_baseline = (
+        {run.seed: summarize(run, metric)["last"] for run in runs} for runs in (group, baseline_runs)
+    )
+    pairs = [(of_group[seed], of_baseline[seed]) for seed in sorted(of_group.keys() & of_baseline.keys())]
+    return [value - reference for value, reference in pairs if value is not None and reference is not None]
 
 
 def _run_columns(name, group):

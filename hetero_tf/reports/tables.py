@@ -1,16 +1,19 @@
 """Writes a comparison as text, Markdown, LaTeX, CSV or JSON."""
 
+import dataclasses
 import json
 import math
-import textwrap
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hetero_tf.base.console import format_table
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.escaping import escape_line, escape_markdown
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.base.units import MB, TIME_UNITS, time_unit
-from hetero_tf.reports.summaries import Moment, compare, default_metrics, direction, known_metrics, level_prefixes
+from hetero_tf.reports.figures import metric_label
+from hetero_tf.reports.summaries import TEST, Moment, compare, default_metrics, direction, known_metrics, level_prefixes
 from hetero_tf.runs.history import Run, differing_values, shown
 from hetero_tf.runs.published import PublishedValue
 
@@ -39,11 +42,22 @@ WORDS = ("run", "runs", "level", "levels", "differs in")
 
 @dataclass(frozen=True)
 class Table:
-    """A text table: headers, rows of cells, and notes."""
+    """A text table.
+
+    Attributes:
+        best: (row, column) of the best values of metrics.
+    """
 
     heads: list[str]
     rows: list[list[str]]
     notes: list[str]
+    best: frozenset[tuple[int, int]] = frozenset()
+
+    @property
+    def footer(self) -> list[str]:
+        """The notes, after the meaning of ± if a cell has one."""
+        has_spread = any("±" in cell for row in self.rows for cell in row)
+        return ["±: standard deviation over seeds"] * has_spread + self.notes
 
     @property
     def words(self) -> list[int]:
@@ -51,39 +65,75 @@ class Table:
         return [index for index, head in enumerate(self.heads) if head in WORDS]
 
 
-def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: Callable[[str], bool] = bool) -> Table:
+def column_name(key: str) -> str:
+    """Return the name in `compare --columns` of a key of `summaries.compare`: "last" of "global_accuracy last"."""
+    return key.split(" ")[1] if " " in key else key
+
+
+def check_columns(columns: Sequence[str], row: dict) -> None:
+    """Refuse names of `columns` that a row of `summaries.compare` lacks."""
+    known = dict.fromkeys((*FIRST[1:], *(column_name(key) for key in row if _is_column(key, [row])), "published"))
+    for name in columns:
+        if name not in known:
+            hint = "; difference needs --baseline NAME" if name == "difference" else ""
+            raise InputError(f"unknown column{hint}; known: {', '.join(known)}. Received: --columns={name}")
+
+
+def to_table(
+    rows: Sequence[dict],
+    requested: Sequence[PublishedValue],
+    shown: Callable[[str], bool] = bool,
+    columns: Sequence[str] = (),
+) -> Table:
     """Format the rows of `summaries.compare` as a text table.
 
     Args:
         requested: Published values that get separate rows.
         shown: Predicate that selects the keys to show as columns; all by default.
+        columns: Names of the columns in their order, see `column_name`; empty: all that are `shown`.
     """
-    keys = [key for key in rows[0] if _is_column(key, rows) and shown(key)]
+    keys = [
+        key
+        for key in dict.fromkeys((*FIRST[1:], *rows[0]))
+        if _is_column(key, rows) and shown(key) and (not columns or column_name(key) in columns)
+    ]
+    keys.sort(key=lambda key: columns.index(column_name(key)) if columns else 0)
     sources: dict[str, int] = {}
-    has_published = any(row["published"] for row in rows) and shown("published")
-    first = [name for name in FIRST if name == "run" or shown(name)]
-    columns = {key: _column(key, rows) for key in keys}
-    heads = [*first, *(head for head, _ in columns.values()), *(["published"] if has_published else [])]
-    lines = []
-    for row in rows:
-        first_cells = {**row, "run": row["name"], "seeds": str(len(row["seeds"])), "rounds": _rounds(row)}
-        cells = [first_cells[name] for name in first] + [
-            _cell(key, row[key], columns[key][1], len(row["seeds"])) for key in keys
-        ]
-        lines.append(cells + ([_published(row["published"], sources)] if has_published else []))
+    formats = {key: _column(key, rows) for key in keys}
+
+    def cell(key, row):
+        if key == "published":
+            return _published(row[key], sources)
+        texts = {"levels": row["levels"], "seeds": str(len(row["seeds"])), "rounds": _rounds(row)}
+        return texts.get(key) or _cell(key, row[key], formats[key][1], len(row["seeds"]))
+
+    lines = [[row["name"], *(cell(key, row) for key in keys)] for row in rows]
+    numbers = [{key: row[key]["mean"] for key in keys if key.endswith((" last", " best"))} for row in rows]
     for name, source, setting in dict.fromkeys((value.name, value.source, value.setting) for value in requested):
         number = sources.setdefault(f"{source}: {setting}", len(sources) + 1)
-        row = {
-            f"{value.metric} last": f"{value.value:g}"
-            for value in requested
-            if (value.name, value.setting) == (name, setting)
+        values = {
+            f"{value.metric} last": value.value for value in requested if (value.name, value.setting) == (name, setting)
         }
-        row["run"] = f"{name} [{number}]"
-        lines.append([row.get(key, "-") for key in (*first, *keys, *(["published"] if has_published else []))])
+        numbers.append(values)
+        lines.append([f"{name} [{number}]", *(f"{values[key]:g}" if key in values else "-" for key in keys)])
     notes = [f"[{number}] {text}" for text, number in sources.items()]
-    if any(value["difference"] is not None for row in rows for value in row["published"]) and has_published:
+    if "published" in keys and any(value["difference"] is not None for row in rows for value in row["published"]):
         notes.append("published, in brackets: best value of the run minus the published one")
-    return Table(heads, lines, notes)
+    if baseline := next((rows[0][key]["to"] for key in keys if key.endswith(" difference")), None):
+        notes.append(f"difference: last value minus that of {baseline}, {TEST}")
+    best = frozenset(
+        (row, column)
+        for column, key in enumerate(keys, 1)
+        for row in _best_rows(key, [values.get(key) for values in numbers])
+    )
+    return Table(["run", *(formats[key][0] for key in keys)], lines, notes, best)
+
+
+def _best_rows(key, values):
+    """Return the rows with the best value of a metric, if several have one."""
+    sign, present = direction(key.partition(" ")[0]), [value for value in values if value is not None]
+    best = max(present, key=lambda value: sign * value) if len(present) > 1 else None
+    return [row for row, value in enumerate(values) if best is not None and value == best]
 
 
 def _rounds(row):
@@ -104,6 +154,8 @@ def is_of_level(key: str) -> bool:
 
 def _is_column(key, rows):
     value = rows[0][key]
+    if key in FIRST or key == "published":
+        return key != "published" or any(row[key] for row in rows)
     if key in HIDDEN_COLUMNS:
         return False
     if key in COLUMNS and not isinstance(value, dict):
@@ -138,7 +190,11 @@ def _cell(key, value, unit, seeds):
         return "-"
     if _reached(key) and value["of"] < seeds:
         return f"not by all seeds ({value['of']} of {seeds})" if key.endswith(" round") else "-"
-    text = _with_spread(value["mean"] / unit, None if value["spread"] is None else value["spread"] / unit)
+    if "low" in value:
+        ends = f" [{value['low']:+.3g}, {value['high']:+.3g}]" if value["low"] is not None else ""
+        text = f"{value['mean']:+.3g}{ends}"
+    else:
+        text = _with_spread(value["mean"] / unit, None if value["spread"] is None else value["spread"] / unit)
     count = f"{value['of']} of {seeds}" + (f"; {ended['of']} {_ended(ended)}" if ended else "")
     return text if value["of"] == seeds else f"{text} ({count})"
 
@@ -172,22 +228,43 @@ def _published(values, sources):
 
 
 def markdown(table: Table) -> str:
-    """Write a table in GitHub Markdown."""
-    text = _layout(table, "pipe", escape_markdown)
-    return "\n".join([text, *([""] + [f"{escape_markdown(note)}  " for note in table.notes] if table.notes else [])])
+    """Write a table in GitHub Markdown, the best values in bold."""
+    text = _layout(table, "pipe", escape_markdown, ("**", "**"))
+    return "\n".join([text, *([""] + [f"{escape_markdown(note)}  " for note in table.footer] if table.footer else [])])
 
 
 def latex(table: Table) -> str:
-    """Write a `tabular` with the rules of the package booktabs; notes follow as comments."""
-    # tabulate escapes the special characters of LaTeX; this one needs no encoding of the document.
-    text = _layout(table, "latex_booktabs", escape_line).replace("±", r"$\pm$")
-    return "\n".join([text, *(f"% {escape_line(note)}" for note in table.notes)])
+    """Write a `tabular` with the rules of the package booktabs, the best values in bold; notes follow in small type."""
+    from tabulate import LATEX_ESCAPE_RULES
+
+    # tabulate escapes the special characters of LaTeX; no name contains the two of private use.
+    text = _layout(
+        dataclasses.replace(table, heads=_labels(table.heads)), "latex_booktabs", escape_line, ("\ue000", "\ue001")
+    )
+    notes = ["".join(LATEX_ESCAPE_RULES.get(sign, sign) for sign in escape_line(note)) for note in table.footer]
+    text = "\n".join([text, *([r"\par\smallskip", rf"{{\footnotesize {'; '.join(notes)}\par}}"] if notes else [])])
+    text = re.sub(r"(?<=[ \[])-(?=\d)", "$-$", text)
+    # Rules as wide as the text of the table.
+    text = re.sub(r"(?<={tabular}{)\w+", r"@{}\g<0>@{}", text)
+    return text.replace("±", r"$\pm$").replace("\ue000", r"\textbf{").replace("\ue001", "}")
 
 
-def _layout(table: Table, layout: str, escape: Callable[[str], str]) -> str:
+def _labels(heads):
+    """Return heads with the label of each metric in its first one: "global accuracy (%) last", "difference"."""
+    parts = [head.partition(" ") for head in heads]
+    labels = {metric: metric_label(metric) for metric, *_ in parts if find_metric(metric)}
+    return [
+        f"{labels.pop(metric, '')} {rest}".strip() if rest and find_metric(metric) else head
+        for head, (metric, _, rest) in zip(heads, parts)
+    ]
+
+
+def _layout(table: Table, layout: str, escape: Callable[[str], str], bold: tuple[str, str]) -> str:
     from tabulate import tabulate
 
     lines = [list(map(escape, line)) for line in (table.heads, *table.rows)]
+    for row, column in table.best:
+        lines[row + 1][column] = lines[row + 1][column].join(bold)
     align = ["left" if index in table.words else "right" for index in range(len(table.heads))]
     return tabulate(lines, "firstrow", layout, disable_numparse=True, colalign=align)
 
@@ -205,6 +282,7 @@ def _flat(row):
     for key, value in row.items():
         if isinstance(value, dict):
             flat |= {key: value["mean"], f"{key} spread": value["spread"], f"{key} runs": value["of"]}
+            flat |= {f"{key} {name}": value[name] for name in ("low", "high", "p") if name in value}
         elif isinstance(value, list):
             texts = (f"{each['metric']} {each['value']:g}" if isinstance(each, dict) else str(each) for each in value)
             flat[key] = "; ".join(texts)
@@ -213,19 +291,23 @@ def _flat(row):
     return flat
 
 
-FORMATS: dict[str, Callable[[Sequence[dict], Sequence[PublishedValue]], str]] = {
-    "markdown": lambda rows, requested: markdown(to_table(rows, requested)),
-    "csv": lambda rows, requested: to_csv(rows),
-    "latex": lambda rows, requested: latex(to_table(rows, requested)),
-    "json": lambda rows, requested: json.dumps(rows, indent=1, allow_nan=False),
+def _selected(rows, columns):
+    return [
+        {key: row[key] for key in row if key == "name" or not columns or column_name(key) in columns} for row in rows
+    ]
+
+
+FORMATS: dict[str, Callable[[Sequence[dict], Sequence[PublishedValue], Sequence[str]], str]] = {
+    "markdown": lambda rows, requested, columns: markdown(to_table(rows, requested, columns=columns)),
+    "csv": lambda rows, requested, columns: to_csv(_selected(rows, columns)),
+    "latex": lambda rows, requested, columns: latex(to_table(rows, requested, columns=columns)),
+    "json": lambda rows, requested, columns: json.dumps(_selected(rows, columns), indent=1, allow_nan=False),
 }
 
 
 # Columns in addition to the metric.
 TEXT_COLUMNS = ("rounds", "bytes", "budget_share", "device_seconds", "epsilon", "published")
 MOST_VALUES, MOST_KEYS = 6, 12
-# Width of output that is not a terminal.
-UNLIMITED = 10_000
 
 
 def to_text(
@@ -234,15 +316,18 @@ def to_text(
     goals: Sequence[float] = (),
     at: Sequence[Moment] = (),
     published: tuple[Sequence[PublishedValue], Sequence[PublishedValue]] = ((), ()),
+    baseline: str | None = None,
+    columns: Sequence[str] = (),
     width: int | None = None,
 ) -> str:
     """Return the tables of a comparison as text.
 
     Args:
-        groups, goals, at: See `summaries.compare`.
+        groups, goals, at, baseline: See `summaries.compare`.
         metrics: Metrics, each with a table for each task that has it. Empty: the first default metric of each task.
         published: Output of `published.select_published`.
-        width: Columns of the terminal; None: unlimited.
+        columns: Names of the columns of the first table of each metric, see `to_table`.
+        width: Columns into which the names of runs are folded; None: unlimited.
     """
     tables: dict[tuple[str, str], dict[str, list[Run]]] = {}
     for name, group in groups.items():
@@ -254,14 +339,14 @@ def to_text(
             tables.setdefault((task, metric), {})[name] = group
     parts = []
     for (task, metric), runs in tables.items():
-        rows = compare(runs, [metric], goals, at, published[0])
+        rows = compare(runs, [metric], goals, at, published[0], baseline)
         requested = [value for value in published[1] if value.metric == metric]
-        lines = _metric_tables(f"{task}: {metric}", metric, rows, goals, at, requested, width)
-        parts.append(lines + _list_differences(runs, width))
+        lines = _metric_tables(f"{task}: {metric}", metric, rows, goals, at, requested, columns, width)
+        parts.append(lines + _list_differences(runs))
     return "\n\n".join(map("\n".join, parts))
 
 
-def _metric_tables(name, metric, rows, goals, at, requested, width):
+def _metric_tables(name, metric, rows, goals, at, requested, columns, width):
     """Return the lines of the tables of one metric: results, values at rounds and times, and costs to reach values."""
     known, sign = find_metric(metric), direction(metric)
     unit = known.unit if known else ""
@@ -270,33 +355,29 @@ def _metric_tables(name, metric, rows, goals, at, requested, width):
 
     def is_shown(key):
         is_seeds = key == "seeds" and any(len(row["seeds"]) > 1 for row in rows)
-        return is_seeds or key in TEXT_COLUMNS or key in (f"{metric} last", best)
+        # A terminal has no room for the best value beside the difference.
+        values = {f"{metric} last", f"{metric} difference" if f"{metric} difference" in rows[0] else best}
+        return columns or is_seeds or key in TEXT_COLUMNS or key in values
 
     title = f"{name}{f' in {unit}' * bool(unit)}, {'higher' if sign > 0 else 'lower'} is better"
-    lines = _block(title, to_table(rows, requested, is_shown), f"{metric} ", width)
+    tables = [(title, to_table(rows, requested, is_shown, columns), f"{metric} ")]
     if at:
-        table = to_table(rows, [], _beginning(f"{metric} at "))
-        lines += _block("at a round or device time:", table, f"{metric} at ", width)
+        prefix = f"{metric} at "
+        tables.append(("at a round or device time:", to_table(rows, [], lambda key: key.startswith(prefix)), prefix))
     for goal in goals:
-        title, prefix = f"to reach {goal:g}{f' {unit}' * bool(unit)}:", f"{metric} reach {goal:g} "
-        order = f"{prefix}device_seconds" if f"{prefix}device_seconds" in rows[0] else f"{prefix}round"
+        title, start = f"to reach {goal:g}{f' {unit}' * bool(unit)}:", f"{metric} reach {goal:g} "
+        order = f"{start}device_seconds" if f"{start}device_seconds" in rows[0] else f"{start}round"
         fastest_first = sorted(rows, key=lambda row: (len(row["seeds"]) - row[order]["of"], row[order]["mean"] or 0))
-        table = to_table(fastest_first, [], _beginning(prefix))
-        lines += _block(title, table, f"{metric} to {goal:g}: ", width)
-    return lines
+        table = to_table(fastest_first, [], lambda key, start=start: key.startswith(start))
+        tables.append((title, table, f"{metric} to {goal:g}: "))
+    lines = []
+    for title, table, prefix in tables:
+        heads = [head.removeprefix(prefix) for head in table.heads]
+        lines += [escape_line(title), format_table([heads, *table.rows], table.words, width)]
+    return [*lines, *dict.fromkeys(escape_line(note) for _, table, _ in tables for note in table.footer)]
 
 
-def _beginning(prefix):
-    return lambda key: key.startswith(prefix)
-
-
-def _block(title, table, prefix, width):
-    """Return the lines of a table with its title and notes; its heads are without `prefix`."""
-    rows = [[head.removeprefix(prefix) for head in table.heads], *table.rows]
-    return [*_wrap([title], width), format_table(rows, table.words, width), *_wrap(table.notes, width)]
-
-
-def _list_differences(groups, width):
+def _list_differences(groups):
     """Return lines with the keys in which the recipes differ, and their values."""
     by_key, lines = differing_values([group[0] for group in groups.values()], ("name", "seed")), []
     keys = list(by_key)
@@ -308,13 +389,4 @@ def _list_differences(groups, width):
         more = [f"and {len(values) - MOST_VALUES} more"] if len(values) > MOST_VALUES else []
         lines.append(f"  {key}: {', '.join(values[:MOST_VALUES] + more)}")
     lines += [f"  and {len(keys) - MOST_KEYS} more keys"] if len(keys) > MOST_KEYS else []
-    return _wrap(["the recipes differ in", *lines], width) if lines else []
-
-
-def _wrap(lines, width):
-    """Return lines that fit into `width` columns, without control characters."""
-    return [
-        part
-        for line in map(escape_line, lines)
-        for part in textwrap.wrap(line, width or UNLIMITED, subsequent_indent="    ")
-    ]
+    return [*map(escape_line, ["the recipes differ in", *lines])] if lines else []

@@ -235,19 +235,19 @@ def _announce(process, console):
     clients, *engine_lines = process.runner.describe()
     console.say(clients)
     if process.privacy is not None:
-        console.say_folded(process.privacy.describe(process.recipe.rounds))
+        console.say(process.privacy.describe(process.recipe.rounds))
     if partition.held_out.ids.size:
         unit = "rows of text" if dataset.train.y is None else "examples"
-        console.say_folded(
+        console.say(
             f"validation: {len(partition.held_out.ids):,} {unit} are held out from training; "
             f"{process.selection_metric} selects the best round"
         )
     for line in (*_about_metrics(process), *notes.warnings(process)):
-        console.say_folded(f"note: {line}")
+        console.say(f"note: {line}")
     if process.recipe.levels.fit is not None:
         console.say(f"fit: {describe_fit(process.recipe.levels)}")
     for level, share in over_budget(process.all_label_costs).items():
-        console.say_folded(f"note: level {level} is OVER its budget: its clients use {100 * share:.1f} % of it")
+        console.say(f"note: level {level} is OVER its budget: its clients use {100 * share:.1f} % of it")
     for lines in engine_lines:
         console.say_lines(lines)
 
@@ -333,7 +333,7 @@ def _finish(run, process, progress, run_environment, console):
         if row
     }
     if lines:
-        console.add_details(lines["last"])
+        console.progress("", details=lines["last"])
     if "best" in lines:
         best = metrics.format_short(process.selection_metric, progress.best.get(process.selection_metric)).rstrip()
         traffic = sum(row.get(name, 0) for row in metrics_file.rows(run.metrics) for name in ("bytes_down", "bytes_up"))

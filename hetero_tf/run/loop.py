@@ -90,7 +90,7 @@ class TrainingLoop:
             while not self._is_finished(self.progress):
                 next_plans = self._run_call(planner, next_plans)
         if self._parts:
-            console.add_details(f"time: {metrics_file.shares(self._parts)}")
+            console.progress("", details=f"time: {metrics_file.shares(self._parts)}")
         state, rule, patience = self.progress.state, self._stopping, self.progress.patience
         if state.round < self._recipe.rounds:
             best = "it was never finite" if patience.best is None else f"best: {patience.best:.4g}"
@@ -154,7 +154,7 @@ class TrainingLoop:
         shares = ", ".join(
             f"{labels.get(name, name)} {format_duration(seconds)}" for name, seconds in seconds_by_phase.items()
         )
-        self._console.say_folded(f"ready in {format_duration(sum(seconds_by_phase.values()))}: {shares}")
+        self._console.say(f"ready in {format_duration(sum(seconds_by_phase.values()))}: {shares}")
         if all(row["loss"] is None for row in rows):
             self._console.say("note: no client has returned; see `describe` for the times of the devices")
 
@@ -171,7 +171,7 @@ class TrainingLoop:
         stopping = (self._stopping.metric,) if self._stopping.patience is not None else ()
         for metric in dict.fromkeys((self._process.selection_metric, *stopping)):
             if metrics.get(metric) is None:
-                self._console.say_folded(
+                self._console.say(
                     f"note: {metric} is undefined or infinite in round {round}, which counts as no improvement; if it "
                     "stays undefined, set evaluate.best or early_stopping.metric to another metric"
                 )

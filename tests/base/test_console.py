@@ -95,7 +95,7 @@ def test_the_log_and_a_verbose_console_have_the_details(tmp_path, verbose, print
     console = Console(io.StringIO(), verbose=verbose)
     console.open_log(tmp_path / "log.txt", "mark")
     console.progress("short", details="round 1  all metrics")
-    console.add_details("last: round 1")
+    console.progress("", details="last: round 1")
     assert console.stream.getvalue() == f"{printed}\n" + "last: round 1\n" * verbose
     assert logged(tmp_path) == ["round 1  all metrics", "last: round 1"]
 
@@ -104,14 +104,14 @@ def test_a_message_is_folded_between_words_on_a_terminal(tmp_path, monkeypatch):
     console, read = terminal(monkeypatch, columns=30)
     console.open_log(tmp_path / "log.txt", "train this")
     text = "best: round 7  global_loss 0.285  global_accuracy 91.25"
-    console.say_folded(text)
-    console.say_folded("note: /a/path/that/is/wider/than/thirty/columns stays whole")
+    console.say(text)
+    console.say("note: /a/path/that/is/wider/than/thirty/columns stays whole")
     lines = read().replace("\r", "").splitlines()
     assert lines[:3] == ["best: round 7", "    global_loss 0.285", "    global_accuracy 91.25"]
     assert "    /a/path/that/is/wider/than/thirty/columns" in lines
     assert logged(tmp_path)[0] == text
     piped = io.StringIO()
-    Console(piped).say_folded(text)
+    Console(piped).say(text)
     assert piped.getvalue() == f"{text}\n"
 
 
@@ -146,7 +146,7 @@ def test_control_characters_are_escaped_in_output_and_log(tmp_path, text, shown)
     out = io.StringIO()
     console = Console(out)
     console.open_log(tmp_path / "log.txt", "mark")
-    for method in (console.say, console.say_folded, console.progress):
+    for method in (console.say, console.say, console.progress):
         method(text)
     assert out.getvalue() == f"{shown}\n" * 3 and logged(tmp_path) == [shown] * 3
     assert module.format_table([("a", "b"), (text, text)]).split("\n")[1].split("  ") == [shown, shown]

@@ -20,7 +20,7 @@ R = "--recipe=small.yaml"
 # Words => the sentence; with "..." at its end only its beginning is compared.
 WRONG = """
 --recpe=small.yaml => unknown flag --recpe; did you mean 'recipe'?; --set path=value changes a key of the recipe
---recipe=small.yaml --nosuch => unknown flag --nosuch; known: address, all, allow_host, allow_other_machine, append, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, export_dir, export_version, file, fleet, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, pair, patience, plugin, plugins, port, published, push, quiet, quorum, reach, recipe, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes; --set path=value changes a key of the recipe
+--recipe=small.yaml --nosuch => unknown flag --nosuch; known: address, all, allow_host, allow_other_machine, append, as, at, baseline, certificates, classes, client, columns, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, export_dir, export_version, file, fleet, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, pair, patience, plugin, plugins, port, published, push, quiet, quorum, reach, recipe, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, width, word, worker, workers, x, y, yes; --set path=value changes a key of the recipe
 list nowhere => nowhere: is not a folder; name run folders, or a folder of runs such as runs
 --recipe=small.yaml --flagfile=nowhere => unknown flag --flagfile; did you mean 'file'?...
 --recipe=small.yaml -undefok=level --level=a => unknown flag --undefok; known: address, allow_host, allow_other_machine...
@@ -84,8 +84,8 @@ WRONG = [
 
 
 VALUES = """state=last task=regression levels=all threads=1 jobs=2 top=2 worker=0 client=0 patience=9 deadline=9
-quorum=0.5 over_selection=0.5 max_examples=9 devices=2 local=2 export_version=3 port=0 batch=2 as=csv x=megabytes band=std on=slurm
-reach=1 set=seed=1"""
+quorum=0.5 over_selection=0.5 max_examples=9 devices=2 local=2 export_version=3 port=0 as=csv x=megabytes baseline=a columns=last width=3
+on=slurm reach=1 set=seed=1"""
 VALUES = dict(word.split("=", 1) for word in VALUES.split())
 
 

@@ -44,7 +44,19 @@ def test_seeds_of_one_recipe_are_one_row(write_run, table):
     heads = ["run", "levels", "seeds", "rounds", "global_accuracy last", "global_accuracy best"]
     heads += ["global_accuracy to 36: rounds", "global_accuracy to 36: MB"]
     heads += ["total MB", "MB per client and round", "TFLOP"]
-    wide = ["wide", "a-b-c", "2", "3", "33.0 ± 4.2", "42.0 ± 2.8", "2 ± 0", "8 ± 0", "12 ± 0", "2 ± 0", "1.5 ± 0"]
+    wide = [
+        "wide",
+        "a-b-c",
+        "2",
+        "3",
+        "**33.0 ± 4.2**",
+        "**42.0 ± 2.8**",
+        "2 ± 0",
+        "8 ± 0",
+        "12 ± 0",
+        "2 ± 0",
+        "1.5 ± 0",
+    ]
     narrow = ["narrow", "c", "1", "3", "20", "25", "-", "-", "-", "-", "-"]
     rows, err = table(*folders, "--reach", "36")
     assert err == "" and [list(row.items()) for row in rows] == [list(zip(heads, wide)), list(zip(heads, narrow))]
@@ -300,7 +312,7 @@ def test_published_values_are_shown_for_matching_runs(write_run, printed, table,
     (one, two, *others), _ = table(*words)
     assert (one["published"], two["published"]) == ("91 (-81.00) \\[1\\]", "-")
     assert [(row["run"], row["global_accuracy last"]) for row in others] == [
-        ("mine/bc \\[1\\]", "90"), ("heterofl_table7/e \\[2\\]", "98.66"), ("heterofl_table7/e \\[3\\]", "92.84")
+        ("mine/bc \\[1\\]", "90"), ("heterofl_table7/e \\[2\\]", "**98.66**"), ("heterofl_table7/e \\[3\\]", "92.84")
     ]  # fmt: skip
     source = "HeteroFL (Diao et al. 2021, arXiv 2010.01264), Table 1, Table 7"
     assert printed(*words)[1].splitlines()[-4:] == [

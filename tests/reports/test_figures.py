@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from pytest import approx
 from refusals import refusal
 
 from hetero_tf.base.errors import DiskProblem
@@ -11,8 +12,8 @@ from hetero_tf.runs import published
 from hetero_tf.runs.history import gather, grouped
 
 pytest.importorskip("matplotlib")
-ACCURACY = ("global_accuracy", "round", "range")
-SIZES = ("global_accuracy", "parameters", "range")
+ACCURACY = ("global_accuracy", "round")
+SIZES = ("global_accuracy", "parameters")
 
 
 @pytest.fixture(autouse=True)
@@ -41,12 +42,14 @@ def test_curves_are_means_with_bands_at_common_rounds(write_run):
     runs = groups(*two_seeds(write_run))
     narrow, wide = figures.learning_curves(runs, *ACCURACY)
     assert (narrow.label, narrow.x, narrow.mean, narrow.low, narrow.seeds) == ("narrow", [1, 3], [15, 60], [15, 60], 1)
-    assert (wide.label, wide.x, wide.mean, wide.low, wide.high) == ("wide", [1, 2], [15, 45], [10, 40], [20, 50])
-    (_, wide) = figures.learning_curves(runs, "global_accuracy", "megabytes", "std")
-    assert wide.x == [4e6, 8e6] and wide.high[0] - wide.mean[0] == pytest.approx(50**0.5)
+    assert (wide.label, wide.x, wide.mean, wide.low, wide.high) == (
+        ("wide", [1, 2], [15, 45], approx([15 - 50**0.5, 45 - 50**0.5]), approx([15 + 50**0.5, 45 + 50**0.5]))
+    )
+    (_, wide) = figures.learning_curves(runs, "global_accuracy", "megabytes")
+    assert wide.x == [4e6, 8e6] and wide.high[0] - wide.mean[0] == approx(50**0.5)
     # Losses are sorted ascending, and curves in seconds need timings.
-    assert [one.label for one in figures.learning_curves(runs, "global_loss", "round", "range")] == ["narrow", "wide"]
-    (wide,) = figures.learning_curves(runs, "global_accuracy", "seconds", "range")
+    assert [one.label for one in figures.learning_curves(runs, "global_loss", "round")] == ["narrow", "wide"]
+    (wide,) = figures.learning_curves(runs, "global_accuracy", "seconds")
     assert (wide.label, wide.x) == ("wide", [4.0, 6.0])
 
 
@@ -55,17 +58,19 @@ def test_curves_in_device_time_have_the_last_evaluation_of_each_seed(write_run):
         write_run("s0", [10.0, 40.0, 70.0], device_seconds=60),
         write_run("s1", [20.0, 50.0], "seed=1", "rounds=3", device_seconds=100),
     ]
-    (hours,) = figures.learning_curves(groups(*folders), "global_accuracy", "device_hours", "range")
+    (hours,) = figures.learning_curves(groups(*folders), "global_accuracy", "device_hours")
     # From the first evaluation of the slower seed to the last one of the seed that ends first.
-    assert (hours.x, hours.low, hours.high) == ([100, 120, 180], [10, 20, 20], [20, 40, 70])
-    (energy,) = figures.learning_curves(groups(*folders), "global_accuracy", "energy", "range")
+    assert hours.x == [100, 120, 180]
+    highs = [mean + abs(one - other) / 2**0.5 for mean, one, other in zip([15, 30, 45], [10, 40, 70], [20, 20, 20])]
+    assert hours.high == approx(highs)
+    (energy,) = figures.learning_curves(groups(*folders), "global_accuracy", "energy")
     assert energy.x == [200, 240, 360] and energy.mean == hours.mean == [15, 30, 45]
-    (panel,) = figures.draw_curves([hours], "global_accuracy", "device_hours", "range").axes
+    (panel,) = figures.draw_curves([hours], "global_accuracy", "device_hours").axes
     (line,) = panel.get_lines()
     assert (panel.get_xlabel(), line.get_drawstyle(), list(line.get_xdata())) == (
         "device time (s)", "steps-post", hours.x
     )  # fmt: skip
-    (panel,) = figures.draw_curves([energy], "global_accuracy", "energy", "range").axes
+    (panel,) = figures.draw_curves([energy], "global_accuracy", "energy").axes
     assert panel.get_xlabel() == "energy of all clients (Wh)"
 
 
@@ -84,7 +89,7 @@ def test_size_series_connect_mixes_and_are_labelled_by_differences(write_run):
     series = figures.size_series(groups(*sized(write_run)), *SIZES)
     assert [one.label for one in series] == ["partition=iid", "partition=labels"]
     assert [(point.label, *point.x) for point in series[0].points] == [
-        ("c", 2000), ("a1-c3", 2700), ("a-c", 3000), ("a-b-c", pytest.approx(3100)), ("a", 4000)
+        ("c", 2000), ("a1-c3", 2700), ("a-c", 3000), ("a-b-c", approx(3100)), ("a", 4000)
     ]  # fmt: skip
     assert series[0].lines == [[0, 1, 2, 4]]
     # Labels of points overlap neither each other nor the legend. Both ways reach the same values, so that five places
@@ -121,7 +126,7 @@ def test_published_values_are_drawn_for_matching_runs(write_run):
     figure = figures.draw_sizes(series, *SIZES)
     (hollow,) = (line for line in figure.axes[0].get_lines() if line.get_markerfacecolor() == "none")
     assert (list(hollow.get_xdata()), list(hollow.get_ydata())) == ([4.0], [91.0])
-    assert figures.legend_title(series[0].points, "range", "hollow") == "hollow: published"
+    assert figures.legend_title(series[0].points, "hollow") == "hollow: published"
     assert refusal(figures.size_series, runs, *SIZES, reported("b", 1.0)) == (
         "no drawn run matches a published value of global_accuracy; omit --published, or name another table. "
         "Received: --published, which is paper/row"
@@ -131,12 +136,12 @@ def test_published_values_are_drawn_for_matching_runs(write_run):
 def test_figures_without_data_are_refused(write_run):
     runs = groups(write_run("one", [10.0], traffic=False))
     known = "known: global_accuracy, global_loss, loss. Received: metric=local_std"
-    assert refusal(figures.learning_curves, runs, "local_std", "round", "range") == f"no run has this metric; {known}"
+    assert refusal(figures.learning_curves, runs, "local_std", "round") == f"no run has this metric; {known}"
     hint = "; train with --fleet, or add --fleet NAME to time finished runs"
     for x, more in (("seconds", ""), ("device_hours", hint)):
         message = f"no run has {x} of an evaluated round{more}. Received: x={x}"
-        assert refusal(figures.learning_curves, runs, "loss", x, "std") == message
-    assert refusal(figures.size_series, runs, "loss", "parameters", "std") == (
+        assert refusal(figures.learning_curves, runs, "loss", x) == message
+    assert refusal(figures.size_series, runs, "loss", "parameters") == (
         "no run has costs.json, which resuming the training adds. Received: x=parameters"
     )
 
@@ -153,7 +158,7 @@ def test_figure_shows_curves_and_a_separate_legend(many):
     drawn_curves = [
         figures.Curve(f"run number {n} $x$", n, [1, 2, 3], [n, n + 1, n], [0] * 3, [9] * 3, 2) for n in range(many)
     ]
-    figure = figures.draw_curves(drawn_curves, "level_accuracy_a", "round", "std")
+    figure = figures.draw_curves(drawn_curves, "level_accuracy_a", "round")
     (panel,), (legend,) = figure.axes, figure.legends
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("round", "accuracy of level a (%)")
     for line, drawn in zip(panel.get_lines(), drawn_curves, strict=True):
@@ -168,7 +173,7 @@ def test_figure_shows_curves_and_a_separate_legend(many):
 
 def test_wide_range_of_sizes_has_a_logarithmic_axis():
     series = figures.SizeSeries("", [curve(str(size), 0, [size], [1.0]) for size in (5e3, 9e4, 2e6)], [])
-    figure = figures.draw_sizes([series], "loss", "parameters", "range")
+    figure = figures.draw_sizes([series], "loss", "parameters")
     (panel,) = figure.axes
     figure.draw_without_rendering()
     shown = {label.get_text(): label.get_window_extent() for label in panel.get_xticklabels() if label.get_text()}
@@ -185,7 +190,7 @@ def test_lines_differ_in_grey():
 
 def test_equal_figures_give_equal_files(tmp_path):
     for name in ("one", "two"):
-        figure = figures.draw_curves([curve()], "loss", "round", "range")
+        figure = figures.draw_curves([curve()], "loss", "round")
         for suffix in style.SUFFIXES:
             style.save(figure, tmp_path / f"{name}{suffix}")
     for suffix, begin in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
@@ -200,7 +205,7 @@ def test_equal_figures_give_equal_files(tmp_path):
 
 def test_untrusted_names_are_plain_text_in_figures():
     hostile = "<script>&\x1b[2J\n$\\frac{" + "x" * 99
-    text = style.encode_figure(figures.draw_curves([curve(hostile)], "loss", "round", "range"), "svg").decode()
+    text = style.encode_figure(figures.draw_curves([curve(hostile)], "loss", "round"), "svg").decode()
     assert "<svg " in text and "<script" not in text and "\x1b" not in text
 
 

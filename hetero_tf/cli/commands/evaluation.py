@@ -27,11 +27,11 @@ def evaluate(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     process, loaded = open_run(recipe, flags, console)
     state = loaded.state
     result, _ = process.evaluate(state, flags.levels)
-    console.say_folded(f"{flags.state}: round {state.round}  {format_metrics(metrics.displayed_metrics(result))}")
+    console.say(f"{flags.state}: round {state.round}  {format_metrics(metrics.displayed_metrics(result))}")
     baseline = notes.baseline(process)
     if baseline is not None:
         metric, value, prediction = baseline
-        console.say_folded(f"for comparison: {format_metrics({metric: value})} by always predicting {prediction}")
+        console.say(f"for comparison: {format_metrics({metric: value})} by always predicting {prediction}")
     if process.dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
     classes = {"classes": _show_classes(process, state, flags, console)} if flags.classes or flags.draw else {}
@@ -76,7 +76,7 @@ def compare_clients(recipe: Recipe, flags: FlagValues, console: Console) -> dict
     cells = [[f"{cell:.3f}".replace("nan", "-") for cell in matrix.diagonal()] for matrix in matrices.values()]
     console.say_lines(format_table([("unit", *matrices), *zip(units[0], *cells)]))
     for note in _notes(matrices, representations):
-        console.say_folded(f"note: {note}")
+        console.say(f"note: {note}")
     if flags.draw:
         first, second = (f"client {client}" for client in clients)
         with png_figure(flags.draw, 10, 4.5) as figure:

@@ -33,7 +33,7 @@ def describe_recipe(recipe: Recipe, flags: FlagValues, console: Console) -> dict
     description = report.describe(process := experiment.build_process(recipe, settings), replicas)
     if not flags.json:
         for line in report.to_text(description, flags.all).split("\n"):
-            console.say_folded(line)
+            console.say(line)
     if flags.draw:
         split, labels = by_strata(process.partition, process.dataset), process.dataset.strata[0]
         with png_figure(flags.draw, 9, 5) as figure:
@@ -52,17 +52,22 @@ def compare_runs(flags: FlagValues, console: Console) -> list[dict]:
     published_values, requested = published.select_published(flags.published)
     groups, table_format = grouped(runs), str(flags["as"].value)
     options = (groups, flags.metric, _goals(flags.reach), list(map(summaries.parse_moment, flags.at)))
-    rows = summaries.compare(*options, published_values)
+    if flags.baseline is not None and flags.baseline not in groups:
+        names = ", ".join(groups)
+        raise InputError(f"no row has this name; rows are: {names}. Received: --baseline={flags.baseline}")
+    rows = summaries.compare(*options, published_values, flags.baseline)
+    tables.check_columns(flags.columns, rows[0])
     if table_format == "text":
         width = None if flags.out else console.width
-        text = tables.to_text(*options, (published_values, requested), width)
+        text = tables.to_text(*options, (published_values, requested), flags.baseline, flags.columns, width)
     else:
-        text = tables.FORMATS[table_format](rows, requested)
+        text = tables.FORMATS[table_format](rows, requested, flags.columns)
     if flags.out:
         write_atomic(Path(flags.out), f"{text}\n".encode())
         console.say(f"wrote {flags.out}")
     elif not flags.json:
-        console.say_lines(text)
+        for line in text.split("\n"):
+            console.say(line)
     # Only the table goes to standard output, so that it can be redirected to a file.
     notes_console = Console(sys.stderr, quiet=flags.quiet)
     named = {value.table for value in requested}
@@ -113,16 +118,18 @@ def plot_runs(flags: FlagValues, console: Console) -> dict:
 
     if not flags.out:
         raise InputError("--out is missing; name the picture to write, such as curves.png or curves.svg")
-    path, x, band = Path(flags.out), flags.x, flags.band
+    path, x = Path(flags.out), flags.x
     style.check_file(path)
     runs, sentences = gather_runs(flags, "plot")
     metric = flags.y or next(iter(summaries.default_metrics(runs)), "loss")
     groups, values = grouped(runs), published.selected_values(flags.published)
     with style.figure_style("plot"):
         if x in figures.SIZES:
-            figure = figures.draw_sizes(figures.size_series(groups, metric, x, band, values), metric, x, band)
+            series = figures.size_series(groups, metric, x, values)
+            figure = figures.draw_sizes(series, metric, x, flags.width)
         else:
-            figure = figures.draw_curves(figures.learning_curves(groups, metric, x, band, values), metric, x, band)
+            curves = figures.learning_curves(groups, metric, x, values)
+            figure = figures.draw_curves(curves, metric, x, flags.width)
         style.save(figure, path)
     console.say(f"drew {metric} over {x} into {path}")
     notes_console = Console(sys.stderr, quiet=flags.quiet)
@@ -162,5 +169,5 @@ def write_event_files(flags: FlagValues, console: Console) -> dict:
     console.say(f"wrote {len(written)} run{'s' * (len(written) != 1)} into {folder}")
     for sentence in sentences:
         console.say(sentence)
-    console.say(f"next: tensorboard --logdir {quote_shell(folder)}")
+    console.say_lines(f"next: tensorboard --logdir {quote_shell(folder)}")
     return {"out": str(folder), "runs": [str(path) for path in written]}

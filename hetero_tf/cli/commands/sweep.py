@@ -118,7 +118,7 @@ def _print_commands(runs, folder, program, console):
         words = [program_name(), *program.flags, *run_flags(run, folder.of(run).absolute())]
         words.append(f"--threads={program.threads}")
         commands[run.name] = f"cd {quote_shell(os.getcwd())} && {join_shell(words)}"
-        console.say(commands[run.name])
+        console.say_lines(commands[run.name])
     return {"run_dir": str(folder.path), "commands": commands}
 
 
@@ -140,7 +140,7 @@ def _submit(runs, folder, submission, console):
     console.say(f"submitted {len(jobs)} of {len(runs)} runs{'; the others are finished' * (len(jobs) < len(runs))}")
     for name, job in jobs.items():
         console.say(f"  job {job}: {name}")
-    console.say(f"next: {program_name()} list {quote_shell(folder.path)}")
+    console.say_lines(f"next: {program_name()} list {quote_shell(folder.path)}")
     console.say(f"output of the jobs: {folder.path / 'slurm'}")
     return {"run_dir": str(folder.path), "jobs": jobs}
 

@@ -70,7 +70,7 @@ def with_contracts(execution: "Execution", recipe: Recipe, flags: FlagValues) ->
                 return build(strategy, devices)
             finally:
                 for sentence in violated_contracts(recipe):
-                    console.say_folded(f"note: {sentence}")
+                    console.say(f"note: {sentence}")
 
         return execution(checked_build, console, display)
 
