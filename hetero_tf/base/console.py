@@ -273,9 +273,9 @@ class ProgressDisplay:
             steps, clients = self._done
             parts = [self._activity, format_duration(elapsed)]
             if self._expected is not None:
-                parts[1] = _join_durations(elapsed, self._expected, " of about ")
+                parts[1] = f"{parts[1]} of about {format_duration(self._expected)}"
             if self._steps and steps:
-                parts[1] = _join_durations(elapsed, elapsed * self._steps / steps, " of ")
+                parts[1] = f"{format_duration(elapsed)} of {format_duration(elapsed * self._steps / steps)}"
                 parts += [f"{clients}/{self._clients} clients", f"{steps:,}/{self._steps:,} steps"]
                 parts.append(f"{steps / max(elapsed, 1e-6):,.3g} steps/s")
             parts += [self._details] if self._details else []
@@ -305,9 +305,3 @@ def _live_line(terminal):
         console=terminal, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
     ) as live:
         yield lambda text: live.update(Text(text, "dim", no_wrap=True, overflow="ellipsis"), refresh=True)
-
-
-def _join_durations(elapsed, total_seconds, separator):
-    """Format two durations; a common unit is written once."""
-    (number, unit), total = format_duration(elapsed).split(), format_duration(total_seconds)
-    return f"{number}{separator}{total}" if total.endswith(f" {unit}") else f"{number} {unit}{separator}{total}"

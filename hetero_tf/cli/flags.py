@@ -228,14 +228,10 @@ def program_name() -> str:
     return os.environ.get("HETERO_TF_PROGRAM", "hetero_tf")
 
 
-def plugin_flags(values: flags.FlagValues) -> str:
-    """Return the --plugin flags for printed commands about the same run."""
-    return "".join(f" --plugin {quote_shell(name)}" for name in values.plugin)
-
-
 def shared_flags(values: flags.FlagValues) -> str:
     """Return the flags that printed commands about the same run need."""
-    return plugin_flags(values) + (f" --data_dir {quote_shell(values.data_dir)}" if values.data_dir else "")
+    words = [f" --plugin {quote_shell(name)}" for name in values.plugin]
+    return "".join([*words, *([f" --data_dir {quote_shell(values.data_dir)}"] if values.data_dir else [])])
 
 
 TITLE = f"hetero_tf {__version__}: federated learning of one model on unequal devices, from a YAML recipe."

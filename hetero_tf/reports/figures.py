@@ -2,6 +2,7 @@
 
 import itertools
 import statistics
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -198,6 +199,8 @@ AXES = {
 }
 # Approximate maximum of markers on a line.
 MAX_MARKERS = 10
+# Characters of the label of an axis in an inch of the figure.
+CHARACTERS = 13
 # Height of a figure without its legend, as a share of its width.
 ASPECT = 0.62
 # Width of lines at published values.
@@ -237,7 +240,7 @@ def draw_curves(curves: Sequence[Curve], metric: str, x: str, width: float = sty
             panel.fill_between(xs, curve.low, curve.high, **band_style, step="post" if steps else None)
         for value in curve.published:
             panel.axhline(value, color=curve_style["color"], linewidth=PUBLISHED_LINE_WIDTH)
-    panel.set(xlabel=style.fold_label(name, width), ylabel=metric_label(metric))
+    panel.set(xlabel=textwrap.fill(name, int(CHARACTERS * width)), ylabel=metric_label(metric))
     if x == "round":
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     style.legend(figure, lines, labels, title)
@@ -253,7 +256,7 @@ def draw_sizes(series: Sequence[SizeSeries], metric: str, x: str, width: float =
     figure = style.figure(ASPECT * width, labels, title, width)
     panel, (name, unit) = figure.subplots(), AXES[x]
     handles = [_draw_points(panel, entry, unit, style.line_style(index)) for index, entry in enumerate(series)]
-    panel.set(xlabel=style.fold_label(name, width), ylabel=metric_label(metric))
+    panel.set(xlabel=textwrap.fill(name, int(CHARACTERS * width)), ylabel=metric_label(metric))
     panel.margins(0.12)
     if max(point.x for point in points)[0] > LOG_SCALE_RATIO * min(point.x for point in points)[0]:
         panel.set_xscale("log")

@@ -3,11 +3,10 @@
 import base64
 import contextlib
 import hashlib
-import math
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -25,8 +24,8 @@ from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.reports import figures, style
 from hetero_tf.reports.breakdowns import breakdowns, round_breakdowns, timeline_pictures
 from hetero_tf.reports.style import Picture
-from hetero_tf.reports.summaries import compare, direction, known_metrics
-from hetero_tf.reports.tables import FIRST, Table, is_cost, is_of_level, to_table
+from hetero_tf.reports.summaries import compare, known_metrics
+from hetero_tf.reports.tables import COLUMNS, FIRST, Table, best_first, is_of_level, to_table
 from hetero_tf.runs import environment
 from hetero_tf.runs.history import MIX, Run, differences, method_name, shown
 from hetero_tf.runs.published import PublishedValue
@@ -97,7 +96,7 @@ def all_sections(
     groups: dict[str, list[Run]], rows: Sequence[dict], requested: Sequence[PublishedValue]
 ) -> list[Section]:
     """Return the non-empty sections of a report, in order."""
-    results = to_table(rows, requested, lambda key: not is_cost(key) and not is_of_level(key))
+    results = to_table(rows, requested, lambda key: key not in COLUMNS and not is_of_level(key))
     # The columns that describe the runs, except their names, follow the results.
     order = sorted(range(len(results.heads)), key=lambda index: results.heads[index] in FIRST[1:])
     heads, *cells = ([row[index] for index in order] for row in (results.heads, *results.rows))
@@ -111,21 +110,18 @@ def all_sections(
     texts = differences([runs[0] for runs in groups.values()], without=("name", "seed", MIX))
     partitions = list(_partitions(groups))
     differing = Table(["run", "differs in"], [[name, text] for name, text in zip(groups, texts) if text], [])
-    sections = (
+    sections = [
         Section("reached", "Results", about_results, tables=[Table(heads, cells, results.notes)]),
         Section("curves", "Learning curves", pictures=_curves(groups)),
         Section("classes", "Classes", tables=class_tables, pictures=class_pictures),
         Section("levels", "Levels and clients", tables=levels, pictures=breakdowns(groups)),
-        Section("cost", "Costs", about_cost, tables=_non_empty(to_table(rows, [], is_cost), _cost_table(groups))),
+        Section("cost", "Costs", about_cost, tables=[to_table(rows, [], COLUMNS.__contains__), _cost_table(groups)]),
         Section("rounds", "Rounds", pictures=round_breakdowns(groups) + timeline_pictures(groups)),
         Section("split", "Data of the clients", pictures=_splits(partitions)),
-        Section("setting", "Setting", facts=_settings(groups, partitions), tables=_non_empty(differing)),
-    )
+        Section("setting", "Setting", facts=_settings(groups, partitions), tables=[differing]),
+    ]
+    sections = [replace(each, tables=[table for table in each.tables if table.rows]) for each in sections]
     return [section for section in sections if section.facts or section.tables or section.pictures]
-
-
-def _non_empty(*candidates):
-    return [table for table in candidates if table.rows]
 
 
 def _curves(groups):
@@ -260,7 +256,9 @@ def make_report(
     requested: Sequence[PublishedValue],
 ) -> "tuple[str, dict[str, Figure]]":
     """Return the HTML of a page about runs, and `{name: figure}`, inside a `style.figure_style` block."""
-    sections = all_sections(groups, _best_first(compare(groups, published=published)), requested)
+    rows = compare(groups, published=published)
+    first_key = next((name for name in rows[0] if name.endswith(" last")), None)
+    sections = all_sections(groups, best_first(rows, first_key) if first_key else rows, requested)
     runs = [run for group in groups.values() for run in group]
     names = list(dict.fromkeys(run.name for run in runs))
     lead = (
@@ -271,16 +269,6 @@ def make_report(
     title = ", ".join(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} more"
     text = _render(title=title, lead=lead, warnings=warnings, sections=sections)
     return text, {picture.name: picture.figure for section in sections for picture in section.pictures}
-
-
-def _best_first(rows):
-    """Sort the rows by the last value of their first metric; rows without it are last."""
-    key = next((name for name in rows[0] if name.endswith(" last")), None)
-    if key is None:
-        return rows
-    sign = direction(key.removesuffix(" last"))
-    # Python's sort is stable, so equal rows keep the order of the folders.
-    return sorted(rows, key=lambda row: math.inf if row[key]["mean"] is None else -sign * row[key]["mean"])
 
 
 def _format_count(count, noun):

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +21,8 @@ DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
 WIDTH = 5.0
 SUFFIXES = (".png", ".svg", ".pdf")
-# Inches: a line of the legend, a character in it, and the handle before a label. Share of the width of an axis.
-_LINE, _CHARACTER, _HANDLE, _AXIS = 0.17, 0.062, 0.7, 0.8
+# Inches: a line of the legend, a character in it, and the handle before a label.
+_LINE, _CHARACTER, _HANDLE = 0.17, 0.062, 0.7
 _SETTINGS: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#555555",
@@ -149,11 +148,6 @@ def figure_text(name: str, limit: int = 64) -> str:
     """Return a name for a figure: one line, escaped control characters, truncated to `limit`."""
     clean = escape_line(name)
     return clean if len(clean) <= limit else f"{clean[: limit - 3]}..."
-
-
-def fold_label(text: str, width: float) -> str:
-    """Return the label of an axis in lines that fit a figure of a width in inches."""
-    return textwrap.fill(text, int(width / _CHARACTER * _AXIS))
 
 
 def check_file(path: Path) -> None:

@@ -198,7 +198,7 @@ def mean_and_spread(values: Iterable[float | None]) -> dict:
     }
 
 
-def paired_difference(values: Sequence[float]) -> dict[str, float | None]:
+def paired_difference(values: Sequence[float]) -> dict:
     """Return the mean of the differences of n seeds, and the test that it is 0.
 
     Args:
@@ -208,10 +208,10 @@ def paired_difference(values: Sequence[float]) -> dict[str, float | None]:
         {"mean", "spread" (standard deviation with divisor n - 1), "of" (n), "low", "high" (ends of the interval
         mean ± t * spread / sqrt(n)), "p" (two-sided)}; numbers that need more seeds are None.
     """
-    count, mean = len(values), statistics.fmean(values) if values else None
-    spread = statistics.stdev(values) if count > 1 else None
-    if mean is None or spread is None:
-        return {"mean": mean, "spread": spread, "of": count, "low": None, "high": None, "p": None}
+    summary = mean_and_spread(values)
+    mean, spread, count = summary.values()
+    if spread is None:
+        return summary | dict.fromkeys(("low", "high", "p"))
     freedom, error = count - 1, spread / math.sqrt(count)
     # Bisect the angle whose tangent is t / sqrt(freedom).
     low, high = 0.0, math.pi / 2
@@ -220,7 +220,7 @@ def paired_difference(values: Sequence[float]) -> dict[str, float | None]:
         low, high = (middle, high) if _probability_within(middle, freedom) < CONFIDENCE else (low, middle)
     half = math.sqrt(freedom) * math.tan(low) * error
     p = 1 - _probability_within(math.atan2(abs(mean), error * math.sqrt(freedom)), freedom)
-    return {"mean": mean, "spread": spread, "of": count, "low": mean - half, "high": mean + half, "p": max(p, 0.0)}
+    return summary | {"low": mean - half, "high": mean + half, "p": max(p, 0.0)}
 
 
 def _probability_within(angle: float, freedom: int) -> float:

@@ -142,11 +142,6 @@ def _rounds(row):
     return f"{row['done']} (stopped early)" if row["finished"] else f"{row['done']} of {row['rounds']}"
 
 
-def is_cost(key: str) -> bool:
-    """Return True for the cost columns."""
-    return key in COLUMNS
-
-
 def is_of_level(key: str) -> bool:
     """Return True for the metric columns of level models."""
     return key.startswith(level_prefixes())
@@ -346,12 +341,18 @@ def to_text(
     return "\n\n".join(map("\n".join, parts))
 
 
+def best_first(rows: Sequence[dict], key: str) -> list[dict]:
+    """Sort rows by a value "METRIC WHAT"; rows without it are last, and equal rows keep their order."""
+    sign = direction(key.partition(" ")[0])
+    return sorted(rows, key=lambda row: (row[key]["mean"] is None, -sign * (row[key]["mean"] or 0)))
+
+
 def _metric_tables(name, metric, rows, goals, at, requested, columns, width):
     """Return the lines of the tables of one metric: results, values at rounds and times, and costs to reach values."""
     known, sign = find_metric(metric), direction(metric)
     unit = known.unit if known else ""
     best = f"{metric} best"
-    rows = sorted(rows, key=lambda row: (row[best]["mean"] is None, -sign * (row[best]["mean"] or 0)))
+    rows = best_first(rows, best)
 
     def is_shown(key):
         is_seeds = key == "seeds" and any(len(row["seeds"]) > 1 for row in rows)
@@ -368,7 +369,7 @@ def _metric_tables(name, metric, rows, goals, at, requested, columns, width):
         title, start = f"to reach {goal:g}{f' {unit}' * bool(unit)}:", f"{metric} reach {goal:g} "
         order = f"{start}device_seconds" if f"{start}device_seconds" in rows[0] else f"{start}round"
         fastest_first = sorted(rows, key=lambda row: (len(row["seeds"]) - row[order]["of"], row[order]["mean"] or 0))
-        table = to_table(fastest_first, [], lambda key, start=start: key.startswith(start))
+        table = to_table(fastest_first, [], {key for key in rows[0] if key.startswith(start)}.__contains__)
         tables.append((title, table, f"{metric} to {goal:g}: "))
     lines = []
     for title, table, prefix in tables:

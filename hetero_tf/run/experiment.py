@@ -327,17 +327,15 @@ def _finish(run, process, progress, run_environment, console):
         summary["first_round_s"] = {name: round(seconds, 2) for name, seconds in phases.items()}
     if dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: trained on {dataset.source} ***")
-    lines = {
-        name: f"{name}: round {row['round']}  {format_metrics(metrics.displayed_metrics(row))}"
-        for name, row in (("last", progress.last), ("best", progress.best))
-        if row
-    }
-    if lines:
-        console.progress("", details=lines["last"])
-    if "best" in lines:
-        best = metrics.format_short(process.selection_metric, progress.best.get(process.selection_metric)).rstrip()
-        traffic = sum(row.get(name, 0) for row in metrics_file.rows(run.metrics) for name in ("bytes_down", "bytes_up"))
-        console.progress(f"best: {best}  traffic {format_bytes(traffic)}", details=lines["best"])
+    metric, brief = process.selection_metric, ""
+    for name, row in (("last", progress.last), ("best", progress.best)):
+        if name == "best" and row:
+            rows = metrics_file.rows(run.metrics)
+            traffic = sum(each.get(way, 0) for each in rows for way in ("bytes_down", "bytes_up"))
+            brief = f"best: {metrics.format_short(metric, row.get(metric)).rstrip()}  traffic {format_bytes(traffic)}"
+        if row:
+            complete = f"{name}: round {row['round']}  {format_metrics(metrics.displayed_metrics(row))}"
+            console.progress(brief, details=complete)
     return summary
 
 

@@ -225,9 +225,11 @@ def test_line_shows_progress_and_expected_time(clock):
     live.add_progress(300, 0)
     live.add_progress(200, 2)
     clock.now += 8
-    assert live.line() == "round 3/10  10 of 40 s  2/10 clients  500/2,000 steps  50 steps/s" and len(live.line()) < 80
+    assert (
+        live.line() == "round 3/10  10 s of 40 s  2/10 clients  500/2,000 steps  50 steps/s" and len(live.line()) < 80
+    )
     clock.now += 60
-    assert live.line().startswith("round 3/10  1:10 of 4:40 min  ")
+    assert live.line().startswith("round 3/10  1:10 min of 4:40 min  ")
     live.begin("tracing the round", 90.0)
     assert live.line() == "tracing the round  0 s of about 1:30 min"
     live.begin("measuring round 3/10")
@@ -236,7 +238,7 @@ def test_line_shows_progress_and_expected_time(clock):
     live.begin("0/4 runs done")
     clock.now += 10
     live.update("1/4 runs done", 20.0, "x 1/3  y 2/3")
-    assert live.line() == "1/4 runs done  10 of about 20 s  x 1/3  y 2/3"
+    assert live.line() == "1/4 runs done  10 s of about 20 s  x 1/3  y 2/3"
 
 
 def test_times_of_steps_need_all_clients_and_exclude_the_time_before_the_first_step(clock):
