@@ -352,7 +352,7 @@ def test_table_is_written_atomically(write_run, printed, tmp_path):
     folder, out = write_run("one", [10.0]), tmp_path / "table.tex"
     out.write_text("old")
     assert printed(folder, "--as", "latex", "--out", out) == (0, f"wrote {out}\n", "")
-    assert out.read_text().startswith("\\begin{tabular}{llrrrrrrr}\n") and out.read_text().endswith("{tabular}\n")
+    assert out.read_text().startswith("\\begin{tabular}{@{}llrrrrrrr@{}}\n") and out.read_text().endswith("{tabular}\n")
     code, _, err = printed(folder, "--out", tmp_path / "none" / "table.md")
     assert code == 3 and err.startswith(f"hetero_tf: {tmp_path}/none/table.md: could not write: No such file")
     assert "expected a file or nothing. Received: a folder" in printed(folder, "--out", tmp_path)[2]

@@ -7,7 +7,7 @@ from pytest import approx
 from refusals import refusal
 
 from hetero_tf.base.errors import DiskProblem
-from hetero_tf.reports import figures, style
+from hetero_tf.reports import figures, style, summaries
 from hetero_tf.runs import published
 from hetero_tf.runs.history import gather, grouped
 
@@ -229,3 +229,22 @@ def test_command_draws_and_reports_the_figure(write_run, command, tmp_path, monk
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     missing = "hetero_tf: plot needs matplotlib, which is not installed; pip install 'hetero_tf[plot]'\n"
     assert plot("--out", out)[::2] == (2, missing)
+
+
+def test_a_figure_of_a_column_has_its_width_type_and_whole_labels():
+    figure = figures.draw_sizes([figures.SizeSeries("", [curve("a", 0, [1e4])], [])], "loss", "parameters", 3.3)
+    content = style.encode_figure(figure, "pdf")
+    (panel,) = figure.axes
+    assert figure.get_figwidth() == 3.3 and panel.xaxis.label.get_fontsize() == 9
+    box = panel.xaxis.label.get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width and "\n" in panel.get_xlabel()
+    # TrueType, not Type 3.
+    assert b"/FontFile2" in content and b"/Type3" not in content
+
+
+def test_bands_are_the_spread_of_tables(write_run):
+    folders = [write_run(f"s{seed}", [value], f"seed={seed}") for seed, value in enumerate((10.0, 20.0, 60.0))]
+    (drawn,) = figures.learning_curves(groups(*folders), *ACCURACY)
+    (row,) = summaries.compare(groups(*folders), ["global_accuracy"])
+    value = row["global_accuracy last"]
+    assert (drawn.mean[0], drawn.high[0] - drawn.mean[0]) == approx((value["mean"], value["spread"]))

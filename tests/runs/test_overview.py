@@ -13,6 +13,9 @@ import runs
 from refusals import refusal
 
 import hetero_tf
+from hetero_tf.base.console import Console
+from hetero_tf.cli import flags
+from hetero_tf.cli.commands import listing
 from hetero_tf.cli.commands.listing import _format_overview
 from hetero_tf.runs import checkpoints, overview
 from hetero_tf.runs.run_folder import RunFolder
@@ -101,6 +104,16 @@ def test_without_a_folder_the_recipes_are_listed(tmp_path):
     assert "\nsweeps:\n" in run.out and re.search(
         r"^  heterofl_table7 +HeteroFL, Table 7: MNIST, IID", run.out, re.MULTILINE
     )
+
+
+def test_a_terminal_breaks_the_list_between_words(monkeypatch, capsys):
+    monkeypatch.setattr(Console, "width", 80)
+    listing.list_runs(flags.parse(["hetero_tf", "list"])[1], Console())
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and not any(line[:1].isalpha() and ":" not in line for line in lines[:-1])
+    start = next(index for index, line in enumerate(lines) if line.startswith("  methods/fedpaq "))
+    about = " ".join(f"{lines[start].removeprefix('  methods/fedpaq')} {lines[start + 1]}".split())
+    assert about == "FedPAQ: FedAvg whose clients send their updates with a few bits a value."
 
 
 def test_listing_needs_no_tensorflow(folder):
