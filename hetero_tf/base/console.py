@@ -66,7 +66,7 @@ class Console:
 
     def say(self, text: str) -> None:
         """Print and log a message; a terminal breaks it between words or `name value` pairs."""
-        self.progress(text)
+        self._say(text, text)
 
     def say_lines(self, text: str) -> None:
         """Print and log lines as they are, such as tables and commands; the names in them have no line ends."""
@@ -83,9 +83,12 @@ class Console:
             keep: Print the line on a terminal too.
             details: The complete line: logged, and printed by a verbose console. Empty: `text` is complete.
         """
+        self._say(text, details or text, keep)
+
+    def _say(self, text, details, keep=True):
         with self._lock:
-            complete = escape_line(details or text)
-            shown = complete if self._verbose or not details else escape_line(text)
+            complete = escape_line(details)
+            shown = complete if self._verbose else escape_line(text)
             if (shown or not details) and (keep or self.terminal is None):
                 self._print(shown if self.width is None else _fold(shown, self.width))
             self._record(complete)

@@ -272,7 +272,7 @@ def _round_line(process, row, left):
 
 def _device_time(row):
     """The device time since the start of the run, as a list of at most one text."""
-    return [f"device time {format_duration(row['device_seconds'])}"] if "device_seconds" in row else []
+    return [f"device {format_duration(row['device_seconds'])}"] if "device_seconds" in row else []
 
 
 def _detailed_line(process, row, speed, left):

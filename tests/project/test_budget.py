@@ -15,7 +15,7 @@ ROOT, PACKAGE, TESTS = import_graph.ROOT, import_graph.PACKAGE, import_graph.TES
 PYTHON_FILES = sorted(PACKAGE.rglob("*.py"))
 # Lines of the Python files of each package of hetero_tf.
 LINES = {
-    "base": 3038,
+    "base": 3041,
     "cli": 1960,
     "data": 10230,
     "devices": 2402,

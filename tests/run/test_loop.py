@@ -19,7 +19,7 @@ from hetero_tf.base import processes
 from hetero_tf.base.console import Console
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError, NotFinite
-from hetero_tf.base.metrics import all_metrics
+from hetero_tf.base.metrics import all_metrics, format_short
 from hetero_tf.run import experiment, learning_process, loop
 from hetero_tf.run.checkpoint import arrays_of, open_best, open_newest
 from hetero_tf.run.federation import OVERFLOW
@@ -51,7 +51,7 @@ def test_several_rounds_a_call_give_the_same_weights(train, tmp_path):
 def test_best_round_is_the_first_best_one_by_its_metric(train_stub, tmp_path, monkeypatch, metric, best):
     monkeypatch.setattr(stub_rounds, "stub_metric", lambda name, round: (3.0, 5.0, 1.0, 5.0, 1.0)[round - 1])
     summary, output = train_stub(tmp_path, RECIPE, "rounds=5", f"evaluate.best={metric}")
-    assert metric in output
+    assert f"best: {format_short(metric, 5.0 if best == 2 else 1.0).rstrip()}  traffic " in output
     assert not any(hidden in output for hidden in ("bytes", "train_flops", "local_mean", "local_std"))
     assert summary["best"]["round"] == best and checkpoints.numbers(tmp_path / "checkpoints") == [5, 4, best]
 
@@ -347,7 +347,8 @@ def test_metrics_that_are_not_finite_do_not_stop_a_run(train_stub, tmp_path, mon
     monkeypatch.setattr(LearningProcess, "evaluate", spoiled)
     summary, output = train_stub(tmp_path, RECIPE, "rounds=2", "evaluate.every=2")
     assert summary["best"] == {} and summary["last"]["global_loss"] is None
-    assert runs.rows(tmp_path)[1]["global_loss"] is None and "last: round 2  global_loss -" in output
+    assert runs.rows(tmp_path)[1]["global_loss"] is None and "best:" not in output
+    assert "last: round 2  global_loss -" in (tmp_path / "log.txt").read_text()
     again, _ = train_stub(tmp_path, RECIPE, "rounds=3", "evaluate.every=2")
     assert again["best"]["round"] == 3
 

@@ -100,7 +100,7 @@ class StoppingConsole(Console):
 
     def progress(self, text, keep=True, details=""):
         super().progress(text, keep, details)
-        if int(text.split("/")[0].removeprefix("round ")) >= self.last:
+        if text.startswith("round ") and int(text.split("/")[0].removeprefix("round ")) >= self.last:
             raise Stopped
 
 
