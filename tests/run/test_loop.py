@@ -123,7 +123,7 @@ def test_the_line_of_a_round_fits_in_80_columns_and_is_aligned(name):
     last = {"round": 1000, "loss": None, "non_finite": 2}
     assert loop._round_line(process, last, 0) == "round 1000/1000  loss -       2 diverged"
     timed = [loop._round_line(process, {**rows[0], "device_seconds": seconds}, 3605) for seconds in (4.5, 360_000.0)]
-    assert timed[0].endswith("loss 0.0123  device 4 s  1:00:05 h left") or len(lines[0]) > 67
+    assert timed[0].endswith("loss 0.0123  device 4.5 s  1:00:05 h left") or len(lines[0]) > 65
     assert timed[1] in (lines[0], lines[0].replace("  1:00:05", "  device 100:00:00 h  1:00:05")) and len(timed[1]) < 80
 
 
