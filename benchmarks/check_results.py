@@ -80,9 +80,9 @@ def last_accuracy(rows):
 FIGURES = {
     "digits": Figure(
         README,
-        r"global_accuracy ([\d.]+)  local_loss",
+        r"best: acc ([\d.]+) %",
         ((*HETERO_TF, "--recipe=recipes/digits.yaml", "--run_dir={folder}/digits", *QUIET),),
-        lambda run: run["last"]["global_accuracy"],
+        lambda run: run["best"]["global_accuracy"],
         1.5,
     ),
     "digits_fedavg": Figure(

@@ -277,23 +277,25 @@ def compare(
     for name, group in groups.items():
         aligned = truncate_to_common_round(group)
         row = _run_columns(name, aligned)
+        row |= {f"{shown_metrics[0]} at {moment.text}": values_at(aligned, shown_metrics[0], moment) for moment in at}
         for index, metric in enumerate(shown_metrics):
-            row |= {} if index else {f"{metric} at {moment.text}": values_at(aligned, metric, moment) for moment in at}
-            reached = () if index else goals
-            results = [summarize(run, metric, reached, totals) for run in aligned]
+            results = [summarize(run, metric, () if index else goals, totals) for run in aligned]
             keys = results[0] if metrics or not index else ("last",)
             row |= {f"{metric} {key}": mean_and_spread(values[key] for values in results) for key in keys}
             if baseline_runs:
                 values = [] if name == baseline else _differences(aligned, baseline_runs, metric)
                 row[f"{metric} difference"] = paired_difference(values) | {"to": baseline}
         row |= _cost_columns(aligned, timed, totals)
-        row["published"] = []
-        for value in matching_values(published, group[0].keys, shown_metrics):
-            ours = row.get(f"{value.metric} best", row[f"{value.metric} last"])["mean"]
-            difference = ours - value.value if row["finished"] and ours is not None else None
-            row["published"].append(value.to_json() | {"difference": difference})
-        rows.append(row)
+        matching = matching_values(published, group[0].keys, shown_metrics)
+        rows.append(row | {"published": [_published_column(value, row) for value in matching]})
     return rows
+
+
+def _published_column(value, row):
+    """Return a published value as JSON, with the difference of a finished row."""
+    ours = row.get(f"{value.metric} best", row[f"{value.metric} last"])["mean"]
+    difference = ours - value.value if row["finished"] and ours is not None else None
+    return value.to_json() | {"difference": difference}
 
 
 def _differences(group, baseline_runs, metric):

@@ -116,17 +116,21 @@ def to_table(
         }
         numbers.append(values)
         lines.append([f"{name} [{number}]", *(f"{values[key]:g}" if key in values else "-" for key in keys)])
-    notes = [f"[{number}] {text}" for text, number in sources.items()]
-    if "published" in keys and any(value["difference"] is not None for row in rows for value in row["published"]):
-        notes.append("published, in brackets: best value of the run minus the published one")
-    if baseline := next((rows[0][key]["to"] for key in keys if key.endswith(" difference")), None):
-        notes.append(f"difference: last value minus that of {baseline}, {TEST}")
+    notes = [*(f"[{number}] {text}" for text, number in sources.items()), *_notes_of_differences(rows, keys)]
     best = frozenset(
         (row, column)
         for column, key in enumerate(keys, 1)
         for row in _best_rows(key, [values.get(key) for values in numbers])
     )
     return Table(["run", *(formats[key][0] for key in keys)], lines, notes, best)
+
+
+def _notes_of_differences(rows, keys):
+    """Yield what the differences from published values and from a baseline are."""
+    if "published" in keys and any(value["difference"] is not None for row in rows for value in row["published"]):
+        yield "published, in brackets: best value of the run minus the published one"
+    if baseline := next((rows[0][key]["to"] for key in keys if key.endswith(" difference")), None):
+        yield f"difference: last value minus that of {baseline}, {TEST}"
 
 
 def _best_rows(key, values):

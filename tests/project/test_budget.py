@@ -26,7 +26,7 @@ LINES = {
     "models": 4945,
     "planning": 2019,
     "recipe": 4027,
-    "reports": 2564,
+    "reports": 2570,
     "rounds": 3360,
     "run": 3073,
     "runs": 2238,

@@ -34,13 +34,13 @@ def test_every_word_of_a_run_is_explained(tmp_path):
     run = programs.shared().run("--recipe", "small.yaml", "--run_dir", "run", "--verbose", cwd=tmp_path)
     assert run.code == 0, run.err
     begins = set(re.findall(r"^([a-z]+):", run.out, re.MULTILINE))
-    (phases,) = re.findall(r"^ready in [\d.]+ s \((.*)\)$", run.out, re.MULTILINE)
+    (phases,) = re.findall(r"^ready in [\d.]+ s: (.*)$", run.out, re.MULTILINE)
     (line,) = re.findall(r"^round 4/4  (.*)$", run.out, re.MULTILINE)
     short = format_short("validation_accuracy", 95.6)
     names = {part.split()[0] for part in re.split(r"\s{2,}", line) if re.match(r"[a-z_]+ [\d.]", part)}
     names |= set(short.partition(" 95.6 %")[0].split())
     assert {"data", "engine", "last", "next"} <= begins and {"loss", "global_accuracy"} <= names
-    words = begins | names | {phase.rpartition(" ")[0] for phase in phases.split(", ")}
+    words = begins | names | {re.sub(r" [\d.]+ s$", "", phase) for phase in phases.split(", ")}
     assert sorted(words - TERMS) == []
     assert {"together", "one client at a time", "threads", "kernel threads", "examples/s", "tokens/s"} <= TERMS
 
@@ -62,7 +62,7 @@ def test_every_column_of_compare_is_explained(write_run):
 def test_every_column_of_describe_is_explained(tmp_path, overrides):
     programs.recipe_file(tmp_path)
     sets = [f"--set={override}" for override in overrides]
-    run = programs.shared().run("describe", "--recipe", "small.yaml", *sets, cwd=tmp_path)
+    run = programs.shared().run("describe", "--recipe", "small.yaml", "--all", *sets, cwd=tmp_path)
     assert run.code == 0, run.err
     tables = [block for block in run.out.split("\n\n") if re.search(r"\S\s{2,}\S", block.splitlines()[0])]
     assert len(tables) >= (4 if overrides else 3)
