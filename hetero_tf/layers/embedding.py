@@ -38,6 +38,7 @@ class Embedding(keras.layers.Layer):
         self.words = words
         self.width = width
         self.padding = padding
+        self.scale = scale
         self.clients = clients
         self.scaling = Scaler(scale, name="scaler", dtype=self.dtype_policy)
 

@@ -42,6 +42,8 @@ class MaskedTokenEmbedding(keras.layers.Layer):
         self.classes = classes
         self.positions = positions
         self.width = width
+        self.dropout = dropout
+        self.scale = scale
         self.clients = clients
         policy = {"dtype": self.dtype_policy}
         self.scaling = Scaler(scale, name="scaler", **policy)

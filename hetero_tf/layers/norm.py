@@ -35,6 +35,8 @@ class Norm(SameShape):
 
     def __init__(self, kind: NormKind = "sbn", clients: int = 1, **kwargs):
         super().__init__(**kwargs)
+        self.kind = kind
+        self.clients = clients
         self.norm = None
         if kind == "sbn":
             self.norm = StaticBatchNormalization(dtype=self.dtype_policy, name=kind)
@@ -74,6 +76,8 @@ class ConvolutionBlock(FloatInputs):
         self.filters = filters
         self.stride = stride
         self.norm = norm
+        self.scaler = scaler
+        self.scale = scale
         self.clients = clients
         self.scaling = Scaler(scale, scaler, name="scaler", dtype=self.variable_dtype)
 

@@ -39,6 +39,7 @@ class PatchEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         self.patch = patch
         self.width = width
+        self.scale = scale
         self.clients = clients
         self.scaling = Scaler(scale, name="scaler", dtype=self.variable_dtype)
 

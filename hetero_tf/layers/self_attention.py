@@ -56,6 +56,7 @@ class SelfAttention(SameShape):
         self.head_width = head_width
         self.lora_rank = lora_rank
         self.lora_scale = lora_scale
+        self.scale = scale
         self.clients = clients
         self.scaling = Scaler(scale, name="scaler", dtype=self.dtype_policy)
 

@@ -64,10 +64,16 @@ class TransformerBlock(SameShape, FloatInputs):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.heads = heads
+        self.head_width = head_width
         self.hidden = hidden
+        self.dropout = dropout
         self.norm_first = norm_first
+        self.epsilon = epsilon
+        self.gelu_form = gelu_form
         self.lora_rank = lora_rank
         self.lora_scale = lora_scale
+        self.scale = scale
         self.clients = clients
         self.attention = SelfAttention(
             heads, head_width, lora_rank, lora_scale, scale, clients, name="attention", dtype=self.dtype_policy

@@ -57,6 +57,10 @@ class UNet(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.filters = filters
+        self.depth = depth
+        self.norm = norm
+        self.scaler = scaler
+        self.scale = scale
         self.clients = clients
 
         def pair(resolution, name, inputs=1):

@@ -103,7 +103,7 @@ def test_best_round_is_selected_on_validation_by_default(train, tmp_path):
     on_the_tests = max(rows, key=lambda row: (row["global_accuracy"], -row["round"]))
     assert best["round"] != on_the_tests["round"], "the case must tell them apart"
     assert "validation: 36 examples are held out from training; validation_accuracy selects the best" in output
-    assert f"validation_accuracy {best['validation_accuracy']:.4g}" in output
+    assert f"best: val acc {best['validation_accuracy']:.1f} %" in output
 
 
 def test_run_resumes_only_with_its_selection_metric(train_stub, tmp_path):

@@ -184,7 +184,7 @@ def test_shares_of_budgets_in_the_results_are_those_of_the_settings(data, rounds
     assert len(rows) == {"mnist": 25, "cifar10": 7}[data]
     for row in rows[2:]:
         loaded = benchmark.planned(args, row[0].removeprefix("| ").partition(",")[0], 0, {}).recipe
-        fitted = memory.fit_levels(loaded, shape, shape, 10, {})
+        fitted = memory.fit_levels(loaded, shape, shape, 10)
         over = memory.over_budget(LevelCosts(build_family(fitted, shape, shape, 10), 10))
         expected = ", ".join(f"{level} {100 * share:.0f} %" for level, share in over.items()) or "within"
         assert row[rows[0].index("of budget") + 2] == expected, row

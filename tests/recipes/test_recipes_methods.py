@@ -157,17 +157,8 @@ def test_levels_fit_their_budgets_unless_the_header_says_otherwise():
             key = repr((loaded.levels, loaded.client.stages, loaded.client.coupling, loaded.model.layers))
             if key not in seen:
                 counted = counts.setdefault(repr((loaded.model.layers, loaded.model.frozen)), {})
-                fitted = memory.fit_levels(loaded, shape, shape, 10, counted)
+                fitted = memory.fit_levels(loaded, shape, shape, 10)
                 seen[key] = memory.over_budget(LevelCosts(build_family(fitted, shape, shape, 10), 10, counted))
             assert bool(seen[key]) == (name in OVER), (scenario, name, seen[key])
             header = shipped()[name].read_text("utf-8").replace("\n#  ", "")
             assert ("OVER their budgets" in header) == bool(seen[key])
-
-
-def test_cached_counts_equal_separate_counts():
-    shape, counted = (8, 8, 3), {}
-    for scenario in ("fair", "lack"):
-        layers = "model.layers=[PaddedConv2D: {filters: !w 40}, GlobalAveragePooling2D, Dense: {units: !classes}]"
-        loaded = recipe.load("methods/heterofl", [f"levels.budgets={scenario}", "model.settings={}", layers])
-        shared, separate = (memory.fit_levels(loaded, shape, shape, 10, cache) for cache in (counted, None))
-        assert shared == separate and len(counted) > 2
