@@ -21,7 +21,7 @@ LINES = {
     "devices": 2402,
     "evaluation": 1486,
     "export": 3882,
-    "layers": 2662,
+    "layers": 2681,
     "methods": 3827,
     "models": 4945,
     "planning": 2019,
