@@ -226,8 +226,9 @@ def narrow_runs():
 
 def best(run, metric):
     """The best evaluated value of a run, as the paper reports it."""
-    values = [row[metric] for row in run.rows if metric in row]
-    return min(values) if metric == "global_perplexity" else max(values)
+    from hetero_tf.reports.summaries import direction
+
+    return max((row[metric] for row in run.rows if metric in row), key=lambda value: direction(metric) * value)
 
 
 def cells_of(table, settings, metric):
@@ -265,6 +266,7 @@ def mixes_of(table, setting, metric):
 def draw_sizes(figure):
     """Best value against the mean parameters of a mix: the paper's tables, and the complete runs of this repository."""
     from hetero_tf import load_recipe
+    from hetero_tf.models.costs.counting import total
     from hetero_tf.models.family import build_family
 
     for panel, (setting, (title, table, metric, model)) in zip(figure.subplots(2, 2).flat, SIZES.items()):
@@ -272,12 +274,12 @@ def draw_sizes(figure):
         recipe = load_recipe(name, overrides)
         family = build_family(recipe, (None,) if len(example) == 1 else example, example, classes)
         sizes = {
-            level: sum(cost.parameters for cost in family.forward(family.route(level), classes))
-            for level in recipe.levels.widths
+            level: total(family.forward(family.route(level), classes)).parameters for level in recipe.levels.widths
         }
-        mixes, levels_of = mixes_of(table, setting, metric), lambda mix: mix.split("-")
+        mixes = mixes_of(table, setting, metric)
         for mix, (value, runs) in mixes.items():
-            size = sum(map(sizes.get, levels_of(mix))) / len(levels_of(mix))
+            levels = mix.split("-")
+            size = sum(map(sizes.get, levels)) / len(levels)
             panel.plot(size, value, markersize=7, **PUBLISHED_LOOK)
             panel.plot([size] * len(runs), runs, markersize=4, **RUN_LOOK)
             if runs or mix == "a":

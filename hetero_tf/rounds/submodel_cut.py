@@ -287,7 +287,7 @@ def _choose_parts(parts, choose):
 def is_leading_slice(index: tf.Tensor) -> bool:
     """Return whether coordinates are known, while tracing, to be 0, 1, 2...: then a slice is enough."""
     static = tf.get_static_value(index)
-    return static is not None and all(static == range(len(static)))
+    return static is not None and np.array_equal(static, range(len(static)))
 
 
 def have_same_coordinates(segment: Segment, coordinates: Sequence[Coordinates]) -> bool:

@@ -327,15 +327,13 @@ def _finish(run, process, progress, run_environment, console):
         summary["first_round_s"] = {name: round(seconds, 2) for name, seconds in phases.items()}
     if dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: trained on {dataset.source} ***")
-    metric, brief = process.selection_metric, ""
-    for name, row in (("last", progress.last), ("best", progress.best)):
-        if name == "best" and row:
-            rows = metrics_file.rows(run.metrics)
-            traffic = sum(each.get(way, 0) for each in rows for way in ("bytes_down", "bytes_up"))
-            brief = f"best: {metrics.format_short(metric, row.get(metric)).rstrip()}  traffic {format_bytes(traffic)}"
+    metric, best = process.selection_metric, progress.best
+    brief = metrics.format_short(metric, best.get(metric)).rstrip() if best else ""
+    shown = f"best: {brief}  traffic {format_bytes(progress.totals.get('bytes', 0))}"
+    for name, row, text in (("last", progress.last, ""), ("best", best, shown)):
         if row:
             complete = f"{name}: round {row['round']}  {format_metrics(metrics.displayed_metrics(row))}"
-            console.progress(brief, details=complete)
+            console.progress(text, details=complete)
     return summary
 
 

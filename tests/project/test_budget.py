@@ -28,7 +28,7 @@ LINES = {
     "recipe": 4027,
     "reports": 2570,
     "rounds": 3360,
-    "run": 3073,
+    "run": 3071,
     "runs": 2238,
     "starter": 1396,
     "sweeps": 856,

@@ -243,7 +243,7 @@ class App:
         request = rest.read(signatures, body, version.columns)
         outputs = await self.batches.predict((version.level, version.number), signatures, request, is_cancelled)
         if sum(value.size for value in outputs.values()) > SMALL_BODY:
-            return await asyncio.to_thread(rest.encode, outputs, request.by_row)
+            return await asyncio.get_running_loop().run_in_executor(self.pool, rest.encode, outputs, request.by_row)
         return rest.encode(outputs, request.by_row)
 
     async def _receive(self, request: Request, body: bytearray) -> None:
