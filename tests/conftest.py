@@ -76,7 +76,7 @@ def command(monkeypatch, capsys):
     from hetero_tf.base import processes
     from hetero_tf.cli import main
 
-    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
+    monkeypatch.setattr(processes, "install_handlers", lambda *sentences: None)
     return lambda *words: (main.main(["hetero_tf", *map(str, words)]), *capsys.readouterr())
 
 

@@ -31,7 +31,7 @@ class Console:
     Args:
         stream: Output stream; standard error if a program reads the result from standard output.
         clock: Monotonic clock in seconds.
-        start: Its time at the start of the program.
+        start: Its time at the start of the program; the default is now.
         quiet: Print nothing; the log still gets everything.
         verbose: Print the details of progress.
 
@@ -39,12 +39,12 @@ class Console:
         phase_seconds: Seconds of each phase, by name; see `mark_phase`.
     """
 
-    def __init__(self, stream=None, clock=time.monotonic, quiet=False, verbose=False, start=IMPORT_TIME):
+    def __init__(self, stream=None, clock=time.monotonic, quiet=False, verbose=False, start=None):
         self.stream = sys.stdout if stream is None else stream
         self.clock = clock
         self.phase_seconds = {}
         self._quiet, self._verbose, self._log, self._unlogged = quiet, verbose, None, []
-        self._start = self._phase_start = start
+        self._start = self._phase_start = clock() if start is None else start
         self._lock = threading.Lock()
 
     def elapsed(self) -> float:

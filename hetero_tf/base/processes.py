@@ -43,11 +43,15 @@ def before_exit(action: Callable[[], object]) -> Iterator[None]:
         _ACTIONS.remove(action)
 
 
-def run_actions() -> None:
-    """Run the actions of all open blocks, newest first; a failing action does not stop the others."""
+def run_actions() -> bool:
+    """Run the actions of all open blocks, newest first, and return True if none failed; a failure stops no other."""
+    failed = False
     for action in reversed(_ACTIONS):
-        with contextlib.suppress(Exception):
+        try:
             action()
+        except Exception:
+            failed = True
+    return not failed
 
 
 @contextlib.contextmanager
@@ -140,8 +144,13 @@ def describe_exit(code: int) -> str:
     return f"was stopped by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def install_handlers(message: str) -> None:
-    """Install handlers that print "stopped by NAME; MESSAGE" and exit with 128 + the signal number."""
+def install_handlers(message: str, failure: str = "") -> None:
+    """Install handlers that print "stopped by NAME; MESSAGE" and exit with 128 + the signal number.
+
+    Args:
+        message: What holds after the actions of `before_exit`.
+        failure: The message if an action failed; the default is `message`.
+    """
     # Duplicate the descriptor: standard error may be redirected when the signal arrives.
     terminal = os.dup(2)
     first = threading.Lock()
@@ -151,11 +160,11 @@ def install_handlers(message: str) -> None:
         # Python prints a traceback.
         if not first.acquire(blocking=False):
             return
-        run_actions()
+        text = message if run_actions() else failure or message
         try:
             # Writing to a full pipe without a reader would block forever; the output is already flushed line by line.
             if select.select([], [terminal], [], 0)[1]:
-                os.write(terminal, f"\nstopped by {signal.Signals(number).name}; {message}\n".encode())
+                os.write(terminal, f"\nstopped by {signal.Signals(number).name}; {text}\n".encode())
         except (OSError, ValueError):
             pass  # no reader is left, so only exit
         finally:

@@ -6,7 +6,7 @@ import sys
 import traceback
 
 from hetero_tf.base import hardware, processes, registry
-from hetero_tf.base.console import Console, ProgressDisplay, prepare_streams
+from hetero_tf.base.console import IMPORT_TIME, Console, ProgressDisplay, prepare_streams
 from hetero_tf.base.errors import (
     DiskProblem,
     InputError,
@@ -23,12 +23,16 @@ from hetero_tf.cli.flags import parse, program_name, render_help, shared_flags
 from hetero_tf.cli.open_run import register_plugins
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run a command and return its exit code.
+def main(argv: list[str] | None = None, start: float = IMPORT_TIME) -> int:
+    """Run a command, and return its exit code.
 
     0 success, 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 a sweep with unfinished runs, 8 a lost worker or
     too few results of devices; 128 + the number of a signal: 129 SIGHUP, 130 SIGINT, 138 SIGUSR1, 140 SIGUSR2,
     143 SIGTERM, 152 SIGXCPU (Linux numbers).
+
+    Args:
+        argv: Words of the command line, the program first; the default is `sys.argv`.
+        start: Monotonic time in seconds from which the printed durations count; a fork gives that of its own start.
     """
     prepare_streams()
     processes.install_handlers("no file is partially written")
@@ -39,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         if flags.version or flags.help:
             print(__version__ if flags.version else escape_unprintable(render_help(command)))
         else:
-            work = _prepare(command or "train", flags)
+            work = _prepare(command or "train", flags, start)
             try:
                 _print(processes.run_in_thread(*work), flags)
             except PartialResult as partial:
@@ -110,16 +114,19 @@ def _diagnose(error):
     return 1, "this is a bug in hetero_tf; --debug shows the traceback"
 
 
-def _prepare(name, flags):
+def _prepare(name, flags, start):
     """Return the function of a command and its arguments."""
-    console = Console(sys.stderr if flags.json else sys.stdout, quiet=flags.quiet, verbose=flags.verbose)
+    stream = sys.stderr if flags.json else sys.stdout
+    console = Console(stream, quiet=flags.quiet, verbose=flags.verbose, start=start)
     entry = commands.COMMANDS[name]
     recipe = (_recipe(entry.source, name, flags),) if entry.source else ()
-    processes.install_handlers(
-        "finished rounds are saved; the same command continues from there"
-        if entry.resumes
-        else "no file is partially written"
-    )
+    if entry.resumes:
+        processes.install_handlers(
+            "finished rounds are saved; the same command continues from there",
+            "the last finished round could not be saved; the same command continues from the newest checkpoint",
+        )
+    else:
+        processes.install_handlers("no file is partially written")
     if entry.needs_tensorflow:
         with ProgressDisplay(console) as display:
             display.begin("loading TensorFlow")

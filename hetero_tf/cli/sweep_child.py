@@ -11,16 +11,18 @@ import gc
 import os
 import signal
 import sys
+import time
 
 
 def train(words: list[str]) -> int:
     """Train one run in this process, and return the exit code."""
+    start = time.monotonic()
     from hetero_tf.base.processes import exit_with_parent
     from hetero_tf.cli.main import main
 
     exit_with_parent(0)
     sys.argv = [__file__, *words]
-    return main()
+    return main(start=start)
 
 
 def serve(results: int) -> None:

@@ -18,8 +18,8 @@ from hetero_tf.runs import checkpoints, facts, metrics_file
 from hetero_tf.runs.early_stopping import Patience, StoppingRule
 from hetero_tf.runs.run_folder import RunFolder
 
-# Seconds that a signal handler waits for a checkpoint that is being written.
-MAX_SAVE_SECONDS = 10.0
+# Seconds that a signal handler waits for a checkpoint that is being written; a busy disk takes more than ten.
+MAX_SAVE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -215,8 +215,9 @@ class TrainingLoop:
     def _save_and_stop(self):
         """Save the last finished round before a signal ends the process, and let the loop write nothing after it."""
         # The lock is never released: the thread that trains waits for it until the process has ended.
-        if self._save_lock.acquire(timeout=MAX_SAVE_SECONDS):
-            self._save_last_round()
+        if not self._save_lock.acquire(timeout=MAX_SAVE_SECONDS):
+            raise TimeoutError
+        self._save_last_round()
 
     def _save_last_round(self):
         """Save the last finished round unless it is saved."""

@@ -138,7 +138,7 @@ def folder_of_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delenv("HETERO_TF_DATA", raising=False)
     # These change the whole process, which here is that of the tests.
-    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
+    monkeypatch.setattr(processes, "install_handlers", lambda *sentences: None)
     monkeypatch.setattr(hardware, "configure_threads", lambda threads: None)
     yield tmp_path
     for name in [name for name in sys.modules if name == "prefix" or name.startswith("own_")]:
@@ -280,7 +280,7 @@ def test_unprintable_output_does_not_stop_the_work(tmp_path, closed):
 
 
 def test_version_and_help(capsys, monkeypatch):
-    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
+    monkeypatch.setattr(processes, "install_handlers", lambda *sentences: None)
     assert main.main(["hetero_tf", "--version"]) == 0
     assert capsys.readouterr().out == f"{__version__}\n"
     for words in (["--help"], ["-h"]):
@@ -300,7 +300,7 @@ def test_every_command_is_in_one_group_of_the_help():
 
 @for_each(commands.COMMANDS)
 def test_help_lists_exactly_the_flags_of_the_command(command, capsys, monkeypatch):
-    monkeypatch.setattr(processes, "install_handlers", lambda sentence: None)
+    monkeypatch.setattr(processes, "install_handlers", lambda *sentences: None)
     assert main.main(["hetero_tf", command, "--help"]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"hetero_tf {commands.COMMANDS[command].usage}\n")

@@ -85,7 +85,7 @@ def work():
 @pytest.mark.parametrize("end", ["a signal", "the end of its starter", "an error"])
 def test_temporary_folders_are_always_removed(tmp_path, end):
     script = FOLDER + {
-        "a signal": 'processes.install_handlers("all is well")\nprocesses.run_in_thread(work)\n',
+        "a signal": 'processes.install_handlers("all is well", "one failed")\nprocesses.run_in_thread(work)\n',
         "the end of its starter": "processes.exit_with_parent(0)\nwork()\n",
         "an error": "time.sleep = {}.pop\nwork()\n",
     }.get(end)
@@ -96,6 +96,8 @@ def test_temporary_folders_are_always_removed(tmp_path, end):
             process.send_signal(signal.SIGUSR1)
         process.stdin.close()
         assert process.wait(timeout=600) == {"a signal": 138, "an error": 1}.get(end, 143)
+        # The action that divides by zero stops neither the other one nor the exit.
+        assert end != "a signal" or process.stderr.read() == "\nstopped by SIGUSR1; one failed\n"
     assert not os.path.exists(folder)
 
 

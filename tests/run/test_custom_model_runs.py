@@ -1,5 +1,8 @@
 """Runs of custom models: from a function of a plug-in module, and with a model and data passed from Python."""
 
+import re
+import time
+
 import keras
 import numpy as np
 import pytest
@@ -114,7 +117,11 @@ def test_a_passed_function_of_a_module_is_named_in_the_recipe(module, stub, tmp_
     import user_models
 
     dataset, _ = tiny.images()
+    began = time.monotonic()
     trained = hetero_tf.train(RECIPE, 1, tmp_path / "run", model=user_models.dense, dataset=dataset, quiet=True)
+    # The start is that of the call, and not that of the notebook or service that makes it.
+    (start,) = re.findall(r"ready in .*: start ([\d.]+) s, ", (tmp_path / "run" / "log.txt").read_text())
+    assert float(start) <= time.monotonic() - began
     stored = loads(RunFolder(tmp_path / "run").read_recipe())
     assert (stored.model.function.name, stored.data.loader.name) == ("user_models:dense", "from_python")
     _, state = hetero_tf.load_run(tmp_path / "run", model=user_models.dense, dataset=dataset)

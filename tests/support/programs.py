@@ -251,7 +251,7 @@ def _fork(request):
         if request["script"]:
             code = _run_script(request["script"], request["arguments"])
         else:
-            code = main(["hetero_tf", *request["arguments"]])
+            code = main(["hetero_tf", *request["arguments"]], start=time.monotonic())
     finally:
         sys.stdout.flush()
         os._exit(code)

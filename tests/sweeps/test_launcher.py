@@ -1,7 +1,9 @@
 """Runs as separate processes and as forks: messages, exit codes, and the end of all processes."""
 
 import os
+import re
 import sys
+import time
 
 import programs
 import pytest
@@ -87,7 +89,11 @@ def test_forked_runs_equal_a_separate_run_bit_for_bit(tmp_path):
     recipe = programs.recipe_file(tmp_path, programs.RECIPE.replace("a-b", "b"))
     with Launcher(Program((sys.executable, sweep_child.__file__), ("--threads=1",), 1, True)) as runs:
         for name in ("first", "second"):
+            began = time.monotonic()
             assert runs.run([f"--recipe={recipe}", f"--run_dir={tmp_path / name}"])[:2] == (0, "")
+        # The start of a fork is its own, and not that of the process that forks.
+        (start,) = re.findall(r"ready in .*: start ([\d.]+) s, ", (tmp_path / "second" / "log.txt").read_text())
+        assert float(start) <= time.monotonic() - began
     # Like the runs of the launcher, it computes with oneDNN.
     with_onednn = programs.environment(TF_ENABLE_ONEDNN_OPTS=None)
     words = ("--recipe", recipe, "--run_dir", tmp_path / "separate", "--threads", 1)
