@@ -21,7 +21,7 @@ from hetero_tf.models.adapter_pairs import freeze_factors
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs.counting import ForwardCost, forward, unit_shares
 from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of, model_digest, probabilities_of
-from hetero_tf.models.cut import PartsOfSizes, check_parts, first_entries
+from hetero_tf.models.cut import PartsOfSizes, check_parts, find_label_axes, first_entries
 from hetero_tf.models.nesting import check_entries, find_parts
 from hetero_tf.models.personal import level_path, select_paths
 from hetero_tf.models.requirements import check_behavior
@@ -246,10 +246,13 @@ class ModelFamily:
     @functools.cached_property
     def _copied(self):
         """Paths of the values that `round.by_level` names."""
-        model = self.training_model(self.recipe.levels.global_level, self.classes)
-        paths = [variable.path for variable in values(model)]
-        names = [name for name in self.recipe.round.by_level if name != "last"]
-        return select_paths("by_level", names, self.recipe.model, model, paths)
+        level, names = self.recipe.levels.global_level, [name for name in self.recipe.round.by_level if name != "last"]
+        model = self.training_model(level, self.classes)
+        paths, label_paths = [variable.path for variable in values(model)], dict[str, dict[int, int]]()
+        if not {"head", "body"}.isdisjoint(names):
+            two, others = (self.training_model(level, classes) for classes in (2, 3))
+            label_paths = find_label_axes(*({v.path: tuple(v.shape) for v in values(each)} for each in (two, others)))
+        return select_paths("by_level", names, self.recipe.model, model, paths, label_paths)
 
     def _name_copies(self, model, route):
         """Give the values of `round.by_level` the paths of their level's copies; the global level has the shared ones.

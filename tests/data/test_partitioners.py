@@ -1,5 +1,6 @@
 """What each partitioner promises beyond the contract of all, and the requests that each rejects."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -159,6 +160,17 @@ def test_consecutive_clients_hold_consecutive_labels():
     for client, expected in {0: [0, 1, 2], 4: [0, 1, 2], 5: [1, 2, 3], 44: [0, 8, 9], 49: [0, 1, 9]}.items():
         assert np.flatnonzero(partition.label_mask[client]).tolist() == expected
     assert partition.label_mask.sum(0).tolist() == [15] * 10 and partition.summary()["train_used"] == 2000
+
+
+def test_a_share_of_the_clients_exchanges_consecutive_labels():
+    split = partial(labels.split, TRAIN, TEST, 10, clients=50, per_client=3, draw="consecutive")
+    ordered = split(rng()).label_mask
+    for shuffled, least in ((0.0, 0), (0.5, 18), (1.0, 38)):
+        masks = [split(rng(seed), shuffled=shuffled).label_mask for seed in range(5)]
+        moved = [(mask != ordered).any(1).sum() for mask in masks]
+        # Some of them draw labels that are equal to their own.
+        assert least <= min(moved) and max(moved) <= shuffled * 50
+        assert all(sorted(mask.tolist()) == sorted(ordered.tolist()) for mask in masks)
 
 
 def test_every_shard_has_the_same_chance():

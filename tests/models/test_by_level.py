@@ -8,6 +8,7 @@ import pytest
 import tiny
 from refusals import refusal
 
+from hetero_tf.models.global_layout import global_shapes
 from hetero_tf.models.personal import level_path, shared_path
 
 FIXED = "levels.assignment=fixed"
@@ -42,6 +43,15 @@ def test_a_copy_is_the_mean_over_the_clients_of_its_level(names, copied, eager):
         np.testing.assert_allclose(after[copy], of_level["c"][path][part], 1e-6, 1e-7, path)
         np.testing.assert_allclose(after[path], of_level["a"][path], 1e-6, 1e-7, path)
         assert not np.array_equal(after[copy], after[path][part]), path
+
+
+def test_the_head_has_the_label_axes_and_the_body_is_the_rest():
+    paths = {}
+    for name in ("head", "body"):
+        family = tiny.process(tiny.IMAGES, FIXED, f"round.by_level=[{name}]").family
+        paths[name] = {shared_path(path) for path in global_shapes(family) if path != shared_path(path)}
+        every = {path for path in global_shapes(family) if path == shared_path(path)}
+    assert paths["head"] == {"3_0_dense/kernel", "3_0_dense/bias"} and paths["body"] == every - paths["head"]
 
 
 def test_refusals():

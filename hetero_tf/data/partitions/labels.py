@@ -4,12 +4,15 @@ from typing import Literal
 
 import numpy as np
 
-from hetero_tf.base.constraints import Count, Share
+from hetero_tf.base.constraints import Count, Probability, Share
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.partitions import splitting
 from hetero_tf.data.partitions.partition import ClientExamples, Partition
 
-UNUSED = {"consecutive labels have no duplicates": {"draw": "consecutive", "keep_duplicates": True}}
+UNUSED = {
+    "consecutive labels have no duplicates": {"draw": "consecutive", "keep_duplicates": True},
+    "random labels have no order": {"draw": "random", "shuffled": True},
+}
 
 
 def split(
@@ -21,6 +24,7 @@ def split(
     clients: Count,
     per_client: Count = 2,
     draw: Literal["random", "consecutive"] = "random",
+    shuffled: Probability = 0.0,
     keep_duplicates: bool = False,
     held_out: Share = 0.0,
 ) -> Partition:
@@ -36,6 +40,8 @@ def split(
         draw: labels of a client: random; consecutive, client k of n holds the labels from `k * classes / n` on, modulo
             their number, so clients with neighbouring numbers hold similar labels (with `fleet.assign: order`, a device
             class has labels of its own); n must be a multiple of the number of labels
+        shuffled: share of the clients, drawn at random, that exchange their consecutive labels with each other: at 1,
+            labels do not follow devices
         keep_duplicates: whether a client that draws a label twice gets two shards of it (as LG-FedAvg, arXiv
             2001.01523); false: one shard (as HeteroFL), so it has fewer examples, and some shards are unused
         held_out: share of each client's training examples reserved for validation metrics, never trained on
@@ -44,6 +50,9 @@ def split(
     shards = _count_shards(train_labels, classes, clients, per_client)
     if draw == "consecutive":
         class_sets = _consecutive_labels(classes, clients, per_client)
+        if shuffled:
+            exchanging = rng.permutation(clients)[: round(shuffled * clients)]
+            class_sets[np.sort(exchanging)] = class_sets[exchanging]
     else:
         class_sets = rng.permutation(np.repeat(np.arange(classes), shards)).reshape(clients, per_client)
     mask = np.zeros((clients, classes), bool)
