@@ -1,10 +1,14 @@
 """Lines and notes on data, levels and engine of a learning process, for `describe` and the start of a run."""
 
+import numpy as np
+
 from hetero_tf.base.escaping import escape_line
 from hetero_tf.data.described import DescribedDataset
+from hetero_tf.data.targets import LABEL
 from hetero_tf.models.adapter_pairs import find_adapters
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.global_layout import shapes
+from hetero_tf.planning.plan import assign_levels
 from hetero_tf.run.federation import Federation
 
 
@@ -30,7 +34,7 @@ def warnings(process: Federation) -> list[str]:
             "lack; use left_out, or round.adapters: products"
         )
     sentences += _privacy_warnings(process.recipe.privacy, len(process.partition.train))
-    return [*sentences, *_mix_warnings(levels), *_device_warnings(levels)]
+    return [*sentences, *_mix_warnings(levels), *_device_warnings(levels), *_label_warnings(process)]
 
 
 def _privacy_warnings(privacy, clients):
@@ -70,6 +74,42 @@ def _device_warnings(levels):
             "initial values"
         )
     return sentences
+
+
+def label_coverage(process: Federation) -> np.ndarray | None:
+    """Count the clients that train the channels of each level, for each label.
+
+    Returns:
+        int [levels, labels]: clients with the label whose level is at least as wide; None if there is one level,
+        clients change their level, or a level trains other channels in other rounds.
+    """
+    recipe, mask = process.recipe, process.partition.label_mask
+    levels = recipe.levels
+    is_prefix = recipe.round.submodel.name == "prefix" and recipe.round.mask is None
+    if not is_prefix or len(levels.names) == 1 or (levels.assignment == "dynamic" and levels.level_of_client is None):
+        return None
+    of_client = assign_levels(levels, len(mask), recipe.seed, 0, np.arange(len(mask)))
+    widths = np.asarray([levels.widths[name] for name in levels.names])
+    trained = np.asarray([0.0 if name in levels.idle else levels.widths[name] for name in levels.names])[of_client]
+    if levels.level_of_client is not None:
+        trained[levels.level_of_client < 0] = 0.0
+    return np.stack([mask[trained >= width].sum(axis=0) for width in widths])
+
+
+def _label_warnings(process):
+    """Return a sentence if the widest channels never learn a label that narrower ones learn."""
+    coverage, levels = label_coverage(process), process.recipe.levels
+    if coverage is None or process.dataset.targets != LABEL:
+        return []
+    lacking = np.flatnonzero((coverage[0] == 0) & (coverage.max(axis=0) > 0))
+    if not lacking.size:
+        return []
+    names = process.dataset.class_names or tuple(map(str, range(process.dataset.classes)))
+    labels = ", ".join(names[label] for label in lacking[:5]) + ", ..." * (lacking.size > 5)
+    return [
+        f"no client of level {levels.global_level} has the labels {labels}, so the channels that only it trains never "
+        "learn them; compare methods that train all channels on all clients, such as methods/fedrolex"
+    ]
 
 
 def baseline(process: Federation) -> tuple[str, float, str] | None:

@@ -372,3 +372,12 @@ def test_all_axes_have_names():
     above, below, bar = figure.axes
     names = (above.get_ylabel(), below.get_xlabel(), below.get_ylabel(), bar.get_ylabel())
     assert names == ("examples", "client id", "label", "share")
+
+
+@pytest.mark.parametrize(("labels_", "numbers"), [(3, 6), (40, 0)])
+def test_coverage_has_a_row_for_each_level(labels_, numbers):
+    panel = pytest.importorskip("matplotlib.figure").Figure(layout="constrained").subplots()
+    coverage = np.arange(2 * labels_).reshape(2, labels_)
+    drawing.draw_coverage(panel, coverage, ("a", "b"))
+    np.testing.assert_array_equal(panel.images[0].get_array(), coverage)
+    assert [tick.get_text() for tick in panel.get_yticklabels()] == ["a", "b"] and len(panel.texts) == numbers

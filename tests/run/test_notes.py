@@ -1,7 +1,9 @@
 """Notes on the levels of a process, and the accuracy of the most frequent class."""
 
 import numpy as np
+import programs
 import pytest
+import runs
 import tables
 
 from hetero_tf.run import notes
@@ -20,6 +22,32 @@ def test_a_mix_without_the_widest_level_is_worth_a_note(mix, expected):
     process = tables.process("levels.widths={a: 1, b: 1/2, c: 1/4}", f"levels.mix={mix}")
     message = "levels.mix has no level a, so the global model has the channels of level b: width 0.5 instead of 1"
     assert notes.warnings(process).count(message) == expected
+
+
+ORDERED = "partition={name: labels, clients: 10, per_client: 3, draw: consecutive}"
+# Client k has the labels k to k + 2; the first five have level a.
+LEVELS = ("levels.assignment=fixed", "levels.mix=a-b")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "lacking"),
+    [
+        ((*LEVELS, ORDERED), "7, 8, 9"),
+        ((*LEVELS, ORDERED, "partition.per_client=6"), None),
+        ((*LEVELS, ORDERED, "round.submodel=rolling"), None),
+        (("levels.mix=a-b", ORDERED), None),
+        ((*LEVELS, ORDERED, "levels.widths={a: 1, b: 1}"), None),
+        ((*LEVELS, ORDERED, "levels.widths={a: 1, b: 1, c: 1}", "levels.idle=[b]"), None),
+    ],
+)
+def test_labels_that_the_widest_channels_never_learn_are_named(overrides, lacking):
+    process = runs.built(programs.RECIPE, *overrides)
+    sentences = [sentence for sentence in notes.warnings(process) if sentence.startswith("no client of level a")]
+    expected = f"no client of level a has the labels {lacking}, so the channels that only it trains never learn them; "
+    assert len(sentences) == (lacking is not None) and all(each.startswith(expected) for each in sentences)
+    if lacking:
+        # Clients 0 to 4, and all of them.
+        assert notes.label_coverage(process).tolist() == [[1, 2, 3, 3, 3, 2, 1, 0, 0, 0], [3] * 10]
 
 
 def test_accuracy_of_the_most_frequent_class():

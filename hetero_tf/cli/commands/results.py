@@ -24,7 +24,7 @@ def describe_recipe(recipe: Recipe, flags: FlagValues, console: Console) -> dict
     """Print the report, and draw the split if --draw is set."""
     from hetero_tf.data.partitions import drawing
     from hetero_tf.reports import describe as report
-    from hetero_tf.run import experiment
+    from hetero_tf.run import experiment, notes
     from hetero_tf.run.data import by_strata
 
     settings, replicas = build_settings(recipe, flags), len(flags.workers) or flags.devices
@@ -36,8 +36,16 @@ def describe_recipe(recipe: Recipe, flags: FlagValues, console: Console) -> dict
             console.say(line)
     if flags.draw:
         split, labels = by_strata(process.partition, process.dataset), process.dataset.strata[0]
-        with png_figure(flags.draw, 9, 5) as figure:
-            drawing.draw_into(figure, split, *drawing.table(split, labels), "share of the client's examples")
+        meaning, names = "share of the client's examples", recipe.levels.names
+        coverage = notes.label_coverage(process)
+        height = 0.0 if coverage is None else 1 + 0.4 * len(names)
+        with png_figure(flags.draw, 9, 5 + height) as figure:
+            if coverage is None:
+                drawing.draw_into(figure, split, *drawing.table(split, labels), meaning)
+            else:
+                (above,), (below,) = figure.subfigures(2, 1, squeeze=False, height_ratios=(5, height))
+                drawing.draw_into(above, split, *drawing.table(split, labels), meaning)
+                drawing.draw_coverage(below.subplots(), coverage, names)
         console.say(f"drew the split into {flags.draw}: one column for each client, examples above and labels below")
     return report.to_json(description)
 

@@ -1,5 +1,6 @@
 """Plots a partition: the training and held-out examples of each client, and its labels."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -7,13 +8,18 @@ import numpy as np
 from hetero_tf.data.partitions.partition import Partition, label_counts
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 # Largest number of columns and rows; beyond it, adjacent clients or labels share one.
 COLUMNS, ROWS = 400, 100
+# Most labels for which cells have numbers.
+MOST_NUMBERS = 30
 
 
-def draw_into(figure: "Figure", partition: Partition, sizes: np.ndarray, shares: np.ndarray, meaning: str) -> None:
+def draw_into(
+    figure: "Figure | SubFigure", partition: Partition, sizes: np.ndarray, shares: np.ndarray, meaning: str
+) -> None:
     """Draw a partition into an empty figure with constrained layout.
 
     Clients run from left to right. The bars show the number of training examples, with held-out examples in a lighter
@@ -42,6 +48,24 @@ def draw_into(figure: "Figure", partition: Partition, sizes: np.ndarray, shares:
     for panel in (above, below):
         panel.grid(False)
     figure.colorbar(image, ax=(above, below), label=meaning, aspect=30)
+
+
+def draw_coverage(panel: "Axes", coverage: np.ndarray, levels: Sequence[str]) -> None:
+    """Draw how many clients train the channels of each level, for each label.
+
+    Args:
+        coverage: int `[levels, labels]`, see `notes.label_coverage`.
+        levels: Names of the levels, the widest first.
+    """
+    labels = coverage.shape[1]
+    panel.imshow(coverage, "Blues", aspect="auto", interpolation="nearest", vmin=0, vmax=max(1.5 * coverage.max(), 1))
+    panel.set(xticks=range(0, labels, 1 + labels // MOST_NUMBERS))
+    if labels <= MOST_NUMBERS:
+        for row, label in np.ndindex(coverage.shape):
+            panel.text(label, row, str(coverage[row, label]), ha="center", va="center", fontsize="small")
+    panel.set(xlabel="label", ylabel="channels of level", yticks=range(len(levels)), yticklabels=levels)
+    panel.set_title("clients that have a label and train the channels of a level", fontsize="medium")
+    panel.grid(False)
 
 
 def table(partition: Partition, train_labels: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
