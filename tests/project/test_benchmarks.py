@@ -1,11 +1,9 @@
 """The benchmark scripts run and print the documented values; nothing is timed. Those that train are long tests."""
 
-import itertools
 import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,9 +12,7 @@ import pytest
 from each import for_each
 from programs import ROOT
 
-from hetero_tf import recipe
 from hetero_tf.planning.privacy_account import Sampling, calibrate
-from hetero_tf.sweeps.definition import SweepRun
 
 
 def printed(script, *arguments):
@@ -104,92 +100,6 @@ def test_first_round_benchmark_prints_the_costs_of_a_recipe():
     assert min(costs.values()) > 0 and 1000 < costs["nodes"] < 10_000 and 100 < costs["peak_mib"] < 2500
 
 
-def compared(*words):
-    benchmark = programs.script("benchmarks/methods.py")
-    return benchmark, benchmark.parse(["folder", *words])
-
-
-@for_each(itertools.product(("mnist", "cifar10", "cifar10_unequal"), ("published", "controlled")))
-def test_the_comparison_of_methods_uses_valid_recipes(case):
-    data, mode = case
-    benchmark, args = compared("--data", data, "--mode", mode, "--rounds=8", "--data_dir=somewhere", "--jobs=2")
-    assert len(benchmark.methods()) >= 20 and "--data_dir=somewhere" in benchmark.program(args).flags
-    shared = set()
-    for method in benchmark.methods():
-        run = benchmark.planned(args, method, 3, {method: 0.3})
-        loaded = run.recipe
-        assert (loaded.name, loaded.seed, loaded.rounds, loaded.optimizer.learning_rate) == (method, 3, 8, 0.3)
-        assert benchmark.folder_of(args).of(run) == Path(f"folder/{data}/{mode}/{method}-rate0.3-3")
-        shared.add((loaded.client.loss.name, loaded.round.label_rows, loaded.partition.options.get("held_out")))
-    assert (len(shared) == 1) == (mode == "controlled")
-    assert mode == "published" or shared == {("cross_entropy", "all", 0.1)}
-
-
-def test_unshared_settings_follow_the_number_of_rounds():
-    benchmark, args = compared("--rounds", "40")
-    loaded = benchmark.planned(args, "scalefl", 0, {}).recipe
-    assert loaded.client.coupling.options["from_round"] == 11
-    loaded = benchmark.planned(args, "depthfl", 0, {}, pilot=True).recipe
-    assert (loaded.client.coupling.options["ramp"], loaded.rounds, loaded.schedule.options["rounds"]) == (7, 13, 13)
-    assert (loaded.evaluate.every, loaded.evaluate.levels) == (13, "global")
-    assert benchmark.unshared_settings("fedepth_mkd", 40) == ("levels.budgets=surplus",)
-
-
-def test_lg_fedavg_starts_from_the_run_of_fedavg_with_the_same_seed():
-    benchmark, args = compared("--methods", "heterofl", "lg_fedavg")
-    assert benchmark.ordered(args) == ["fedavg", "heterofl", "lg_fedavg"]
-    rates = {"fedavg": 0.1, "lg_fedavg": 0.03}
-    loaded = benchmark.planned(args, "lg_fedavg", 2, rates).recipe
-    first = benchmark.folder_of(args).of(benchmark.planned(args, "fedavg", 2, rates))
-    assert loaded.model.initial_weights == str(first)
-
-
-def test_a_repeated_method_is_the_noise_floor():
-    benchmark, args = compared("--noise", "fedavg", "--mode", "published")
-
-    def row(mean, **over):
-        values = dict.fromkeys((*benchmark.METRICS, "bytes", "train_flops"), {"mean": mean, "spread": 0.5, "of": 3})
-        return {"rate": 0.1, "seeds": 3, "over": over, "values": values}
-
-    rows = {"fedavg": row(40.0), "fedavg again": row(43.0), "fedepth": row(50.0), "splitmix": row(45.0)}
-    rows["depthfl"] = row(60.0, a="167.3", d="240.0")
-    floor = "noise floor: fedavg twice, under other seeds, differs by 3.0 in Global; means of 3 seeds"
-    assert benchmark.noise_floor(args, rows).startswith(floor)
-    lines = benchmark.table(args, rows).splitlines()
-    names = ["depthfl", "fedavg", "fedavg again", "fedepth", "splitmix"]
-    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {name}" for name in names]
-    assert "| 50.0 ± 0.5 |" in lines[5] and "| within |" in lines[5] and "| a 167 %, d 240 % |" in lines[2]
-
-
-@pytest.mark.long
-def test_a_row_has_the_levels_over_their_budgets(tmp_path):
-    benchmark, args = compared()
-    args.folder, path = tmp_path / "runs", str(programs.recipe_file(tmp_path))
-    overrides = ("levels.budgets={a: 1, b: 0.1}", "rounds=1")
-    (folder,) = benchmark.do(args, [SweepRun("run", path, overrides, recipe.load(path, overrides))])
-    row = benchmark.row_of([folder], 0.1)
-    assert row["over"].keys() == {"b"} and 400 < float(row["over"]["b"]) < 600 and row["seeds"] == 1
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("data", "rounds", "shape"), [("mnist", "18", (28, 28, 1)), ("cifar10", "12", (32, 32, 3))])
-def test_shares_of_budgets_in_the_results_are_those_of_the_settings(data, rounds, shape):
-    from hetero_tf.models.costs import memory  # here, as it imports TensorFlow
-    from hetero_tf.models.costs.level_costs import LevelCosts
-    from hetero_tf.models.family import build_family
-
-    benchmark, args = compared("--data", data, "--rounds", rounds)
-    tables = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8").split("| method | rate |")[1:]
-    rows = [line.split(" | ") for line in tables[data != "mnist"].partition("\n\n")[0].splitlines()]
-    assert len(rows) == {"mnist": 25, "cifar10": 7}[data]
-    for row in rows[2:]:
-        loaded = benchmark.planned(args, row[0].removeprefix("| ").partition(",")[0], 0, {}).recipe
-        fitted = memory.fit_levels(loaded, shape, shape, 10)
-        over = memory.over_budget(LevelCosts(build_family(fitted, shape, shape, 10), 10))
-        expected = ", ".join(f"{level} {100 * share:.0f} %" for level, share in over.items()) or "within"
-        assert row[rows[0].index("of budget") + 2] == expected, row
-
-
 # The module that each benchmark of another framework needs, what it reports without it, and the packages to install.
 PEERS = {
     "torch_loop": ("torch", "PyTorch, which is not installed; install it", "torch", "torch numpy"),
@@ -272,20 +182,6 @@ def results_table(head):
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8")
     first, _, *rows = (head + text.split(head)[1].partition("\n\n")[0]).splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in (first, *rows)]
-
-
-def test_the_methods_tables_say_how_many_rates_are_at_an_edge_of_the_grid():
-    benchmark, text = compared()[0], (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8")
-    counts = []
-    for head in ("| method | rate | Global | Local", "| method | rate | Global = Local"):
-        rates = [float(row[1]) for row in results_table(head)[1:] if "other seeds" not in row[0]]
-        counts.append((sum(rate in (min(benchmark.RATES), max(benchmark.RATES)) for rate in rates), len(rates)))
-    (mnist, methods), (cifar10, others) = counts
-    stated = f"{mnist} of the {methods} methods of the MNIST table and {cifar10} of the {others} of the CIFAR-10 table"
-    assert stated in " ".join(text.split())
-    # The row whose loss and merge are not those of its paper is not called by the name of the method alone.
-    assert {"client.loss=cross_entropy", "round.label_rows=all"} <= set(benchmark.CONTROLLED)
-    assert "| heterofl |" not in text and f"| {benchmark.LABELS['heterofl']} | .1 |" in text
 
 
 def test_results_have_no_value_at_a_device_time_after_the_end_of_all_runs():

@@ -92,7 +92,7 @@ def install(folder, source=ROOT):
 
 
 def script(path):
-    """The module in a file of the checkout that belongs to no package, such as benchmarks/methods.py."""
+    """The module in a file of the checkout that belongs to no package, such as benchmarks/study.py."""
     # Python adds the folder of a script to its path only when it starts the script.
     if str((ROOT / path).parent) not in sys.path:
         sys.path.append(str((ROOT / path).parent))

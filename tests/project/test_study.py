@@ -1,0 +1,81 @@
+"""The study on labels that follow devices: its recipes are valid, and its rates and tables follow from the runs."""
+
+import json
+from collections import Counter
+
+import programs
+import pytest
+from programs import ROOT
+
+from hetero_tf.sweeps.definition import expand, read
+
+METHODS = 15
+
+
+@pytest.fixture
+def study(monkeypatch, tmp_path):
+    """The script, which writes into a folder of the test."""
+    module = programs.script("benchmarks/study.py")
+    (tmp_path / "pilots.yaml").write_text((module.FOLDER / "pilots.yaml").read_text())
+    monkeypatch.setattr(module, "FOLDER", tmp_path)
+    return module
+
+
+def write_pilots(folder):
+    """Runs whose best rate is .1 without exchanged labels, .3 with them, and .1 over both."""
+    best = {(0.0, 0.03): 60, (0.0, 0.1): 80, (0.0, 0.3): 50, (1.0, 0.03): 70, (1.0, 0.1): 85, (1.0, 0.3): 90}
+    for name in {entry["name"] for part in read(ROOT / "benchmarks/study/pilots.yaml") for entry in part.list}:
+        for (share, rate), value in best.items():
+            for seed in range(3):
+                run = folder / f"{name}-optimizer.learning_rate={rate}-partition.shuffled={share}-seed={seed}"
+                run.mkdir()
+                rows = [{"round": 5, "validation_accuracy": value + seed}, {"round": 6, "validation_accuracy": 1}]
+                (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"round": 7}]))
+
+
+def test_the_sweep_has_the_rates_that_the_pilots_select(study, tmp_path, capsys):
+    pilots = tmp_path / "pilots"
+    pilots.mkdir()
+    write_pilots(pilots)
+    study.print_rates(pilots)
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 2 + 2 * METHODS
+    assert "| heterofl | 0 | 0.03: 61.0, 0.1: 81.0, 0.3: 51.0 | 0.1 |" in printed
+    assert "| heterofl | 1 | 0.03: 71.0, 0.1: 86.0, 0.3: 91.0 | 0.3 <- edge |" in printed
+    study.write_sweep(pilots)
+    parts = read(tmp_path / "labels_devices.yaml")
+    rates = Counter(
+        (*part.grid["partition.shuffled"], entry["optimizer.learning_rate"]) for part in parts for entry in part.list
+    )
+    assert rates == {(0.0, 0.1): METHODS, (0.5, 0.1): METHODS, (1.0, 0.3): METHODS}
+    assert {part.seeds for part in parts} == {(10, 11, 12, 13, 14)}
+
+
+def test_differences_are_paired_by_seed(study, tmp_path):
+    def row(method, share, values):
+        runs = [{"seed": seed, "best": {"global_accuracy": value}} for seed, value in values.items()]
+        name = f"{method}-partition.shuffled={share}"
+        (tmp_path / f"{name}.json").write_text(json.dumps({"name": name, "runs": runs}))
+
+    for share, plus in ((0.0, 0.0), (0.5, 1.0), (1.0, 2.0)):
+        row("fedavg_narrow", share, {10: 50 + plus, 11: 60 + plus})
+        row("heterofl", share, {10: 55 + plus, 11: 66 + plus})
+    text = study.tables(study.results(tmp_path))
+    assert "| fedavg_narrow | 55.0 ± 7.1 | 56.0 ± 7.1 | 57.0 ± 7.1 | **-2.0 (-2.0 to -2.0)** |" in text
+    # The mean of 5 and 6 with the 97.5 % quantile of Student's t for one degree of freedom, 12.706, times 0.5.
+    assert "| heterofl | +5.5 (-0.9 to +11.9) |" in text
+    study.draw(study.results(tmp_path), tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "study").glob("*.yaml")), ids=lambda path: path.stem)
+def test_sweeps_of_the_study_have_the_stated_numbers_of_runs(path):
+    parts = read(path)
+    # A recipe of each method is enough: rates and seeds change nothing that could be invalid.
+    grid = {name: values[:1] for name, values in parts[0].grid.items()}
+    runs = expand([type(part)(part.recipe, part.set, grid, part.list, part.seeds[:1]) for part in parts], path.name)
+    assert len(runs) >= METHODS and all(run.recipe.partition.name == "labels" for run in runs)
+    count = sum(len(part.list) * len(part.seeds) for part in parts)
+    for values in parts[0].grid.values():
+        count *= len(values)
+    assert f"# Runs: {count}. " in path.read_text()
