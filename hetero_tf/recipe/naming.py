@@ -15,6 +15,8 @@ from hetero_tf.recipe.schema import Recipe
 LONGEST = 100
 DIGITS = 8
 _UNSAFE = re.compile("[^A-Za-z0-9_.,+-]+")
+# MODULE:FUNCTION, alone or as `function` of a mapping of plain options, with the quotes of YAML.
+_FUNCTION = re.compile(r'(?:{function: *)?"?([A-Za-z_][\w.]*):([A-Za-z_]\w*)"?((?:, *\w+: *[\w.+-]+)*)}?', re.ASCII)
 
 
 def run_name(recipe: Recipe, path: str | Path, overrides: Sequence[str]) -> str:
@@ -51,9 +53,12 @@ def short_name(stem: str, changes: dict[str, str], content: Sequence[str], exact
         content: All changes. A name that is shortened or incomplete ends with their digest.
         exact: True if `changes` covers the whole content.
     """
-    words = [f"{key}={_UNSAFE.sub('_', value).strip('_')}" for key, value in sorted(changes.items())]
-    name = "-".join([stem, *words] if stem else words)
-    exact = exact and not any(_UNSAFE.search(value) for value in changes.values())
+    safe = {key: _UNSAFE.sub("_", value).strip("_") for key, value in changes.items()}
+    function = _FUNCTION.fullmatch(changes.get("model", ""))
+    if function:
+        safe["model"] = f"{function[1]}.{function[2]}{re.sub(': *', '=', function[3]).replace(' ', '')}"
+    name = "-".join([stem] * bool(stem) + [f"{key}={safe[key]}" for key in sorted(safe)])
+    exact = exact and not any(_UNSAFE.search(changes[key]) for key in changes if not (function and key == "model"))
     if not content or (exact and len(name) <= LONGEST):
         return name
     digest = hashlib.sha256("\n".join(content).encode("utf-8", "backslashreplace")).hexdigest()[:DIGITS]

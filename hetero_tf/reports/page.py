@@ -100,10 +100,11 @@ def all_sections(
     # The columns that describe the runs, except their names, follow the results.
     order = sorted(range(len(results.heads)), key=lambda index: results.heads[index] in FIRST[1:])
     heads, *cells = ([row[index] for index in order] for row in (results.heads, *results.rows))
+    best = frozenset((row, order.index(column)) for row, column in results.best)
     levels = [to_table(rows, [], is_of_level)] if any(map(is_of_level, rows[0])) else []
     about_results = (
-        "Means and standard deviations over seeds. “last” is the last measured round; “best” is picked on "
-        "validation data if there are any; otherwise on the test set, so it is optimistic."
+        "Means and standard deviations over seeds. “last” is the last measured round; “best” is picked on validation "
+        f"data if there are any; otherwise on the test set, so it is optimistic.{' Bold: the best mean.' * bool(best)}"
     )
     about_cost = "MB are 10⁶ bytes of weights, in both directions unless stated otherwise."
     class_tables, class_pictures = _classes(groups)
@@ -111,7 +112,7 @@ def all_sections(
     partitions = list(_partitions(groups))
     differing = Table(["run", "differs in"], [[name, text] for name, text in zip(groups, texts) if text], [])
     sections = [
-        Section("reached", "Results", about_results, tables=[Table(heads, cells, results.notes)]),
+        Section("reached", "Results", about_results, tables=[Table(heads, cells, results.notes, best)]),
         Section("curves", "Learning curves", pictures=_curves(groups)),
         Section("classes", "Classes", tables=class_tables, pictures=class_pictures),
         Section("levels", "Levels and clients", tables=levels, pictures=breakdowns(groups)),

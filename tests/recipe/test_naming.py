@@ -73,6 +73,23 @@ def test_shortened_names_end_with_a_digest():
     assert short_name("x", {"a": "1"}, ["other"], exact=False).startswith("x-a=1-")
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("my_model:build", "my_model.build"),
+        ('"pkg.models:build"', "pkg.models.build"),
+        ('{function: "my_model:build", units: 64, form: a-b}', "my_model.build,units=64,form=a-b"),
+    ],
+)
+def test_the_function_of_a_model_stays_readable(value, text):
+    changes = {"model": value, "seed": "1"}
+    assert short_name("digits", changes, [value]) == f"digits-model={text}-seed=1"
+    # What is no such function keeps its digest, as do functions beside changes without a name.
+    assert re.search("-[0-9a-f]{8}$", short_name("digits", changes, [value], exact=False))
+    assert re.search("-[0-9a-f]{8}$", short_name("digits", {"data.path": value}, [value]))
+    assert re.search("-[0-9a-f]{8}$", short_name("digits", {"model": f"[{value}]"}, [value]))
+
+
 def test_the_program_trains_in_the_folder_of_that_name_and_resumes_there(tmp_path):
     programs.recipe_file(tmp_path, programs.RECIPE.replace("sbn", "none"))
     words = ["--recipe", "small.yaml", "--set", "seed=5", "--set"]

@@ -110,7 +110,10 @@ def test_results_are_sorted_best_first(plain_figures, write_run, report, tmp_pat
     for name, accuracy in (("low", 10.0), ("high", 90.0), ("middle", 50.0)):
         write_run(f"runs/{name}", [accuracy], f"name={name}")
     report(tmp_path / "runs", "--out", out)
-    assert re.findall('<tr><td class="words">(high|middle|low)</td>', out.read_text())[:3] == ["high", "middle", "low"]
+    text = out.read_text()
+    assert re.findall('<tr><td class="words">(high|middle|low)</td>', text)[:3] == ["high", "middle", "low"]
+    # "last" and "best" of the results; the rows of costs have no best value.
+    assert re.findall('<td class="best">(.*?)</td>', text) == ["90", "90"] and "Bold: the best mean." in text
 
 
 @pytest.mark.parametrize(("can_open", "note"), [(True, ""), (False, "note: no browser could be started; open {out}\n")])

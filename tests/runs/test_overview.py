@@ -94,7 +94,22 @@ def test_run_of_a_sweep_is_not_described_as_an_edit_of_a_shipped_recipe(tmp_path
     assert overview.overview(tmp_path / "runs" / "heterofl").changes
     actual = overview.overview(tmp_path / "sweep" / "heterofl")
     assert (actual.sweep, actual.changes) == ("sweep", None)
-    assert _format_overview(actual) == "stopped, round 0 of 200  recipe heterofl of the sweep sweep"
+    assert _format_overview(actual) == "stopped, round 0 of 200"
+
+
+def test_runs_of_a_sweep_share_a_heading_instead_of_repeating_it(tmp_path, monkeypatch, capsys):
+    text = hetero_tf.load_recipe("tiny/digits").source
+    for path in ("alone", "grid/digits-seed=0", "grid/digits-seed=1"):
+        (tmp_path / "runs" / path).mkdir(parents=True)
+        (tmp_path / "runs" / path / "recipe.yaml").write_text(text)
+    (tmp_path / "runs" / "grid" / "sweep.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Console, "width", 80)
+    listing.list_runs(flags.parse(["hetero_tf", "list", "runs"])[1], Console())
+    assert capsys.readouterr().out == (
+        "runs:\n  runs/alone  stopped, round 0 of 2  recipe tiny_digits\n"
+        "sweep runs/grid:\n  digits-seed=0  stopped, round 0 of 2\n  digits-seed=1  stopped, round 0 of 2\n"
+    )
 
 
 def test_without_a_folder_the_recipes_are_listed(tmp_path):

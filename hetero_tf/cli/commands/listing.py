@@ -8,6 +8,7 @@ from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console, format_table
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.escaping import escape_line
 from hetero_tf.cli.open_run import register_plugins
 from hetero_tf.recipe.explanations import explain
 from hetero_tf.recipe.json_schema import recipe_schema
@@ -31,14 +32,22 @@ def list_runs(flags: FlagValues, console: Console) -> dict:
     folders = flags.run or ([DEFAULT] if os.path.isdir(DEFAULT) else [])
     shipped_headers = {} if flags.run else {"recipes": _headers(shipped()), "sweeps": _headers(sweeps())}
     overviews = [overview(path) for path in run_folders(folders)]
-    for title, rows in {**shipped_headers, "runs": {str(run.path): _format_overview(run) for run in overviews}}.items():
-        if rows:
-            cells = [("", *row) for row in rows.items()]
-            console.say_lines(f"{title}:\n{format_table(cells, (0, 1, 2), console.width, folded=2)}")
+    for title, rows in {**shipped_headers, **_group_by_sweep(overviews)}.items():
+        cells = [("", *row) for row in rows.items()]
+        console.say_lines(f"{escape_line(title)}:\n{format_table(cells, (0, 1, 2), console.width, folded=2)}")
     if not overviews:
         console.say(f"no runs in {', '.join(folders) or DEFAULT}")
     runs = [{**vars(run), "path": str(run.path), "changes": run.changes and list(run.changes)} for run in overviews]
     return {**shipped_headers, "runs": runs}
+
+
+def _group_by_sweep(overviews):
+    """Return `{heading: {run: text}}`; a sweep's heading has its folder, and the names of its runs have the recipe."""
+    groups: dict[str, dict[str, str]] = {}
+    for run in overviews:
+        heading, name = (f"sweep {run.path.parent}", run.path.name) if run.sweep else ("runs", str(run.path))
+        groups.setdefault(heading, {})[name] = _format_overview(run)
+    return groups
 
 
 def _list_plugins(console):
@@ -71,14 +80,12 @@ def _format_overview(entry: "Overview") -> str:
         shown = ["-" if value is None else f"{value:.4g}" for value in (entry.best, entry.last)]
         parts.append(f"{entry.metric} best {shown[0]} last {shown[1]}")
     needs = "".join(f", needs --plugin {name}" for name in entry.plugins)
-    origin = f" of the sweep {entry.sweep}" if entry.sweep else ""
-    if not (entry.sweep or needs):
+    if not entry.sweep:
         changes = entry.changes or ()
         more = f"; {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
         origin = f" with {'; '.join(changes[:MOST_CHANGES])}{more}" if changes else ""
-        origin = ", not a shipped one" if entry.changes is None else origin
-    parts.append(f"recipe {entry.recipe}{origin}{needs}")
-    return "  ".join(parts)
+        parts.append(f"recipe {entry.recipe}{', not a shipped one' if entry.changes is None and not needs else origin}")
+    return "  ".join(parts) + needs
 
 
 def explain_words(flags: FlagValues, console: Console) -> dict:
