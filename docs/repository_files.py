@@ -20,7 +20,13 @@ FOLDER = "repository"
 # The index pages of groups, and the page whose table has words for the search and the pages that they lead to.
 GROUPS, SYNONYMS = "groups", "find.md"
 # The page that is divided, and the names of its parts: each row of its first table has the sections of a part.
-RESULTS, PARTS = "benchmarks/RESULTS.md", ("papers", "methods", "device_time", "steps", "memory", "exports")
+RESULTS, PARTS = (
+    "benchmarks/RESULTS.md",
+    (
+        *("papers", "two_labels", "methods", "privacy", "device_time"),
+        *("steps", "convolutions", "memory", "drafts", "exports"),
+    ),
+)
 LINK = re.compile(r"(?<=\]\()([^)\s#<>:]+)(?=[)#])")
 RESULT_PAGES = re.compile("benchmarks/|^results/")
 TABLE = re.compile("<table>.*?</table>", re.DOTALL)
@@ -126,16 +132,21 @@ def on_page_markdown(markdown, page, config, files):
 
 def on_page_content(html, page, config, files):
     """Return the page with the name of its column in each cell of wide tables: narrow screens show rows as cards."""
-    return TABLE.sub(lambda table: label_cells(table[0]), html) if not RESULT_PAGES.search(page.file.src_uri) else html
+    style = "compact" if RESULT_PAGES.search(page.file.src_uri) else "lines"
+    return TABLE.sub(lambda table: label_cells(table[0], style), html)
 
 
-def label_cells(table):
-    """Return a table with the heads as `data-label` of its cells, if it has three columns or more."""
+def label_cells(table, style):
+    """Return a table with the heads as `data-label` of its cells, if it has three columns or more.
+
+    `style` is the value of `data-cards`: cells have "lines" of their own, or follow each other ("compact").
+    """
     heads = [re.sub("<[^>]+>", "", head) for head in re.findall(r"<th[^>]*>(.*?)</th>", table, re.DOTALL)]
     if len(heads) < 3:
         return table
     labels = itertools.cycle(heads)
-    return re.sub("<td", lambda _: f'<td data-label="{next(labels)}"', table.replace("<table", "<table data-cards", 1))
+    table = table.replace("<table", f'<table data-cards="{style}"', 1)
+    return re.sub("<td", lambda _: f'<td data-label="{next(labels)}"', table)
 
 
 def site_links(markdown, source, uri, root):

@@ -53,6 +53,16 @@ def test_linked_files_of_the_repository_and_groups_are_pages(site):
     assert "WikiText-2" in recipe and "bin/hetero_tf" in (site / "repository/BUILD/index.html").read_text("utf-8")
 
 
+def test_results_are_short_parts_whose_tables_are_cards_on_phones(site):
+    """A part of 14,000 characters has about 15 screens of 400 x 900 pixels."""
+    for page in (site / "results").glob("*/index.html"):
+        (article,) = re.findall("<article.*?</article>", page.read_text("utf-8"), re.DOTALL)
+        tables = re.findall("<table.*?</table>", article, re.DOTALL)
+        wide = [table for table in tables if len(re.findall("<th[ >]", table)) > 2]
+        assert wide and all(table.startswith('<table data-cards="compact">') for table in wide)
+        assert len(" ".join(re.sub("<[^>]+>", "", article).split())) < 14_000, page
+
+
 def test_wrong_links_fail(tmp_path):
     links = ("missing.md", "../recipes/missing.yaml", "README.md#no-such-heading")
     for name in ("mkdocs.yml", "docs/repository_files.py"):
