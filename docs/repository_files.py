@@ -145,7 +145,8 @@ def label_cells(table, style):
     if len(heads) < 3:
         return table
     labels = itertools.cycle(heads)
-    table = table.replace("<table", f'<table data-cards="{style}"', 1)
+    # A line breaks between a mean and the next one, not before its spread.
+    table = table.replace("<table", f'<table data-cards="{style}"', 1).replace(" ± ", "&nbsp;±&nbsp;")
     return re.sub("<td", lambda _: f'<td data-label="{next(labels)}"', table)
 
 
