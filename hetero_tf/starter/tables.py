@@ -11,7 +11,7 @@ import numpy as np
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.column_types import FLAGS, MAX_CATEGORIES, ColumnRoles, build_column, find_separators, split_labels
-from hetero_tf.data.columns import RawTable, TextColumn, is_missing, to_names
+from hetero_tf.data.columns import RawTable, TextColumn, is_missing, to_names, to_plain_number
 from hetero_tf.data.inspection import ColumnSummary, inspect_column, inspect_table
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 
@@ -305,12 +305,18 @@ def _choose_values(columns, types):
 def choose_notation(summaries: Iterable[ColumnSummary]) -> Choice | None:
     """Return the notation of most columns of numbers that are not plain; None if all are plain."""
     odd = [each for each in summaries if each.type == "number" and each.notation != "plain"]
+    # Numbers such as 5 % are equal in both notations.
+    odd = [each for each in odd if each.notation == "comma" or _has_points(each)] or odd
     if not odd:
         return None
     # Of equally frequent notations, point is first.
     notation, _ = Counter(sorted((each.notation for each in odd), reverse=True)).most_common(1)[0]
     first = next(each for each in odd if each.notation == notation)
     return Choice(notation, f"{first.name} has numbers such as {first.frequent[0][0]}", True)
+
+
+def _has_points(summary):
+    return any(to_plain_number(text, "point") != to_plain_number(text, "comma") for text, _ in summary.frequent)
 
 
 def _find_odd(columns):
@@ -336,12 +342,14 @@ def _find_odd(columns):
 def _choose_missing(columns, odd):
     """Return the treatment of missing values; None if there are none."""
     table = columns.table.mark_missing(odd)
+    features = [(each.missing + sum(count for _, count in each.odd), each.name) for each in columns.features]
     for each in columns.label if columns.task != "multi_label" else ():
         if count := int(table.missing_rows(each.name).sum()):
+            most, name = max(features, default=(0, ""))
+            hint = f", {most:,} by {name}; `ignore` it to keep them" if most > count else ""
             reason = f"the label {each.name} has no value in {count:,} rows; rows with any missing value are left out"
-            return Choice("drop", reason, True)
-    features = [(each, each.missing + sum(count for _, count in each.odd)) for each in columns.features]
-    counts = [f"{each.name} ({count:,})" for each, count in features if count]
+            return Choice("drop", reason + hint, True)
+    counts = [f"{name} ({count:,})" for count, name in features if count]
     listed = ", ".join(counts[:5]) + ", ..." * (len(counts) > 5)
     reason = f"missing values of {listed}; numbers become the median, texts the most frequent"
     return Choice("median", reason, True) if counts else None

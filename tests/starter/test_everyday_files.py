@@ -114,6 +114,11 @@ FILES = {
     "latin.csv": (TEXT.replace("yes", "süß").encode("latin-1"), [*READ, "encoding: cp1252   # check"]),
     "no_mark.csv": (TEXT.encode("utf-16-le"), ":1: is not UTF-8 text"),
     "german.csv": (TEXT.replace(",", ";").replace(".", ","), [*READ, "numbers: comma   # check: x has numbers such"]),
+    # Percentages have no decimal sign, so the prices decide.
+    "percent.csv": (
+        pd.DataFrame({"off": ["5 %", "0 %"] * (N // 2), "price": [f"€ {n},5{n % 9}" for n in NS], "y": Y}).to_csv(sep=";"),
+        ["numbers: comma   # check: price has numbers such as "],
+    ),
     "declared.csv": ("sep=;\n" + TEXT.replace(",", ";"), READ),
     "comments.csv": ("# of a sensor\n# 2024\n" + TEXT, READ),
     "title.csv": ("Report 2024,,\n" + TEXT, TITLE),
@@ -130,6 +135,10 @@ FILES = {
     "one_class.csv": (TEXT.replace("no", "yes"), "the label 'y' has the single value yes; add rows of another class"),
     "repeated.csv": (TEXT + TEXT.split("\n")[1] + "\n", ["# check: 1 of 121 rows repeat another row"]),
     "no_label.csv": (changed_label(4, ""), ["missing: drop   # check: the label y has no value in 1 rows"]),
+    "notes.csv": (
+        TABLE.assign(y=changed(Y, 4, ""), note=["call"] * 20 + [""] * (N - 20)).to_csv(index=False),
+        ["rows with any missing value are left out, 100 by note; `ignore` it to keep them"],
+    ),
     "rare.csv": (TABLE.assign(y=np.arange(N) < 3).to_csv(index=False), ["# check: always predicting False has an acc"]),
     "stars.csv": (frame("x", stars=np.arange(N) % 5 + 1), ["# check: 5 distinct numbers in 120 rows; ordinal if they"]),
     "grades.csv": (
