@@ -10,7 +10,7 @@ class UserError(Exception):
     """A problem that the command line prints as one sentence, without a traceback.
 
     `code` is the exit code: 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 unfinished runs of a sweep,
-    8 a lost worker. An error from another process keeps its code.
+    8 a lost worker, 9 a row that was not reproduced. An error from another process keeps its code.
     """
 
     code = 1
@@ -67,6 +67,12 @@ class Unfinished(PartialResult):
     """Some runs of a sweep did not finish; `result` lists them."""
 
     code = 7
+
+
+class NotReproduced(PartialResult):
+    """`bench verify` got other results than a row of a benchmark; `result` has the differences."""
+
+    code = 9
 
 
 class InvalidItems(PartialResult):

@@ -27,8 +27,8 @@ def main(argv: list[str] | None = None, start: float = IMPORT_TIME) -> int:
     """Run a command, and return its exit code.
 
     0 success, 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 a sweep with unfinished runs, 8 a lost worker or
-    too few results of devices; 128 + the number of a signal: 129 SIGHUP, 130 SIGINT, 138 SIGUSR1, 140 SIGUSR2,
-    143 SIGTERM, 152 SIGXCPU (Linux numbers).
+    too few results of devices, 9 a row that was not reproduced; 128 + the number of a signal: 129 SIGHUP, 130 SIGINT,
+    138 SIGUSR1, 140 SIGUSR2, 143 SIGTERM, 152 SIGXCPU (Linux numbers).
 
     Args:
         argv: Words of the command line, the program first; the default is `sys.argv`.

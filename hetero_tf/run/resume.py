@@ -189,15 +189,15 @@ def check_environment(
     run: RunFolder, newest_facts: dict | None, run_environment: dict, allow: bool, say: Callable[[str], None]
 ) -> None:
     """Refuse an environment in which results would differ from the run so far; with `allow`, only report it."""
-    changed = [] if newest_facts is None else environment.differences(newest_facts["environment"], run_environment)
+    stored = run_environment if newest_facts is None else newest_facts["environment"]
+    changed = environment.differences(*map(environment.decisive, (stored, run_environment)))
     if any(line.startswith("settings.model ") for line in changed):
         raise InputError(
             f"{run.path}: is a run of another model, whose layers or compile() differ; use the model of that run, or "
             "choose another folder by --run_dir"
         )
-    if newest_facts is not None and (replicas := _replicas(newest_facts["environment"])) != _replicas(run_environment):
+    if (replicas := _replicas(stored)) != (count := _replicas(run_environment)):
         changed = [line for line in changed if not line.startswith(REPLICA_PREFIXES)]
-        count = _replicas(run_environment)
         subject = "1 process or device trains" if count == 1 else f"{count} processes or devices share"
         say(
             f"note: {subject} each round instead of {replicas}: results equal those of an uninterrupted run except for "

@@ -129,9 +129,8 @@ def fingerprint(facts: dict) -> str:
     return hashlib.sha256(typed_json.dump(decisive(facts), "the environment")).hexdigest()
 
 
-def differences(old: dict, new: dict) -> list[str]:
-    """List the differences of two environments that affect results: "numpy was '2.3.0', is '2.4.1'"."""
-    before, now = decisive(old), decisive(new)
+def differences(before: dict, now: dict) -> list[str]:
+    """List the entries that differ between two results of `decisive`: "numpy was '2.3.0', is '2.4.1'"."""
     names = sorted(before.keys() | now.keys())
     return [
         f"{name} was {shorten_repr(before.get(name))}, is {shorten_repr(now.get(name))}"

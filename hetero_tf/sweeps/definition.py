@@ -252,14 +252,15 @@ class SweepFolder:
         with files.hold_lock(self.path / LOCK, notify):
             yield
 
+    def stored_runs(self) -> tuple[SweepRun, ...]:
+        """Return the runs of the definition in the folder."""
+        label = str(self.definition_file)
+        return expand(reads(files.decode(files.read_bytes(label, LARGEST_FILE), label), label), label)
+
     def check(self, runs: Sequence[SweepRun]) -> None:
         """Refuse a sweep that neither equals nor extends the sweep of the folder."""
-        if not os.path.lexists(self.definition_file):
-            return
-        label = str(self.definition_file)
-        text = files.decode(files.read_bytes(label, LARGEST_FILE), label)
         runs_by_name = {run.name: run for run in runs}
-        for run in expand(reads(text, label), label):
+        for run in self.stored_runs() if os.path.lexists(self.definition_file) else ():
             if run.name not in runs_by_name:
                 reason = f"its run {run.name} is missing in the new one"
             elif runs_by_name[run.name].recipe.source != run.recipe.source and (

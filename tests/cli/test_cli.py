@@ -36,7 +36,7 @@ flower => --recipe is missing; try hetero_tf flower --recipe digits
 --recipe=nothing.yaml => nothing.yaml:1:1: the recipe is empty; expected keys and values...
 --recipe=binary.yaml => binary.yaml: is not UTF-8 text (byte 0); save it as UTF-8
 trian --recipe=small.yaml => unknown command 'trian'; did you mean 'train'?
-small.yaml => unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, flower, launch, list, measure-device, new, plot, predict, report, schema, serve, similarity, sweep, tensorboard, train
+small.yaml => unknown command 'small.yaml'; known: bench, compare, describe, evaluate, explain, export, flower, launch, list, measure-device, new, plot, predict, report, schema, serve, similarity, sweep, tensorboard, train
 train evaluate --recipe=small.yaml => unexpected word 'evaluate' after 'train'; flags begin with --
 evaluate => --run_dir is missing; name the folder of a run, such as runs/digits
 export --run_dir=begun --level=all --push=new => --push writes the model of one level; choose it by --level

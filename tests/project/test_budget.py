@@ -15,8 +15,8 @@ ROOT, PACKAGE, TESTS = import_graph.ROOT, import_graph.PACKAGE, import_graph.TES
 PYTHON_FILES = sorted(PACKAGE.rglob("*.py"))
 # Lines of the Python files of each package of hetero_tf.
 LINES = {
-    "base": 3017,
-    "cli": 1979,
+    "base": 3023,
+    "cli": 2158,
     "data": 10258,
     "devices": 2402,
     "evaluation": 1486,
@@ -25,17 +25,17 @@ LINES = {
     "methods": 3827,
     "models": 4948,
     "planning": 2019,
-    "recipe": 4027,
-    "reports": 2570,
+    "recipe": 4032,
+    "reports": 2571,
     "rounds": 3360,
     "run": 3112,
-    "runs": 2238,
-    "starter": 1396,
-    "sweeps": 856,
+    "runs": 2237,
+    "starter": 1404,
+    "sweeps": 1121,
     "testing": 1608,
     "workers": 437,
 }
-FILES, TEST_SHARE = 422, 0.81
+FILES, TEST_SHARE = 424, 0.81
 # See benchmarks/structure.py; the last two are those of a run of tiny/digits.
 STRUCTURE = {"rooms": 22, "arrows": 98, "floors": 9, "modules_entered": 135, "frames_to_step": 18}
 

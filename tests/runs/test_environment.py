@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hetero_tf.runs.environment import differences, environment, fingerprint, processor, save, version
+from hetero_tf.runs.environment import decisive, differences, environment, fingerprint, processor, save, version
 
 THREADS, EXTRA = {"intra_op": 1, "inter_op": 2}, {"determinism": True}
 
@@ -52,18 +52,18 @@ def test_fingerprint_depends_on_decisive_facts(facts, section, name, value, mess
     other = copy.deepcopy(facts)
     other[section][name] = value
     assert fingerprint(other) != fingerprint(facts)
-    assert differences(facts, other) == [message.format(facts[section].get(name))]
+    assert differences(decisive(facts), decisive(other)) == [message.format(facts[section].get(name))]
 
 
 @pytest.mark.parametrize("change", [{"python": "3.99"}, {"platform": "Plan 9"}, {"cores": 999}])
 def test_fingerprint_ignores_other_facts(facts, change):
     assert fingerprint(facts | change) == fingerprint(facts)
-    assert differences(facts, facts | change) == []
+    assert differences(decisive(facts), decisive(facts | change)) == []
 
 
 def test_cores_decide_when_tensorflow_chooses_the_threads():
     facts = environment({"intra_op": 0}, {})
-    assert differences(facts, facts | {"cores": 999}) == [f"cores was {facts['cores']}, is 999"]
+    assert differences(decisive(facts), decisive(facts | {"cores": 999})) == [f"cores was {facts['cores']}, is 999"]
 
 
 def test_processor_file(tmp_path):

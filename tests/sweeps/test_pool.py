@@ -36,7 +36,7 @@ PROGRAM_CODE = (
     "import sys; from unittest import mock; from hetero_tf.cli import main; "
     "from hetero_tf.cli.commands import sweep; from hetero_tf.sweeps.pool import Program; "
     f"program = Program((sys.executable, {FAKE!r}, sys.argv[1], 'nothing'), (), 1, False); "
-    "mock.patch.object(sweep, '_build_program', lambda flags, jobs: program).start(); "
+    "mock.patch.object(sweep, 'build_program', lambda flags, jobs: program).start(); "
     "sys.exit(main.main(['hetero_tf', 'sweep', '--recipe=digits', '--seeds=0-3', '--jobs=2', '--run_dir=s', "
     "'--set=rounds=6', '--json']))"
 )
@@ -200,7 +200,7 @@ def working_folder(tmp_path, monkeypatch):
     """A working folder in which `sweep` starts the fake program."""
     monkeypatch.chdir(tmp_path)
     words = (sys.executable, FAKE, "0", "seed=7")
-    monkeypatch.setattr(sweep, "_build_program", lambda flags, jobs: Program(words, (), flags.threads // jobs, False))
+    monkeypatch.setattr(sweep, "build_program", lambda flags, jobs: Program(words, (), flags.threads // jobs, False))
     return tmp_path
 
 

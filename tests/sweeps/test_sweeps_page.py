@@ -29,7 +29,7 @@ from hetero_tf.cli import main
 from hetero_tf.cli.commands import sweep
 from hetero_tf.sweeps.pool import Program
 program = Program(({sys.executable!r}, {str(SUPPORT / "fake_run.py")!r}, "0", "nothing"), (), 1, False)
-mock.patch.object(sweep, "_build_program", lambda flags, jobs: program).start()
+mock.patch.object(sweep, "build_program", lambda flags, jobs: program).start()
 sys.exit(main.main([*sys.argv, "--set=rounds=1"]))
 """
 STUBS = {

@@ -56,7 +56,7 @@ class Command:
 # Commands by what a user wants to do, as the help shows them.
 GROUPS = {
     "Everyday": "new train describe list evaluate predict explain",
-    "Compare": "sweep compare plot report similarity tensorboard",
+    "Compare": "sweep bench compare plot report similarity tensorboard",
     "Deploy": "export serve flower measure-device",
     "Extend": "launch schema",
 }
@@ -103,6 +103,20 @@ COMMANDS = {
             "recipe": "recipe to vary, instead of FILE; default none",
             "run_dir": "folder of all runs; default runs/sweep-NAME",
             "threads": "clients to train at the same time, divided among the runs",
+        },
+    ),
+    "bench": Command(
+        "bench FILE|verify ROW",
+        "results of a sweep, as files that anyone can replay",
+        "bench.run_bench",
+        "definition seeds run_dir only jobs fork data_dir out plugin threads",
+        words="definition",
+        meanings={
+            "definition": "YAML file of a sweep, or verify and files of rows; same as the words after bench; required",
+            "seeds": "verify: seeds to train again, such as 0-2; default the first one of each row",
+            "run_dir": "folder of all runs; default runs/sweep-NAME, or for verify a temporary one",
+            "out": "folder of the rows; default benchmarks/rows if it exists, else rows",
+            "threads": "clients to train at the same time, divided among the runs; default all cores, or the row's",
         },
     ),
     "describe": Command(

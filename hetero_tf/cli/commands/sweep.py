@@ -43,7 +43,7 @@ def run_sweep(flags: FlagValues, console: Console) -> dict:
     runs = _select_part(every_run, flags.only)
     default = Path("runs") / f"sweep-{Path(label.removeprefix('sweep of ')).stem}"
     folder, jobs = SweepFolder(Path(flags.run_dir or default)), max(min(flags.jobs, len(runs)), 1)
-    program = _build_program(flags, jobs)
+    program = build_program(flags, jobs)
     if flags.dry_run:
         return _print_costs(runs, folder, flags, console)
     if not flags.commands:
@@ -173,7 +173,8 @@ def _read_definition(flags: FlagValues) -> "tuple[tuple[SweepPart, ...], str]":
     return definition.from_flags(flags.recipe, overrides, flags.sweep, flags.seeds), label
 
 
-def _build_program(flags: FlagValues, jobs: int) -> "Program":
+def build_program(flags: FlagValues, jobs: int) -> "Program":
+    """Return the program of the runs, with the share of --threads of each of `jobs` parallel runs."""
     from hetero_tf.sweeps.pool import Program, can_fork
 
     plugins = [f"--plugin={name}" for name in flags.plugin]
