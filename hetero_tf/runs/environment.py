@@ -23,6 +23,7 @@ PACKAGES = {
 VECTOR = re.compile(r"s?sse|avx|fma|f16c|amx|asimd|sve|neon|fphp|bf16|i8mm")
 # Packages whose versions can change results; the others are only recorded.
 ARITHMETIC = ("tensorflow", "keras", "numpy")
+PACKAGE = Path(__file__).resolve().parents[1]
 MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}(\.[A-Za-z_][A-Za-z0-9_]{0,99}){0,9}")
 
 
@@ -57,6 +58,7 @@ def environment(threads: dict[str, int], extra: dict, plugins: Sequence[str] = (
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()} {' '.join(platform.libc_ver())}".strip(),
         "versions": {name: version(package) for name, package in PACKAGES.items()},
+        "source": source_digest(),
         "cpu": {"model": model, "flags": flags},
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": dict(threads),
@@ -71,6 +73,14 @@ def version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def source_digest(folder: Path = PACKAGE) -> str:
+    """Return a digest of the Python files of a folder: between two releases, different programs have one version."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def processor(cpuinfo: Path) -> tuple[str, str | None]:

@@ -210,8 +210,9 @@ def read_result(folder: Path, seed: int) -> tuple[SeedResult, str]:
 
 
 def environment_entries(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of `environment.json` that affect results, flat; and the versions of hetero_tf and Python."""
-    entries = {"hetero_tf": stored["versions"].get("hetero_tf"), "python": stored.get("python")}
+    """Return the entries of `environment.json` that affect results, flat; and hetero_tf, its source and Python."""
+    entries = {"hetero_tf": stored["versions"].get("hetero_tf"), "source": stored.get("source")}
+    entries |= {"python": stored.get("python")}
     entries |= {key: stored[key] for key in ("platform", "plugins") if stored.get(key)}
     return entries | environment.decisive(dict(stored))
 

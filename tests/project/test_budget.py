@@ -29,9 +29,9 @@ LINES = {
     "reports": 2571,
     "rounds": 3360,
     "run": 3112,
-    "runs": 2237,
+    "runs": 2247,
     "starter": 1404,
-    "sweeps": 1121,
+    "sweeps": 1122,
     "testing": 1608,
     "workers": 437,
 }

@@ -12,7 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hetero_tf.runs.environment import decisive, differences, environment, fingerprint, processor, save, version
+from hetero_tf.runs.environment import (
+    decisive,
+    differences,
+    environment,
+    fingerprint,
+    processor,
+    save,
+    source_digest,
+    version,
+)
 
 THREADS, EXTRA = {"intra_op": 1, "inter_op": 2}, {"determinism": True}
 
@@ -80,3 +89,15 @@ def test_processor_file(tmp_path):
     assert described("ssse3 sse4_2 avx2 fma md_clear ibrs") == ("Chip 5", expected)
     assert described("sse4_2 avx2 fma ssse3 avx512f")[1] != expected
     assert processor(tmp_path / "missing")[1] is None
+
+
+def test_the_digest_of_the_source_depends_on_names_and_contents(tmp_path):
+    (tmp_path / "part").mkdir()
+    digests = set()
+    for name, text in (("a.py", "1"), ("a.py", "2"), ("b.py", "2"), ("part/c.py", "2")):
+        (tmp_path / name).write_text(text)
+        digests.add(source_digest(tmp_path))
+    assert len(digests) == 4
+    (tmp_path / "notes.txt").write_text("not a part of the program")
+    assert source_digest(tmp_path) in digests
+    assert environment({}, {})["source"] == source_digest()
