@@ -97,6 +97,14 @@ def test_run_of_a_sweep_is_not_described_as_an_edit_of_a_shipped_recipe(tmp_path
     assert _format_overview(actual) == "stopped, round 0 of 200"
 
 
+def test_the_layers_that_a_function_replaces_are_not_listed():
+    changes = ("seed: 0 -> 1", "model.layers[0]: 'ReLU' -> absent", "model.function.name: absent -> 'net:build'")
+    entry = overview.Overview("runs/x", "stopped", 1, 2, "digits", changes=changes)
+    assert _format_overview(entry).endswith(
+        "recipe digits with model.function.name: absent -> 'net:build'; seed: 0 -> 1"
+    )
+
+
 def test_runs_of_a_sweep_share_a_heading_instead_of_repeating_it(tmp_path, monkeypatch, capsys):
     text = hetero_tf.load_recipe("tiny/digits").source
     for path in ("alone", "grid/digits-seed=0", "grid/digits-seed=1"):

@@ -82,6 +82,9 @@ def _format_overview(entry: "Overview") -> str:
     needs = "".join(f", needs --plugin {name}" for name in entry.plugins)
     if not entry.sweep:
         changes = entry.changes or ()
+        # A function replaces all layers of the shipped recipe.
+        if function := [change for change in changes if change.startswith("model.function")]:
+            changes = (*function, *(change for change in changes if not change.startswith("model.")))
         more = f"; {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
         origin = f" with {'; '.join(changes[:MOST_CHANGES])}{more}" if changes else ""
         parts.append(f"recipe {entry.recipe}{', not a shipped one' if entry.changes is None and not needs else origin}")
