@@ -15,6 +15,9 @@ from hetero_tf.cli.flags import MOST_THREADS, program_name
 from hetero_tf.cli.open_run import register_plugins
 
 VERIFY = "verify"
+# Results of a replay.
+EQUAL, WITHIN, OUTSIDE, FAILED = "equal", "within the band", "outside of the band", "failed"
+MESSAGES = {EQUAL: "equal, bit for bit", WITHIN: "not equal, but all values are within the band", OUTSIDE: OUTSIDE}
 # Folder of rows in a checkout of hetero_tf, and elsewhere.
 CHECKOUT_ROWS, ROWS = Path("benchmarks/rows"), Path("rows")
 
@@ -71,13 +74,9 @@ def _verify(flags, console):
         if problems := [
             f"{each['file']}: seed {each['seed']}: {each['problem']}" for each in results if each["result"] == state
         ]:
-            more = f"; and {len(problems) - 1} more {state}" if len(problems) > 1 else ""
+            more = f"; other replays {state}: {len(problems) - 1}" if len(problems) > 1 else ""
             raise error(f"{problems[0]}{more}", {"rows": results})
     return {"rows": results}
-
-
-EQUAL, WITHIN, OUTSIDE, FAILED = "equal", "within the band", "outside of the band", "failed"
-MESSAGES = {EQUAL: "equal, bit for bit", WITHIN: "not equal, but all values are within the band", OUTSIDE: OUTSIDE}
 
 
 def _select_seeds(path, row, seeds):
