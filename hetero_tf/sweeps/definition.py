@@ -10,7 +10,7 @@
 A run has one entry of the list, one value of each key of the grid, and one seed. Paths of keys are those of --set.
 
 The folder of a sweep has its definition, its log, and a folder for each run. It belongs to one sweep, which may grow by
-runs, values, seeds or rounds. A sweep that lacks an earlier run, or changes its recipe, is refused.
+runs, values, seeds or rounds. A sweep that lacks a run that was started, or changes its recipe, is refused.
 """
 
 import contextlib
@@ -258,9 +258,11 @@ class SweepFolder:
         return expand(reads(files.decode(files.read_bytes(label, LARGEST_FILE), label), label), label)
 
     def check(self, runs: Sequence[SweepRun]) -> None:
-        """Refuse a sweep that neither equals nor extends the sweep of the folder."""
+        """Refuse a sweep that lacks a started run of the folder, or has another recipe for one."""
         runs_by_name = {run.name: run for run in runs}
         for run in self.stored_runs() if os.path.lexists(self.definition_file) else ():
+            if not os.path.lexists(self.of(run)):
+                continue
             if run.name not in runs_by_name:
                 reason = f"its run {run.name} is missing in the new one"
             elif runs_by_name[run.name].recipe.source != run.recipe.source and (
@@ -280,5 +282,5 @@ class SweepFolder:
         if os.path.lexists(self.definition_file):
             if files.read_bytes(self.definition_file, LARGEST_FILE) == content:
                 return
-            notify(f"note: {self.definition_file} was extended")
+            notify(f"note: {self.definition_file} was changed")
         files.write_atomic(self.definition_file, content)

@@ -31,7 +31,7 @@ LINES = {
     "run": 3112,
     "runs": 2247,
     "starter": 1404,
-    "sweeps": 1122,
+    "sweeps": 1124,
     "testing": 1608,
     "workers": 437,
 }

@@ -178,9 +178,13 @@ def test_sweep_in_a_folder_can_only_grow(tmp_path):
     more, grown = sweep_of("0-2", rounds=9)
     folder.check(grown)
     folder.write_definition(more, notes.append)
-    assert notes == [f"note: {folder.definition_file} was extended"] and definition.reads(
+    assert notes == [f"note: {folder.definition_file} was changed"] and definition.reads(
         folder.definition_file.read_text(), "s"
     )
+    # A run that was never started, such as after `sweep --commands`, does not bind.
+    folder.check(runs[:1])
+    folder.of(runs[0]).mkdir()
+    folder.of(runs[1]).mkdir()
     assert refusal(folder.check, runs[:1]) == (
         f"{folder.path}: contains another sweep (its run digits-seed=1 is missing in the new one); a sweep may only "
         "grow by runs, seeds and rounds. Choose another folder by --run_dir"
