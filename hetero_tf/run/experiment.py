@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -282,6 +283,8 @@ def _run_environment(process, settings):
     extra |= {name: report[name] for name in ("by_taps", "by_winograd", "by_function") if report[name]}
     shape = process.setup.examples.batch_shapes[0]
     extra |= {"batch_shape": list(shape)} if shape is not None and not report["compiled"] else {}
+    # As TensorFlow reads it: without oneDNN, products have other roundings.
+    extra |= {"onednn": False} if os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").lower() in ("0", "false") else {}
     threads = {"intra_op": report["threads"], "inter_op": settings.threads}
     return environment.environment(threads, extra, registry.plugin_modules())
 

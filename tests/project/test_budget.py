@@ -28,7 +28,7 @@ LINES = {
     "recipe": 4032,
     "reports": 2571,
     "rounds": 3360,
-    "run": 3112,
+    "run": 3115,
     "runs": 2247,
     "starter": 1404,
     "sweeps": 1124,

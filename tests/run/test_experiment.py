@@ -337,6 +337,14 @@ def test_a_run_remembers_that_all_its_batches_have_one_shape(train_stub, tmp_pat
         train_stub(tmp_path / "one", RECIPE, "rounds=2", "client.batch_size=10", "engine=sequential")
 
 
+def test_a_run_without_onednn_does_not_continue_with_it(train_stub, tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    train_stub(tmp_path, RECIPE, "rounds=1")
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS")
+    with pytest.raises(InputError, match=r"settings.onednn was False, is None"):
+        train_stub(tmp_path, RECIPE, "rounds=2")
+
+
 def test_a_resumed_run_does_not_learn_its_subwords_again(train_stub, tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("low lower lowest\nnew newer newest\n" * 20)
     options = ("tokenizer: subwords", "vocabulary: 24", "rows: 6", "test_rows: 2")
