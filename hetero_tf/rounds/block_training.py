@@ -85,6 +85,7 @@ class BlockResult:
 
     Attributes:
         merged: Those of them that are merged.
+        completed_stages: int32 [K], see `completed_stages`; None if no value counts only from a later stage on.
         stored: `{table: [K, ...]}`, the clients' rows of the tables before the round.
         memory: [K, values], the new memories of the clients' corrections, or None.
         memory_change: [K, values], the change of the memories, if the server sums it; or None.
@@ -96,6 +97,7 @@ class BlockResult:
     local: LocalResult
     coordinates: list[Coordinates]
     merged: list[Coordinates]
+    completed_stages: tf.Tensor | None
     stored: dict[str, tf.Tensor]
     memory: tf.Tensor | None
     memory_change: tf.Tensor | None
@@ -112,6 +114,19 @@ class BlockResult:
 def table_rows(plan: BlockPlan) -> tf.Tensor:
     """Return int32 [K], the clients' rows in tables; an empty slot reads row 0, since it takes no step."""
     return tf.maximum(plan.clients, 0)
+
+
+def completed_stages(rows: tf.Tensor, stages: tf.Tensor) -> tf.Tensor:
+    """Return the number of stages that clients have completed.
+
+    Args:
+        rows: int32 [..., K, ticks, batch], -1 = padding.
+        stages: int32 [..., ticks].
+
+    Returns:
+        int32 [..., K].
+    """
+    return tf.reduce_max(tf.where(tf.reduce_any(rows >= 0, axis=-1), stages[..., None, :] + 1, 0), axis=-1)
 
 
 def train_block(
@@ -141,9 +156,11 @@ def train_block(
     # Coordinates that are merged: absent labels are excluded unless the recipe merges them.
     merged_labels = tf.ones_like(present) if setup.layout.merge_absent_labels else present
     merged = [merged_coordinates(indices, merged_labels[slot]) for slot, indices in enumerate(coordinates)]
-    start = _start(setup, submodel, state, scalars, stored, coordinates, merged)
+    is_staged = any(segment.first_merged_stage > 1 for segment in submodel.cut.segments)
+    completed = completed_stages(plan.rows, plan.stages) if is_staged else None
+    start = _start(setup, submodel, state, scalars, stored, coordinates, merged, completed)
     local, after = train(start, present, key, scalars, plan)
-    return BlockResult(local, coordinates, merged, stored, **after)
+    return BlockResult(local, coordinates, merged, completed, stored, **after)
 
 
 class BlockStart(NamedTuple):
@@ -154,8 +171,8 @@ class BlockStart(NamedTuple):
         memory: [K, parameters], the memories of their corrections; None without memory.
         slots: The slots of the server that the correction reads, each [K, parameters].
         twin: With a personalization, the twins and their alpha, see `methods.personalizations`.
-        is_sent: bool [K, parameters of a network], the values that a compression of their updates sends; or None.
-        errors: In this shape, what their messages have left out; or None.
+        is_sent: bool [K or 1, parameters of a network], the values that a compression of their updates sends; or None.
+        errors: [K, values of a network], what their messages have left out; or None.
         lost: [K, values], what the compression of the received values has changed; or None.
     """
 
@@ -168,7 +185,7 @@ class BlockStart(NamedTuple):
     lost: tf.Tensor | None
 
 
-def _start(setup, submodel, state, scalars, stored, coordinates, merged):
+def _start(setup, submodel, state, scalars, stored, coordinates, merged, completed):
     """Gather the `BlockStart` of a block's clients: global or personal values, and those of the peers."""
     block, cut = submodel.block, submodel.cut
     algorithm, parameters = setup.algorithm, block.parameters // block.networks
@@ -188,14 +205,16 @@ def _start(setup, submodel, state, scalars, stored, coordinates, merged):
     slots = [cut.gather(state.slots[number], coordinates) for number in algorithm.read_slots]
     is_sent = None
     if algorithm.update is not None and algorithm.update.is_compression:
-        is_sent = tf.stack([cut.merged_columns(each)[:parameters] for each in merged])
+        is_sent = cut.merged_columns(merged, completed)[:, :parameters]
+        trained = trained_values(setup.layout, scalars.number, submodel)
+        is_sent = is_sent if trained is None else is_sent & trained[:parameters]
     return BlockStart(
         block.join_networks([rows, *peers]),
         None if memory is None else memory[:, : block.parameters],
         tuple(slot[:, : block.parameters] for slot in slots),
         None if algorithm.personalize is None else _twin(submodel, stored, coordinates, rows),
         is_sent,
-        None if errors is None else errors[:, :parameters],
+        errors,
         None if lost is None else block.join_networks([lost, *map(tf.zeros_like, peers)]),
     )
 
@@ -308,17 +327,19 @@ def _after_training(setup, submodel, local, start, mask_state, learning_rate, ke
 def _sent(update, block, trained, start, steps, key):
     """Return the values that a block's clients send, [K, parameters], and the errors of their messages or None."""
     before = start.rows[:, : block.parameters]
-    if not update.is_compression:
+    if start.is_sent is None:
         return update.transform(trained, before, steps, key, None), None
     # The peers of a client stay with it.
     parameters = block.parameters // block.networks
     values, first, peers = trained[:, :parameters], before[:, :parameters], trained[:, parameters:]
     if start.errors is not None:
-        values += start.errors
+        values += start.errors[:, :parameters]
     values = tf.where(start.is_sent, values, first)
-    entries = tf.math.count_nonzero(start.is_sent, 1, dtype=tf.int32)
+    entries = tf.broadcast_to(tf.math.count_nonzero(start.is_sent, 1, dtype=tf.int32), [block.clients])
     sent = tf.where(start.is_sent, update.transform(values, first, steps, key, entries), first)
-    # As long as a row, like the memory of a correction; running statistics are sent as they are.
-    missing = start.rows.shape[1] // block.networks - parameters
-    errors = tf.pad(values - sent, [[0, 0], [0, missing]]) if update.has_errors else None
+    errors = start.errors
+    if errors is not None:
+        # Running statistics are sent as they are.
+        new = tf.where(start.is_sent, values - sent, errors[:, :parameters])
+        errors = tf.concat([new, errors[:, parameters:]], 1)
     return tf.concat([sent, peers], 1), errors

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from hetero_tf.models.state import StateRows
 from hetero_tf.planning.packing import PackedRounds
-from hetero_tf.rounds.block_training import RoundScalars, table_rows, train_block
+from hetero_tf.rounds.block_training import RoundScalars, completed_stages, table_rows, train_block
 from hetero_tf.rounds.merge import axis_mask, coverage, sum_products
 from hetero_tf.rounds.private_sum import sum_clipped
 from hetero_tf.rounds.round_setup import RoundSetup
@@ -199,23 +199,22 @@ def _train_and_sum(setup, submodel, state, packed, scalars, index, groups):
     if counts_of is not None:
         weight *= tf.gather(counts_of, table_rows(plan))
     rows = _weighted_rows(result, counts, weight if counts_of is not None else None)
-    completed = _completed_stages(submodel, plan)
     groups = groups and (groups[0][: submodel.block.clients], groups[1])
 
     def total(values):
-        return submodel.cut.scatter_sum(submodel.block.network_rows(values), result.merged, completed)
+        return submodel.cut.scatter_sum(submodel.block.network_rows(values), result.merged, result.completed_stages)
 
     if setup.private is not None:
         del rows["total"]
     sums = {name: _sum_groups(total, values, groups) for name, values in rows.items()}
     if setup.private is not None:
-        sums["total"] = sum_clipped(setup, submodel, state, result, counts, completed)
+        sums["total"] = sum_clipped(setup, submodel, state, result, counts)
     if submodel.factors is not None:
         counted = submodel.block.network_rows(tf.where(counts[:, None], result.values, tf.zeros([], weight.dtype)))
-        sums["products"] = sum_products(setup.layout, submodel, counted, weight, result.merged, completed)
+        sums["products"] = sum_products(setup.layout, submodel, counted, weight, result.merged, result.completed_stages)
     records |= {"finite": finite, "weight": weight}
     if setup.algorithm.aggregate is not None:
-        records |= _global_rows(submodel, result, counts, completed)
+        records |= _global_rows(submodel, result, counts)
     # Pad the records of a smaller block to the size of the largest one.
     missing = max(setup.block_sizes) - submodel.block.clients
     if missing:
@@ -249,12 +248,13 @@ def _counted_entries(result, counts):
     return counts[:, None] if result.counted is None else counts[:, None] & result.counted
 
 
-def _global_rows(submodel, result, counts, completed):
+def _global_rows(submodel, result, counts):
     """Return the rows of a block's clients among all global values, and the entries that they cover: [K, values]."""
     rows, counted = _weighted_rows(result, counts, None)["total"], _counted_entries(result, counts)
     ones = tf.cast(tf.broadcast_to(counted, tf.shape(rows)), rows.dtype)
     rows, ones = (
-        submodel.cut.scatter(submodel.block.network_rows(values), result.merged, completed) for values in (rows, ones)
+        submodel.cut.scatter(submodel.block.network_rows(values), result.merged, result.completed_stages)
+        for values in (rows, ones)
     )
     return {"rows": rows, "covered": ones > 0}
 
@@ -319,25 +319,6 @@ def _finite_clients(result, records, steps):
     if result.local.twin:
         finite &= tf.reduce_all(tf.math.is_finite(result.local.twin.values), axis=1)
     return finite
-
-
-def _completed_stages(submodel, plan):
-    """Return the number of stages that a block's clients have completed, int32 [K]; None if it does not matter."""
-    is_staged = any(segment.first_merged_stage > 1 for segment in submodel.cut.segments)
-    return completed_stages(plan.rows, plan.stages) if is_staged else None
-
-
-def completed_stages(rows: tf.Tensor, stages: tf.Tensor) -> tf.Tensor:
-    """Return the number of stages that clients have completed.
-
-    Args:
-        rows: int32 [..., K, ticks, batch], -1 = padding.
-        stages: int32 [..., ticks].
-
-    Returns:
-        int32 [..., K].
-    """
-    return tf.reduce_max(tf.where(tf.reduce_any(rows >= 0, axis=-1), stages[..., None, :] + 1, 0), axis=-1)
 
 
 def client_results(

@@ -16,28 +16,21 @@ from hetero_tf.rounds.submodel_cut import merged_coordinates
 
 
 def sum_clipped(
-    setup: RoundSetup,
-    submodel: Submodel,
-    state: StateRows,
-    result: BlockResult,
-    counts: tf.Tensor,
-    completed_stages: tf.Tensor | None,
+    setup: RoundSetup, submodel: Submodel, state: StateRows, result: BlockResult, counts: tf.Tensor
 ) -> tf.Tensor:
     """Return the sum of the changes of a block's clients, each clipped over the values that are merged: [values].
 
     Args:
         counts: bool [K], the clients that are merged.
-        completed_stages: See `SubmodelCut.scatter_sum`.
     """
     assert setup.private is not None
-    segments = [segment for segment in submodel.cut.segments if segment.part_size]
-    sizes, is_merged = zip(*((segment.part_size, segment.first_merged_stage > 0) for segment in segments))
+    is_merged = submodel.cut.merged_columns(result.merged, result.completed_stages)
     changes = submodel.block.network_rows(result.values) - submodel.cut.gather(state.weights, result.coordinates)
     # tf.where instead of a product with a mask: NaN * 0 is NaN.
-    changes = tf.where(counts[:, None] & np.repeat(is_merged, sizes), changes, tf.zeros_like(changes))
+    changes = tf.where(counts[:, None] & is_merged, changes, tf.zeros_like(changes))
     clip = tf.constant(setup.private.clip, changes.dtype)
     factors = tf.minimum(tf.math.divide_no_nan(clip, tf.norm(changes, axis=1, keepdims=True)), 1)
-    return submodel.cut.scatter_sum(changes * factors, result.merged, completed_stages)
+    return submodel.cut.scatter_sum(changes * factors, result.merged, result.completed_stages)
 
 
 def expected_coverage(setup: RoundSetup) -> tf.Tensor:

@@ -227,17 +227,22 @@ class SubmodelCut:
         clients = zip(tf.split(rows, count), coordinates, stages)
         return tf.stack([self.scatter_sum(row, [each], stage) for row, each, stage in clients])
 
-    def merged_columns(self, merged: Coordinates) -> tf.Tensor:
-        """Return which values of one client's sub-model are merged, bool [values]; `merged`: `merged_coordinates`."""
-        pieces = []
-        for segment in self.segments:
-            inside = tf.fill(segment.part_shape or [segment.part_size], segment.first_merged_stage > 0)
+    def merged_columns(self, merged: Sequence[Coordinates], completed_stages: tf.Tensor | None) -> tf.Tensor:
+        """Return which values of rows are merged, bool [clients or 1, values]; arguments as for `scatter_sum`."""
+
+        def columns(segment, client):
+            first = segment.first_merged_stage
+            counts = completed_stages[client] >= first if completed_stages is not None and first > 1 else first > 0
+            inside = tf.fill(segment.part_shape or [segment.part_size], counts)
             for dimension, axis in enumerate(segment.axes):
                 if axis is not None:
                     shape = [-1 if other == dimension else 1 for other in range(len(segment.axes))]
-                    inside &= tf.reshape(merged[axis] >= 0, shape)
-            pieces.append(tf.reshape(inside, [-1]))
-        return concat_columns(pieces)
+                    inside &= tf.reshape(merged[client][axis] >= 0, shape)
+            return tf.reshape(inside, [-1])
+
+        same = completed_stages is None and all(have_same_coordinates(segment, merged) for segment in self.segments)
+        clients = range(1 if same else len(merged))
+        return tf.stack([concat_columns([columns(segment, client) for segment in self.segments]) for client in clients])
 
     def overwrite(self, row: tf.Tensor, client_row: tf.Tensor, coordinates: Coordinates) -> tf.Tensor:
         """Return a global row [values] with one client's values at its coordinates; other entries do not change.

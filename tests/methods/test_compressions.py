@@ -47,6 +47,20 @@ def test_a_message_and_its_error_are_the_whole_update(update, eager):
     assert not without.clients["errors"]
 
 
+@pytest.mark.parametrize("update", COMPRESSIONS[1:])
+def test_factors_that_a_round_does_not_train_keep_their_errors(update, eager):
+    settings = ("round.clients=1", "round.adapters=rolora", f"client.update={update}")
+    process = tiny.process(tiny.ADAPTERS, *settings)
+    states = [process.initialize()]
+    for round in range(2):
+        states.append(process.run(states[-1], [process.plan(round, [1])])[0])
+    errors = [{path: np.asarray(each[1]) for path, each in state.clients["errors"].items()} for state in states]
+    # Even rounds train b, odd ones a.
+    for path in [path for path in errors[0] if "/lora/" in path]:
+        changes = [errors[at][path].tobytes() != errors[at + 1][path].tobytes() for at in range(2)]
+        assert changes == [path.endswith("b"), path.endswith("a")], path
+
+
 def without_feedback(update):
     """The same update without error feedback."""
     name = recipe.loads(tiny.DENSE, "tiny", [f"client.update={update}"]).client.update

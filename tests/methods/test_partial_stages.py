@@ -9,7 +9,7 @@ import tiny
 from refusals import refusal
 
 from hetero_tf.planning.plan import Plan
-from hetero_tf.rounds.cohort import completed_stages
+from hetero_tf.rounds.block_training import completed_stages
 
 BLOCKS = tiny.IMAGES.replace(
     "    - GlobalAveragePooling2D\n    - Dense: {units: !classes, kernel_init",
@@ -106,3 +106,31 @@ def test_pooling_outside_the_unit_of_the_head_is_rejected():
     pooled_apart = BLOCKS.replace("    - [GlobalAveragePooling2D, Dense", "    - GlobalAveragePooling2D\n    - [Dense")
     expected = "model.layers[5][0].Dense: the model must end in logits of the shape (None, 3), None for the batch and positions; put the pooling into the last unit: [GlobalAveragePooling2D, Dense: ...]. Received: (None, 3, 3, 3)"
     assert expected in refusal(tiny.process, pooled_apart, *STAGED)
+
+
+@pytest.mark.parametrize("update", ["sign", "{name: top_k, share: 0.2}"])
+def test_unfinished_stages_keep_the_errors_of_earlier_messages(update):
+    """Sent change and new error are update and old error of what is merged; other entries keep their error."""
+    settings = (*STAGED, "precision=float64", "levels.mix=b", "levels.assignment=fixed")
+    plain, process = (tiny.process(BLOCKS, *settings, *more) for more in ((), (f"client.update={update}",)))
+    cohort = [process.plan(round, [1]) for round in range(2)]
+    before, _ = process.run(process.initialize(), cohort[:1])
+    short = dataclasses.replace(cohort[1], rows=cohort[1].rows.copy(), steps=cohort[1].steps // 3)
+    short.rows[:, short.steps[0] :] = -1
+    after, _ = process.run(before, [short])
+    trained, _ = plain.run(dataclasses.replace(before, clients=plain.initialize().clients), [short])
+    late = 0
+    for path, old in before.clients["errors"].items():
+        sent, update, error = (
+            np.asarray(each)
+            for each in (
+                after.weights[path] - before.weights[path],
+                trained.weights[path] - before.weights[path],
+                after.clients["errors"][path][1],
+            )
+        )
+        if path.startswith(("2_", "3_")):
+            assert not sent.any() and error.tobytes() == np.asarray(old[1]).tobytes(), path
+            late += np.count_nonzero(error)
+        np.testing.assert_allclose(sent + error, update + old[1], atol=1e-14, err_msg=path)
+    assert late > 100
