@@ -370,6 +370,9 @@ def test_requirements_are_bounds_that_the_setup_checks(metadata):
     assert "(3, 10) <= sys.version_info" in (ROOT / "bin" / "environment.sh").read_text()
     extras = {need for name, needs in metadata["extras_require"].items() if name != "all" for need in needs}
     assert {need.split(";")[0] for need in metadata["extras_require"]["all"]} == extras
+    for page in ("BUILD.md", "docs/start/install.md"):
+        text = (ROOT / page).read_text("utf-8")
+        assert [name for name in metadata["extras_require"] if f"`{name}`" not in text] == [], page
     # With Python 3.10, pip refuses the extra `flower` instead of installing a part of it.
     assert not any(";" in need for need in extras) and sum("3.11" in need for need in metadata["extras_require"]["all"])
 

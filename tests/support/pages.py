@@ -4,7 +4,7 @@ A fenced block of a page is one of these:
 
     ```python title="windows.py"    a file, written to the working folder
     ```sh                           commands that run in order; `\\` continues a line, ` &` starts a server
-    ```text                         lines that the commands before print, apart from numbers; `...` stands for any
+    ```text                         lines that the commands before print, apart from most numbers; `...` stands for any
     ```bash                         commands for other machines, which are only parsed
 """
 
@@ -28,7 +28,8 @@ PATH = re.compile(r"(?:\S*python\S* -m |/\S*/bin/|(?<![\w/.-]))hetero_tf\b(?= )"
 PROGRAM = re.compile(r"^bin/hetero_tf ")
 # A training that depends on no file of the page: of a shipped recipe, in the folder that has its name.
 FIRST_RUN = re.compile(r"^bin/hetero_tf --recipe (\w+)(?: --set rounds=\d+)?$")
-NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
+# The traffic of a run does not depend on the machine.
+NUMBER = re.compile(r"(traffic \S+)|\d+(?:[.,:]\d+)*")
 # A slow machine counts minutes where a page shows seconds.
 DURATION = re.compile(r"# (?:s|min|h)\b")
 
@@ -77,7 +78,9 @@ def program_flags(page: Path) -> set[str]:
 
 def pattern(line: str) -> str:
     """Return a printed line without its numbers, units of time, spacing, and the path of the program."""
-    return " ".join(DURATION.sub("# s", NUMBER.sub("#", PATH.sub("bin/hetero_tf", line))).split())
+    return " ".join(
+        DURATION.sub("# s", NUMBER.sub(lambda match: match[1] or "#", PATH.sub("bin/hetero_tf", line))).split()
+    )
 
 
 class Reader:
