@@ -141,7 +141,7 @@ def label_cells(table, style):
 
     `style` is the value of `data-cards`: cells have "lines" of their own, or follow each other ("compact").
     """
-    heads = [re.sub("<[^>]+>", "", head) for head in re.findall(r"<th[^>]*>(.*?)</th>", table, re.DOTALL)]
+    heads = [re.sub("<[^>]+>", "", head).rstrip(":") for head in re.findall(r"<th[^>]*>(.*?)</th>", table, re.DOTALL)]
     if len(heads) < 3:
         return table
     labels = itertools.cycle(heads)

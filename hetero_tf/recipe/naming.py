@@ -15,8 +15,9 @@ from hetero_tf.recipe.schema import Recipe
 LONGEST = 100
 DIGITS = 8
 _UNSAFE = re.compile("[^A-Za-z0-9_.,+-]+")
-# MODULE:FUNCTION, alone or as `function` of a mapping of plain options, with the quotes of YAML.
-_FUNCTION = re.compile(r'(?:{function: *)?"?([A-Za-z_][\w.]*):([A-Za-z_]\w*)"?((?:, *\w+: *[\w.+-]+)*)}?', re.ASCII)
+# MODULE:FUNCTION, alone or as `{function: {name: MODULE:FUNCTION, OPTION: value}}`, with the quotes of YAML.
+_OPTIONS = r"((?:, *\w+: *[\w.+-]+)*)"
+_FUNCTION = re.compile(rf'(?:{{function: *)?(?:{{name: *)?"?([A-Za-z_][\w.]*):([A-Za-z_]\w*)"?{_OPTIONS}}}*', re.ASCII)
 
 
 def run_name(recipe: Recipe, path: str | Path, overrides: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ LINES = {
     "methods": 3827,
     "models": 4948,
     "planning": 2019,
-    "recipe": 4032,
+    "recipe": 4033,
     "reports": 2571,
     "rounds": 3360,
     "run": 3115,

@@ -78,7 +78,7 @@ def test_shortened_names_end_with_a_digest():
     [
         ("my_model:build", "my_model.build"),
         ('"pkg.models:build"', "pkg.models.build"),
-        ('{function: "my_model:build", units: 64, form: a-b}', "my_model.build,units=64,form=a-b"),
+        ('{function: {name: "my_model:build", units: 64, form: a-b}}', "my_model.build,units=64,form=a-b"),
     ],
 )
 def test_the_function_of_a_model_stays_readable(value, text):
