@@ -138,5 +138,6 @@ def test_networks_and_values_of_lg_fedavg_are_the_published_ones(name):
     assert (client.epochs, optimizer.clip_norm, got.schedule.name) == (1, None, "constant")
     assert optimizer.method.options == {"momentum": 0.5, "weight_decay": 0.0, "nesterov": False}
     assert (got.round.clients, got.round.weighting, got.round.label_rows) == (10, "uniform", "all")
-    options = {"clients": 100, "per_client": 2, "keep_duplicates": True, "draw": "random", "held_out": 0.0}
+    options = {"clients": 100, "per_client": 2, "keep_duplicates": True, "draw": "random"}
+    options |= {"shuffled": 0.0, "held_out": 0.0}
     assert got.partition.options == options

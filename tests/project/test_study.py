@@ -1,6 +1,7 @@
 """The study on labels that follow devices: its recipes are valid, and its rates and tables follow from the runs."""
 
 import json
+import re
 from collections import Counter
 
 import programs
@@ -79,3 +80,29 @@ def test_sweeps_of_the_study_have_the_stated_numbers_of_runs(path):
     for values in parts[0].grid.values():
         count *= len(values)
     assert f"# Runs: {count}. " in path.read_text()
+
+
+ROWS = sorted((ROOT / "benchmarks" / "rows").glob("*/*.json"))
+
+
+@pytest.mark.parametrize("path", ROWS, ids=lambda path: path.stem)
+def test_results_have_the_values_of_their_rows(path):
+    """Global of the best round, its mean and by seed, and the same of level c."""
+    row = json.loads(path.read_text())
+    cells = []
+    for metric in ("global_accuracy", "level_accuracy_c"):
+        values = [run["best"][metric] for run in row["runs"]]
+        cells.append(f"{sum(values) / len(values):.1f} ({' '.join(f'{value:.1f}' for value in values)})")
+    results = (ROOT / "benchmarks" / "RESULTS.md").read_text()
+    rate = row["name"].rpartition("=")[2].removeprefix("0").removesuffix(".0")
+    assert f"| {rate} | {cells[0]} |" in results
+    assert any(cells[0] in line and cells[1].split(" (")[0] in line for line in results.splitlines())
+
+
+@pytest.mark.long
+def test_a_row_of_the_results_is_reproduced():
+    """Bit for bit on a processor like that of the row, and within its band on others."""
+    (path,) = (path for path in ROWS if path.name.startswith("depth_fedavg"))
+    run = programs.command("bench", "verify", path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert re.search(r"seed 0: (equal, bit for bit|not equal, but all values are within the band)\n", run.stdout)
