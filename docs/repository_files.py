@@ -141,13 +141,16 @@ def label_cells(table, style):
 
     `style` is the value of `data-cards`: cells have "lines" of their own, or follow each other ("compact").
     """
-    heads = [re.sub("<[^>]+>", "", head).rstrip(":") for head in re.findall(r"<th[^>]*>(.*?)</th>", table, re.DOTALL)]
+    heads = [re.sub("<[^>]+>", "", head).rstrip(":") for head in re.findall(r"<th\b[^>]*>(.*?)</th>", table, re.DOTALL)]
     if len(heads) < 3:
         return table
     labels = itertools.cycle(heads)
     # A line breaks between a mean and the next one, not before its spread.
     table = table.replace("<table", f'<table data-cards="{style}"', 1).replace(" ± ", "&nbsp;±&nbsp;")
-    return re.sub("<td", lambda _: f'<td data-label="{next(labels)}"', table)
+    # A card whose title is a number names its column too.
+    return re.sub(
+        r"<td(?=[^>]*>(\d)?)", lambda cell: f'<td data-label="{next(labels)}"' + " data-number" * bool(cell[1]), table
+    )
 
 
 def site_links(markdown, source, uri, root):

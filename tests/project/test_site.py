@@ -49,6 +49,7 @@ def test_searches_lead_to_pages(site):
 def test_linked_files_of_the_repository_and_groups_are_pages(site):
     assert 'href="../../guides/models/"' in (site / "groups/models/index.html").read_text("utf-8")
     assert '<td data-label="allowed">' in (site / "reference/keys/index.html").read_text("utf-8")
+    assert '<td data-label="epsilon" data-number>1</td>' in (site / "guides/privacy/index.html").read_text("utf-8")
     assert '<td data-label="data">' in (site / "data/index.html").read_text("utf-8")
     recipe = (site / "repository/recipes/wikitext2.yaml/index.html").read_text("utf-8")
     assert "WikiText-2" in recipe and "bin/hetero_tf" in (site / "repository/BUILD/index.html").read_text("utf-8")
