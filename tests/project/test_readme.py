@@ -73,6 +73,12 @@ def test_every_kind_of_part_is_explained():
 
 
 @for_each(PAGES)
+def test_no_line_inside_a_sentence_is_an_item_of_a_list(page):
+    """A sentence whose next line begins with "1. " becomes a list."""
+    assert re.findall(r"\w\n *\d+\. .*", (CHECKOUT / page).read_text()) == []
+
+
+@for_each(PAGES)
 def test_files_and_links_exist(page):
     path = CHECKOUT / page
     text = path.read_text()
