@@ -420,6 +420,8 @@ def markdown(rows):
 def main():
     """Runs a command; returns the exit status."""
     args = parse()
+    # `measure` then also ends its program.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if args.command != "run":
         return {"export": export, "export-all": export_all, "table": table}[args.command](args)
     for folder in args.folders:
