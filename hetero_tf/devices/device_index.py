@@ -9,6 +9,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.cut import Axis
 from hetero_tf.models.variables import constants
+from hetero_tf.recipe.schema import is_compression
 from hetero_tf.rounds.merge import axis_mask, coverage
 from hetero_tf.run.federation import Federation
 
@@ -135,9 +136,8 @@ def _unsupported_keys(federation):
     stores = algorithm.remember is not None or bool(algorithm.read_slots)
     yield f"client.correction: {correction and correction.name}", stores, stateless
     yield "client.personalization", recipe.client.personalization is not None, stateless
-    compresses = algorithm.update is not None and algorithm.update.is_compression
     advice = "devices send and receive whole values; remove the key"
-    yield "client.update", compresses, advice
+    yield "client.update", is_compression(recipe.client.update), advice
     yield "round.update", algorithm.broadcast is not None, advice
     yield f"client.stages: {recipe.client.stages.name}", bool(federation.setup.peers), stateless
     is_other = recipe.precision != "float32"

@@ -8,7 +8,7 @@ from hetero_tf.recipe.geometry import check_shapes
 from hetero_tf.recipe.model import KINDS, Classes
 from hetero_tf.recipe.nodes import ErrorList, InvalidValue, format_value
 from hetero_tf.recipe.plugin_rules import Rules, check_conflict, check_plugins, check_unused
-from hetero_tf.recipe.schema import Recipe, is_window
+from hetero_tf.recipe.schema import Recipe, is_compression, is_window
 
 # Invalid combinations, see `methods`; the error is reported at the last key.
 CONFLICTS: dict[str, dict] = {
@@ -232,9 +232,7 @@ def _larger_levels(recipe):
     levels, last = recipe.levels, len(recipe.model.exits) + 1
     for name, depth in levels.depths.items():
         if depth > last:
-            text = (
-                f"must be a whole number from 1 to {last}, the end of the trunk (each `Exit` in model.layers adds one)"
-            )
+            text = f"must be a whole number from 1 to {last}, the end of the trunk (each `Exit` of model.layers adds 1)"
             yield ("levels", "depths", name), f"unknown exit; {text}", depth
     top = levels.global_level
     for key, noun, sizes in (
@@ -250,9 +248,7 @@ def _larger_levels(recipe):
                 )
                 yield ("levels", key), text, getattr(levels, key)
     if levels.members and len({levels.widths[name] for name in levels.names}) > 1:
-        text = (
-            "all levels of the mix must have the same width with levels.members: that of the networks of the ensemble"
-        )
+        text = "all levels of the mix must have the same width with levels.members: that of the ensemble's networks"
         yield ("levels", "widths"), text, levels.widths
     if levels.entries_of(levels.global_level) != 1:
         text = "must be 1 for the first level of the mix, which is that of the global model"
@@ -266,8 +262,7 @@ def _idle(recipe):
         return
     if not levels.idle or clients is None or levels.assignment == "dynamic":
         return
-    each = clients // sum(levels.mix.values())
-    counts = {name: share * each for name, share in levels.mix.items()}
+    counts = {name: share * (clients // sum(levels.mix.values())) for name, share in levels.mix.items()}
     # Remaining clients have the last level.
     counts[levels.names[-1]] += clients - sum(counts.values())
     able = sum(count for name, count in counts.items() if name not in levels.idle)
@@ -309,12 +304,12 @@ def _privacy(recipe):
 
 def _updates(recipe):
     """The message to clients has all values; a compression and a mask do not both select those that clients send."""
-    flags = {name: registry.constant("updates", name, "UNBIASED") for name in registry.names("updates")}
     sent, received = recipe.client.update, recipe.round.update
-    if received is not None and not flags[received.name]:
-        text = f"compresses all values without bias; must be one of {', '.join(name for name in flags if flags[name])}"
+    unbiased = [name for name in registry.names("updates") if registry.constant("updates", name, "UNBIASED")]
+    if received is not None and received.name not in unbiased:
+        text = f"compresses all values without bias; must be one of {', '.join(unbiased)}"
         yield ("round", "update"), text, received.name
-    if sent is not None and flags[sent.name] is not None and recipe.round.mask is not None:
+    if sent is not None and is_compression(sent) and recipe.round.mask is not None:
         text = "cannot be combined with round.mask, which selects the entries that a client sends; remove one of them"
         yield ("client", "update"), text, sent.name
 

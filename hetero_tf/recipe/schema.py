@@ -35,6 +35,11 @@ Budget = Annotated[float, Range(above=0.0, high=100.0, fractions=True, memory=Tr
 Networks = Annotated[int, Range(low=1, high=1000)]
 
 
+def is_compression(update: Plugin | None) -> bool:
+    """Return whether an update is a compression, see `methods.updates`."""
+    return update is not None and registry.constant("updates", update.name, "UNBIASED") is not None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Data:
     """Source of the examples. Other keys are options of the loader (see its table).

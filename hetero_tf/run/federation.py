@@ -54,7 +54,7 @@ from hetero_tf.planning.plan import Batching, Division, Plan
 from hetero_tf.planning.privacy_account import PrivacyAccount, expected_clients
 from hetero_tf.planning.selection import begin_history, reads_history
 from hetero_tf.planning.timing import RoundClock, round_policy
-from hetero_tf.recipe.schema import Plugin, Recipe
+from hetero_tf.recipe.schema import Plugin, Recipe, is_compression
 from hetero_tf.rounds.arrivals import StaleMerge
 from hetero_tf.rounds.batches import check_buffers
 from hetero_tf.rounds.client_block import entry_masks
@@ -475,12 +475,11 @@ def _update(plugin: Plugin | None) -> Update | None:
         return None
     function = _function("updates", plugin)
     needs_entries = "entries" in inspect.signature(function).parameters
-    is_compression = registry.constant("updates", plugin.name, "UNBIASED") is not None
 
     def transform(weights, start, steps, key, entries):
         return function(weights, start, steps, key, **({"entries": entries} if needs_entries else {}))
 
-    return Update(transform, is_compression, plugin.options.get("error_feedback", False))
+    return Update(transform, is_compression(plugin), plugin.options.get("error_feedback", False))
 
 
 def _personalization(plugin: Plugin | None) -> Callable | None:

@@ -22,6 +22,7 @@ from hetero_tf.models.costs.counting import ForwardCost, full_model_cost, total,
 from hetero_tf.models.family import ModelFamily, level_of, outline
 from hetero_tf.models.personal import shared_path
 from hetero_tf.models.variables import constants, values
+from hetero_tf.recipe.schema import is_compression
 
 # Numbers of products: forward, gradient of the inputs, gradient of the weights.
 TRAINED, PASSED, FROZEN = 3, 2, 1
@@ -197,13 +198,12 @@ class LevelCosts:
                 count = np.array([down, up])
                 (parameters if path in learned else others)[:] += np.multiply(shares.get(path, 1.0), count)
                 others += slots * count * (path in learned)
-        updates = recipe.round.update, recipe.client.update
-        down, up = (self._bytes(count, update) for count, update in zip(parameters, updates))
+        down, up = map(self._bytes, parameters, (recipe.round.update, recipe.client.update))
         return down + others[0] * self._value_bytes, up + others[1] * self._value_bytes
 
     def _bytes(self, entries, update):
         """Return the bytes of a message with this mean number of values; `update`: a `Plugin`, or None."""
-        if update is None or registry.constant("updates", update.name, "UNBIASED") is None:
+        if not is_compression(update):
             return entries * self._value_bytes
         return function_of("updates", update, "message_bits")(entries) / 8
 
