@@ -34,7 +34,7 @@ def warnings(process: Federation) -> list[str]:
             "lack; use left_out, or round.adapters: products"
         )
     sentences += _privacy_warnings(process.recipe.privacy, len(process.partition.train))
-    return [*sentences, *_mix_warnings(levels), *_device_warnings(levels), *_label_warnings(process)]
+    return [*sentences, *_label_warnings(process), *_mix_warnings(levels), *_device_warnings(levels)]
 
 
 def _privacy_warnings(privacy, clients):
@@ -99,7 +99,8 @@ def label_coverage(process: Federation) -> np.ndarray | None:
 def _label_warnings(process):
     """Return a sentence if the widest channels never learn a label that narrower ones learn."""
     coverage, levels = label_coverage(process), process.recipe.levels
-    if coverage is None or process.dataset.targets != LABEL:
+    # Without any client at the widest level, `_device_warnings` has a sentence.
+    if coverage is None or process.dataset.targets != LABEL or not coverage[0].any():
         return []
     lacking = np.flatnonzero((coverage[0] == 0) & (coverage.max(axis=0) > 0))
     if not lacking.size:
