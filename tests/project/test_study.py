@@ -1,6 +1,7 @@
 """The study on labels that follow devices: its recipes are valid, and its rates and tables follow from the runs."""
 
 import json
+import math
 import re
 from collections import Counter
 
@@ -76,9 +77,7 @@ def test_sweeps_of_the_study_have_the_stated_numbers_of_runs(path):
     grid = {name: values[:1] for name, values in parts[0].grid.items()}
     runs = expand([type(part)(part.recipe, part.set, grid, part.list, part.seeds[:1]) for part in parts], path.name)
     assert len(runs) >= METHODS and all(run.recipe.partition.name == "labels" for run in runs)
-    count = sum(len(part.list) * len(part.seeds) for part in parts)
-    for values in parts[0].grid.values():
-        count *= len(values)
+    count = sum(len(part.list) * len(part.seeds) for part in parts) * math.prod(map(len, parts[0].grid.values()))
     assert f"# Runs: {count}. " in path.read_text()
 
 

@@ -12,16 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hetero_tf.runs.environment import (
-    decisive,
-    differences,
-    environment,
-    fingerprint,
-    processor,
-    save,
-    source_digest,
-    version,
-)
+from hetero_tf.runs import environment as module
+from hetero_tf.runs.environment import decisive, differences, environment, fingerprint, processor, save, version
 
 THREADS, EXTRA = {"intra_op": 1, "inter_op": 2}, {"determinism": True}
 
@@ -96,8 +88,8 @@ def test_the_digest_of_the_source_depends_on_names_and_contents(tmp_path):
     digests = set()
     for name, text in (("a.py", "1"), ("a.py", "2"), ("b.py", "2"), ("part/c.py", "2")):
         (tmp_path / name).write_text(text)
-        digests.add(source_digest(tmp_path))
+        digests.add(module.source_digest(tmp_path))
     assert len(digests) == 4
     (tmp_path / "notes.txt").write_text("not a part of the program")
-    assert source_digest(tmp_path) in digests
-    assert environment({}, {})["source"] == source_digest()
+    assert module.source_digest(tmp_path) in digests
+    assert environment({}, {})["source"] == module.source_digest()
