@@ -115,14 +115,14 @@ FIGURES = {
     ),
     "mnist_nodes": Figure(
         RESULTS,
-        r"\| mnist \| [\d.]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ \| \| ([\d,]+) \|",
+        r"\| mnist \| [\d.]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ \| ([\d,]+) \|",
         (FIRST_ROUND,),
         lambda table: table["recipes"]["mnist"]["nodes"],
         200,
     ),
     "mnist_peak_gib": Figure(
         RESULTS,
-        r"\| mnist \| [\d.]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ \| \| [\d,]+ \| \| ([\d.]+) GiB \|",
+        r"\| mnist \| [\d.]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ \| [\d,]+ \| ([\d.]+) GiB \|",
         (FIRST_ROUND,),
         lambda table: table["recipes"]["mnist"]["peak_mib"] / 1024,
         0.2,
