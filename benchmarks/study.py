@@ -10,14 +10,15 @@ benchmarks/study/README.md has the protocol.
 
 import argparse
 import dataclasses
-import json
 import statistics
 from collections import defaultdict
 from pathlib import Path
 
 from checkout import ROOT
 
-from hetero_tf.reports.summaries import paired_difference
+from hetero_tf.reports.summaries import mean_and_spread, paired_difference
+from hetero_tf.runs import metrics_file
+from hetero_tf.sweeps.bench_rows import read_row
 from hetero_tf.sweeps.definition import read, to_yaml
 
 FOLDER = ROOT / "benchmarks" / "study"
@@ -38,8 +39,7 @@ def pilots(folder):
     for path in folder.glob("*/metrics.jsonl"):
         method, *keys = path.parent.name.split("-")
         keys = dict(key.split("=") for key in keys)
-        rows = map(json.loads, path.read_text("utf-8").splitlines())
-        best = max(row[SELECTION] for row in rows if SELECTION in row)
+        best = max(row[SELECTION] for row in metrics_file.rows(path) if SELECTION in row)
         values[method][float(keys[SHARE])][float(keys[RATE])].append(best)
     return {
         method: {
@@ -85,9 +85,9 @@ def results(folder):
     """The metrics of the best rounds: `{method: {share: {seed: {name: value}}}}`, from the rows of a folder."""
     values = defaultdict(dict)
     for path in sorted(folder.glob("*.json")):
-        row = json.loads(path.read_text("utf-8"))
-        method, share = row["name"].split(f"-{SHARE}=")
-        values[method][float(share)] = {run["seed"]: run["best"] for run in row["runs"]}
+        row = read_row(path)
+        method, share = row.name.split(f"-{SHARE}=")
+        values[method][float(share)] = {run.seed: run.best for run in row.runs}
     return values
 
 
@@ -117,8 +117,8 @@ def tables(values):
 
 def _mean(runs, name):
     """The mean and standard deviation over the seeds."""
-    values = [metrics[name] for metrics in runs.values() if metrics.get(name) is not None]
-    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}" if values else "-"
+    summary = mean_and_spread(metrics.get(name) for metrics in runs.values())
+    return f"{summary['mean']:.1f} ± {summary['spread']:.1f}" if summary["of"] else "-"
 
 
 def _difference(runs, others):
@@ -137,7 +137,7 @@ def draw(values, path):
     panel = figure.subplots()
     for number, (method, shares) in enumerate(values.items()):
         accuracies = [[each["global_accuracy"] for each in shares[share].values()] for share in SHARES]
-        means, spreads = (list(map(function, accuracies)) for function in (statistics.mean, statistics.stdev))
+        means, spreads, _ = zip(*(mean_and_spread(each).values() for each in accuracies))
         shift = 0.004 * (number - len(values) / 2)
         look = {"ls": ("-", "--", ":")[number // 6 % 3], "marker": "os^Dvx"[number % 6], "markersize": 4}
         panel.errorbar([share + shift for share in SHARES], means, spreads, label=method, capsize=2, lw=1.2, **look)

@@ -20,12 +20,18 @@ FOLDER = "repository"
 # The index pages of groups, and the page whose table has words for the search and the pages that they lead to.
 GROUPS, SYNONYMS = "groups", "find.md"
 # The page that is divided, and the names of its parts: each row of its first table has the sections of a part.
-RESULTS, PARTS = (
-    "benchmarks/RESULTS.md",
-    (
-        *("papers", "two_labels", "methods", "privacy", "device_time"),
-        *("steps", "convolutions", "memory", "drafts", "exports"),
-    ),
+RESULTS = "benchmarks/RESULTS.md"
+PARTS = (
+    "papers",
+    "two_labels",
+    "methods",
+    "privacy",
+    "device_time",
+    "steps",
+    "convolutions",
+    "memory",
+    "drafts",
+    "exports",
 )
 LINK = re.compile(r"(?<=\]\()([^)\s#<>:]+)(?=[)#])")
 RESULT_PAGES = re.compile("benchmarks/|^results/")

@@ -98,18 +98,19 @@ def label_coverage(process: Federation) -> np.ndarray | None:
 
 def _label_warnings(process):
     """Return a sentence if the widest channels never learn a label that narrower ones learn."""
-    coverage, levels = label_coverage(process), process.recipe.levels
+    coverage = label_coverage(process) if process.dataset.targets == LABEL else None
     # Without any client at the widest level, `_device_warnings` has a sentence.
-    if coverage is None or process.dataset.targets != LABEL or not coverage[0].any():
+    if coverage is None or not coverage[0].any():
         return []
     lacking = np.flatnonzero((coverage[0] == 0) & (coverage.max(axis=0) > 0))
     if not lacking.size:
         return []
     names = process.dataset.class_names or tuple(map(str, range(process.dataset.classes)))
+    level = process.recipe.levels.global_level
     labels = ", ".join(names[label] for label in lacking[:5]) + ", ..." * (lacking.size > 5)
     return [
-        f"no client of level {levels.global_level} has the labels {labels}, so the channels that only it trains never "
-        "learn them; compare methods that train all channels on all clients, such as methods/fedrolex"
+        f"no client of level {level} has the labels {labels}, so the channels that only it trains never learn "
+        "them; compare methods that train all channels on all clients, such as methods/fedrolex"
     ]
 
 

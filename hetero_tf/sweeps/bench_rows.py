@@ -108,6 +108,7 @@ def compute_bands(runs: Sequence[SeedResult]) -> dict[str, dict[str, Band]]:
 
 
 def _band(values):
+    # `statistics.stdev` is rounded differently since Python 3.11; the check of a row needs one value everywhere.
     mean = math.fsum(values) / len(values)
     variance = math.fsum((value - mean) * (value - mean) for value in values) / (len(values) - 1)
     return mean - DEVIATIONS * math.sqrt(variance), mean + DEVIATIONS * math.sqrt(variance)

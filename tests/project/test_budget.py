@@ -16,7 +16,7 @@ PYTHON_FILES = sorted(PACKAGE.rglob("*.py"))
 # Lines of the Python files of each package of hetero_tf.
 LINES = {
     "base": 3023,
-    "cli": 2160,
+    "cli": 2158,
     "data": 10258,
     "devices": 2402,
     "evaluation": 1486,
@@ -28,10 +28,10 @@ LINES = {
     "recipe": 4033,
     "reports": 2571,
     "rounds": 3360,
-    "run": 3115,
+    "run": 3116,
     "runs": 2247,
     "starter": 1404,
-    "sweeps": 1124,
+    "sweeps": 1125,
     "testing": 1608,
     "workers": 437,
 }

@@ -1,5 +1,6 @@
 """The study on labels that follow devices: its recipes are valid, and its rates and tables follow from the runs."""
 
+import hashlib
 import json
 import math
 import re
@@ -9,6 +10,7 @@ import programs
 import pytest
 from programs import ROOT
 
+from hetero_tf.sweeps.bench_rows import Row, SeedResult, compute_bands, write_row
 from hetero_tf.sweeps.definition import expand, read
 
 METHODS = 15
@@ -55,9 +57,10 @@ def test_the_sweep_has_the_rates_that_the_pilots_select(study, tmp_path, capsys)
 
 def test_differences_are_paired_by_seed(study, tmp_path):
     def row(method, share, values):
-        runs = [{"seed": seed, "best": {"global_accuracy": value}} for seed, value in values.items()]
-        name = f"{method}-partition.shuffled={share}"
-        (tmp_path / f"{name}.json").write_text(json.dumps({"name": name, "runs": runs}))
+        metrics = [(seed, {"global_accuracy": value}) for seed, value in values.items()]
+        runs = tuple(SeedResult(seed, 1, "", best, best, {}, {}) for seed, best in metrics)
+        name, digest = f"{method}-partition.shuffled={share}", hashlib.sha256(b"").hexdigest()
+        write_row(Row(1, "study", name, "", digest, {}, compute_bands(runs), runs), tmp_path / f"{name}.json")
 
     for share, plus in ((0.0, 0.0), (0.5, 1.0), (1.0, 2.0)):
         row("fedavg_narrow", share, {10: 50 + plus, 11: 60 + plus})

@@ -5,7 +5,7 @@ import math
 import sys
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl.flags import FlagValues
 
@@ -36,16 +36,14 @@ def describe_recipe(recipe: Recipe, flags: FlagValues, console: Console) -> dict
             console.say(line)
     if flags.draw:
         split, labels = by_strata(process.partition, process.dataset), process.dataset.strata[0]
-        meaning, names = "share of the client's examples", recipe.levels.names
-        coverage = notes.label_coverage(process)
+        coverage, names = notes.label_coverage(process), recipe.levels.names
         height = 0.0 if coverage is None else 1 + 0.4 * len(names)
         with png_figure(flags.draw, 9, 5 + height) as figure:
-            if coverage is None:
-                drawing.draw_into(figure, split, *drawing.table(split, labels), meaning)
-            else:
-                (above,), (below,) = figure.subfigures(2, 1, squeeze=False, height_ratios=(5, height))
-                drawing.draw_into(above, split, *drawing.table(split, labels), meaning)
+            above: Any = figure
+            if coverage is not None:
+                above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(5, height))[:, 0]
                 drawing.draw_coverage(below.subplots(), coverage, names)
+            drawing.draw_into(above, split, *drawing.table(split, labels), "share of the client's examples")
         console.say(f"drew the split into {flags.draw}: one column for each client, examples above and labels below")
     return report.to_json(description)
 
