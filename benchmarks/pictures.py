@@ -14,13 +14,10 @@ norm_kinds  HeteroFL's Tables 4 and 5 at level e as bars: best value of each nor
 """
 
 import argparse
-import functools
-import json
-import tarfile
-import tempfile
 from pathlib import Path
 
-import checkout  # noqa: F401  finds hetero_tf and its libraries
+import checkout
+from packed import cells_of, last_by_seed, mixes_of, packed_rows
 
 from hetero_tf.base import hardware
 from hetero_tf.base.files import replace_file
@@ -174,19 +171,6 @@ def draw_masked_loss(figure):
     figure.suptitle("A client with the classes 2 and 7 (blue), an example of class 2", fontsize=11)
 
 
-def packed_rows(name):
-    """Rows of the runs in `benchmarks/NAME.tar.gz`: {folder: list of rows}."""
-    with tarfile.open(checkout.ROOT / "benchmarks" / f"{name}.tar.gz") as archive:
-        files = {member: archive.extractfile(member) for member in archive.getnames()}
-        lines = {member: file.readlines() for member, file in files.items() if member.endswith("/metrics.jsonl")}
-    return {member.split("/")[0]: [json.loads(line) for line in rows] for member, rows in lines.items()}
-
-
-def last_by_seed(runs, name, metric):
-    """The last value of a metric in each run `NAME-seed=N` that has it."""
-    return [rows[-1][metric] for run, rows in runs.items() if run.startswith(f"{name}-seed=") and metric in rows[-1]]
-
-
 def draw_privacy(figure):
     """Mean last accuracy of each level over three seeds, with the range, at four budgets and without privacy."""
     runs, budgets = packed_rows("privacy_mnist"), (1, 2, 4, 8)
@@ -213,36 +197,6 @@ def draw_privacy(figure):
     figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=3)
 
 
-@functools.cache
-def narrow_runs():
-    """The runs of the sweep heterofl_narrow, from the rows that the repository has."""
-    from hetero_tf.runs import history
-
-    with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(checkout.ROOT / "benchmarks" / "heterofl_narrow.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
-        return history.gather([folder])[0]
-
-
-def best(run, metric):
-    """The best evaluated value of a run, as the paper reports it."""
-    from hetero_tf.reports.summaries import direction
-
-    return max((row[metric] for row in run.rows if metric in row), key=lambda value: direction(metric) * value)
-
-
-def cells_of(table, settings, metric):
-    """`{(setting, row): (published value, best values of the matching runs)}` of a table of a paper."""
-    from hetero_tf.runs import published
-
-    runs, cells = narrow_runs(), {}
-    for value in published.read_published():
-        if value.table == table and value.setting in settings and value.metric == metric:
-            matching = [best(run, metric) for run in runs if published.matching_values([value], run.keys)]
-            cells[value.setting, value.name.split("/")[1]] = value.value, matching
-    return cells
-
-
 MNIST = ("mnist", [], (28, 28, 1), 10)
 CIFAR10 = ("cifar10", ["model.settings.blocks=[1,1,1,2]"], (32, 32, 3), 10)
 # {setting: (title, table, metric, recipe of the levels' models with overrides, shape of an example and classes)}
@@ -255,12 +209,6 @@ SIZES = {
 NORMS = ("none", "in", "gn", "ln", "sbn")
 PUBLISHED_LOOK = {"marker": "o", "linestyle": "", "mfc": "none", "color": "#7b241c", "label": "published"}
 RUN_LOOK = {"marker": "o", "linestyle": "", "color": LEVEL_COLOURS["a"], "label": "hetero_tf, each run"}
-
-
-def mixes_of(table, setting, metric):
-    """`{mix: (published value, best values of the runs)}`, without the rows of other methods."""
-    cells = {row: cell for (_, row), cell in cells_of(table, [setting], metric).items()}
-    return {row: cell for row, cell in cells.items() if {*"abcde"} >= {*row.split("-")}}
 
 
 def draw_sizes(figure):

@@ -21,18 +21,7 @@ FOLDER = "repository"
 GROUPS, SYNONYMS = "groups", "find.md"
 # The page that is divided, and the names of its parts: each row of its first table has the sections of a part.
 RESULTS = "benchmarks/RESULTS.md"
-PARTS = (
-    "papers",
-    "two_labels",
-    "methods",
-    "privacy",
-    "device_time",
-    "steps",
-    "convolutions",
-    "memory",
-    "drafts",
-    "exports",
-)
+PARTS = ("papers", "two_labels", "methods", "privacy", "steps", "memory", "exports")
 LINK = re.compile(r"(?<=\]\()([^)\s#<>:]+)(?=[)#])")
 RESULT_PAGES = re.compile("benchmarks/|^results/")
 TABLE = re.compile("<table>.*?</table>", re.DOTALL)

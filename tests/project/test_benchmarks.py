@@ -249,37 +249,22 @@ def results_table(head):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in (first, *rows)]
 
 
-def test_results_have_no_value_at_a_device_time_after_the_end_of_all_runs():
-    heads, *rows = results_table("| method | round.policy | end of the runs, s |")
-    assert len(rows) == 18
-    for row in rows:
-        first, last = map(int, row[2].split(" to "))
-        for head, seconds in (("after 1 min", 60), ("after 2 min", 120)):
-            cell = row[heads.index(head)]
-            assert (cell == "ended") == (last < seconds) and cell.endswith("*") == (first < seconds < last), row
-
-
-def test_results_of_the_narrow_sweep_are_those_of_its_rows():
-    """Best value, its round and last value of each packed run of one seed."""
-    text = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8").replace("*", "")
-    runs = programs.script("benchmarks/pictures.py").packed_rows("heterofl_narrow")
-    assert len(runs) == 32 and "32 runs" in text
-    for name, rows in runs.items():
-        metric = "global_perplexity" if name.startswith("wikitext2") else "global_accuracy"
-        values = [(row[metric], row["round"]) for row in rows if metric in row]
-        best, at = min(values) if metric == "global_perplexity" else max(values, key=lambda pair: (pair[0], -pair[1]))
-        lines = [line for line in text.splitlines() if f"| {best:.2f} ({at}) |" in line]
-        assert "-seed=" in name or any(f"| {values[-1][0]:.2f} " in line for line in lines), name
+def test_results_have_the_tables_of_the_packed_runs():
+    text = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8")
+    tables = programs.script("benchmarks/paper_tables.py")
+    assert f"{len(tables.narrow_runs())} of its 34 runs" in text
+    assert [name for name in tables.TABLES if f"\n\n{tables.table(name)}\n\n" not in text] == []
 
 
 def test_cells_of_the_papers_that_were_run_are_those_of_the_rows():
-    pictures, (_, *table) = programs.script("benchmarks/pictures.py"), results_table("| table or figure | setting |")
+    pictures, packed = (programs.script(f"benchmarks/{name}.py") for name in ("pictures", "packed"))
+    _, *table = results_table("| table or figure | setting |")
     names = ["MNIST IID", "MNIST two labels", "CIFAR-10 IID", "CIFAR-10 two labels", "WikiText-2"]
     sizes = pictures.SIZES | {"CIFAR-10 two labels": ("", "heterofl_table8", "global_accuracy")}
-    cells = [pictures.mixes_of(sizes[name][1], name, sizes[name][2]) for name in names]
+    cells = [packed.mixes_of(sizes[name][1], name, sizes[name][2]) for name in names]
     for number, setting in ((4, "MNIST IID"), (5, "MNIST two labels")):
         settings = [f"{setting}; norm {norm}" for norm in pictures.NORMS]
-        norms = pictures.cells_of(f"heterofl_table{number}", settings, "global_accuracy")
+        norms = packed.cells_of(f"heterofl_table{number}", settings, "global_accuracy")
         cells.append({key: cell for key, cell in norms.items() if key[1] == "e"})
     counts = [(len(each), sum(bool(runs) for _, runs in each.values())) for each in cells]
     assert [(int(row[2].split()[0]), int(row[3])) for row in table[: len(cells)]] == counts
@@ -288,18 +273,18 @@ def test_cells_of_the_papers_that_were_run_are_those_of_the_rows():
 
 def test_results_of_private_runs_are_those_of_their_rows():
     """Of each level, mean and range over seeds and the ratio to the runs without privacy; and no budget is exceeded."""
-    pictures, (_, *table) = programs.script("benchmarks/pictures.py"), results_table("| runs | epsilon | noise |")
-    runs = pictures.packed_rows("privacy_mnist")
+    packed, (_, *table) = programs.script("benchmarks/packed.py"), results_table("| runs | epsilon | noise |")
+    runs = packed.packed_rows("privacy_mnist")
     assert len(runs) == 3 * len(table)
     for name, budget, noise, *cells in table:
         names = (name, re.sub("epsilon_.|clip_only|open.*", "open", name))
         for level, text, ratio in zip("abc", cells[::2], cells[1::2]):
-            values, others = (pictures.last_by_seed(runs, each, f"level_accuracy_{level}") for each in names)
+            values, others = (packed.last_by_seed(runs, each, f"level_accuracy_{level}") for each in names)
             if values:
                 assert text == f"{np.mean(values):.1f} ({min(values):.1f} to {max(values):.1f})", name
                 assert ratio == f"{np.mean(values) / np.mean(others):.3f}", name
             assert (text == "-") == (not values)
         if budget != "-":
             pytest.importorskip("dp_accounting", reason="needs the extra `privacy`, dp-accounting")
-            assert max(pictures.last_by_seed(runs, name, "epsilon")) <= float(budget)
+            assert max(packed.last_by_seed(runs, name, "epsilon")) <= float(budget)
             assert f"{calibrate(Sampling(1000, 100, 'poisson'), float(budget), 1e-4, 100):.3f}" == noise

@@ -1,0 +1,54 @@
+"""The packed rows of sweeps that take days, `benchmarks/NAME.tar.gz`, for the pictures and tables of RESULTS.md."""
+
+import functools
+import json
+import tarfile
+import tempfile
+
+import checkout
+
+from hetero_tf.reports.summaries import direction
+from hetero_tf.runs import history, published
+
+
+def packed_rows(name):
+    """Rows of the runs in `benchmarks/NAME.tar.gz`: {folder: list of rows}."""
+    with tarfile.open(checkout.ROOT / "benchmarks" / f"{name}.tar.gz") as archive:
+        files = {member: archive.extractfile(member) for member in archive.getnames()}
+        lines = {member: file.readlines() for member, file in files.items() if member.endswith("/metrics.jsonl")}
+    return {member.split("/")[0]: [json.loads(line) for line in rows] for member, rows in lines.items()}
+
+
+def last_by_seed(runs, name, metric):
+    """The last value of a metric in each run `NAME-seed=N` that has it."""
+    return [rows[-1][metric] for run, rows in runs.items() if run.startswith(f"{name}-seed=") and metric in rows[-1]]
+
+
+@functools.cache
+def narrow_runs():
+    """The runs of the sweep heterofl_narrow, from the rows that the repository has."""
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(checkout.ROOT / "benchmarks" / "heterofl_narrow.tar.gz") as archive:
+            archive.extractall(folder, filter="data")
+        return history.gather([folder])[0]
+
+
+def best(run, metric):
+    """The best evaluated value of a run, as the paper reports it."""
+    return max((row[metric] for row in run.rows if metric in row), key=lambda value: direction(metric) * value)
+
+
+def cells_of(table, settings, metric):
+    """`{(setting, row): (published value, best values of the matching runs)}` of a table of a paper."""
+    runs, cells = narrow_runs(), {}
+    for value in published.read_published():
+        if value.table == table and value.setting in settings and value.metric == metric:
+            matching = [best(run, metric) for run in runs if published.matching_values([value], run.keys)]
+            cells[value.setting, value.name.split("/")[1]] = value.value, matching
+    return cells
+
+
+def mixes_of(table, setting, metric):
+    """`{mix: (published value, best values of the runs)}`, without the rows of other methods."""
+    cells = {row: cell for (_, row), cell in cells_of(table, [setting], metric).items()}
+    return {row: cell for row, cell in cells.items() if {*"abcde"} >= {*row.split("-")}}

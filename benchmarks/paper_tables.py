@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Prints the tables of RESULTS.md that compare the runs of `heterofl_narrow` with the paper, from the packed rows.
+
+    benchmarks/paper_tables.py [NAME ...]    names of tables; without names: all
+
+"best" is the best evaluated round on the test set, as in the paper, and "last" the last round. Seeds of one recipe
+share a row, with the mean and the range of their values. Cells of two metrics have Global / Local.
+"""
+
+import argparse
+import statistics
+
+import checkout  # noqa: F401  finds hetero_tf and its libraries
+from packed import narrow_runs
+
+from hetero_tf.reports.summaries import direction
+from hetero_tf.runs import published
+
+MIX, NORM, LOSS = "levels.mix", "model.settings.norm", "client.loss.name"
+BOTH = ("global_accuracy", "local_accuracy")
+# {name: (recipe, table of the paper, {head of a column: key of the recipe}, metrics; the first selects the best round)}
+TABLES = {
+    "wikitext2": ("wikitext2", "heterofl_table9", {"mix": MIX, "rounds": "rounds"}, ("global_perplexity",)),
+    "mnist": ("mnist", "heterofl_table7", {"mix": MIX}, BOTH[:1]),
+    "mnist_norms": ("mnist", "heterofl_table4", {"norm": NORM}, BOTH[:1]),
+    "cifar10": ("cifar10", "heterofl_table8", {"mix": MIX}, BOTH[:1]),
+    "mnist_noniid": ("mnist_noniid", "heterofl_table7", {"mix": MIX}, BOTH),
+    "mnist_noniid_norms": ("mnist_noniid", "heterofl_table5", {"norm": NORM, "loss": LOSS}, BOTH),
+}
+
+
+def rows_of(recipe, paper, columns):
+    """The runs that a table of the paper has too: `{values of the columns: runs, one for each seed}`."""
+    rows = {}
+    for run in narrow_runs():
+        if run.name == recipe and printed_values(run, paper):
+            rows.setdefault(tuple(str(run.keys[key]) for key in columns.values()), []).append(run)
+    return rows
+
+
+def printed_values(run, table):
+    """The values of a published table for the recipe of a run: `{metric: value}`."""
+    values = published.matching_values(published.select_published([table])[1], run.keys)
+    return {value.metric: value.value for value in values}
+
+
+def best_row(run, metric):
+    """The best evaluated row of a run, the first one of equals."""
+    return max((row for row in run.rows if metric in row), key=lambda row: direction(metric) * row[metric])
+
+
+def describe_values(values):
+    """The only value, or the mean and the range of several ones."""
+    mean = f"{statistics.mean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.2f} to {max(values):.2f})"
+
+
+def metric_cells(metric, runs, best, paper, port):
+    """The cells of a metric: best, last, published, their difference, and the value of a port if there is one."""
+    values = [row[metric] for row in best]
+    cells = [describe_values(values), describe_values([run.rows[-1][metric] for run in runs])]
+    # Adding zero turns -0.00 into +0.00.
+    cells += [f"{paper[metric]:.2f}", f"{round(statistics.mean(values) - paper[metric], 2) + 0:+.2f}"]
+    return [*cells, f"{port[metric]:.2f}"] if port else cells
+
+
+def table(name):
+    """The Markdown of a table."""
+    recipe, paper, columns, metrics = TABLES[name]
+    lines = []
+    for label, runs in rows_of(recipe, paper, columns).items():
+        best, costs = [best_row(run, metrics[0]) for run in runs], runs[0].costs.mix
+        values = printed_values(runs[0], paper)
+        port = printed_values(runs[0], "flower-heterofl") if "mix" in columns else {}
+        merged = map(" / ".join, zip(*(metric_cells(metric, runs, best, values, port) for metric in metrics)))
+        rounds = ", ".join(str(row["round"]) for row in best)
+        lines.append([*label, rounds, *merged, f"{costs.parameters:,.0f}", f"{costs.paper_flops / 1e6:.2f} M"])
+    heads = [*columns, "best round", "best", "last", "paper", "best minus paper", "Flower's port"]
+    heads += ["parameters", "FLOPs"]
+    if len(heads) > len(lines[0]):
+        heads.remove("Flower's port")
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, ["---"] * len(heads), *lines))
+
+
+def main(arguments=None):
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="tables to print")
+    options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.names) - set(TABLES)):
+        parser.error(f"NAME must be one of {', '.join(TABLES)}. Received: {', '.join(unknown)}")
+    print("\n\n".join(table(name) for name in options.names or TABLES))
+
+
+if __name__ == "__main__":
+    main()
