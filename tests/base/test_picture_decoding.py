@@ -16,6 +16,7 @@ def test_levels_cover_what_their_submodels_keep():
     assert random.sum() == prefix.sum() and random.min() == 2
 
 
+@pytest.mark.long
 def test_picture_file_is_written(tmp_path):
     pytest.importorskip("matplotlib")
     names = [name for name in pictures.FIGURES if name not in ("norms", "sizes")]  # they train, or build large models

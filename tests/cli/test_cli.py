@@ -201,6 +201,7 @@ def test_unexpected_errors_name_the_plugins_that_may_cause_them(folder_of_runs, 
     )
 
 
+@pytest.mark.long
 def test_training_names_a_plugin_that_reduces_over_its_rows(tmp_path):
     lines = (
         "import tensorflow as tf",
@@ -430,6 +431,7 @@ def test_evaluate_measures_all_levels_on_request(all_levels):
     assert f"level_accuracy_b {result['level_accuracy_b']:.4g}" in messages and "level_loss" not in messages
 
 
+@pytest.mark.long
 def test_exported_level_contains_its_metrics(folder, all_levels, tmp_path):
     measured, _ = all_levels
     for level in ("b", "a"):
@@ -480,6 +482,7 @@ def test_fleet_flag_comes_before_the_changes_of_its_keys(folder_of_runs, monkeyp
     assert [list(fleet.devices) for fleet in fleets] == [["phone"]] and fleets[0].spread == 0.5
 
 
+@pytest.mark.long
 def test_last_good_state_is_usable_after_non_finite_weights(tmp_path):
     text = programs.RECIPE + "schedule: {name: steps, at: [2], factor: 1.0e+9}\n"
     path = programs.recipe_file(tmp_path, text.replace("epochs: 1", "epochs: 20"))

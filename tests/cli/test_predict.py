@@ -59,6 +59,7 @@ def test_a_file_of_rows_becomes_a_file_of_predictions(run_dir, tmp_path):
     ]
 
 
+@pytest.mark.long
 def test_lines_json_and_an_export_have_the_same_predictions(run_dir, tmp_path):
     row = "age=1,size=5.2"
     lines, data = predict(run_dir, row), json.loads(predict(run_dir, row, "--json").out)

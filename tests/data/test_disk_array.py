@@ -114,6 +114,7 @@ def on_disk_and_in_memory(folder, base, *overrides, device="cpu"):
     return [tiny.process(base, *overrides, data=(each, partition), device=device) for each in sets]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("base", "overrides"),
     [

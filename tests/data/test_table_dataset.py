@@ -90,6 +90,7 @@ def test_rounds_equal_the_plain_loop(engine, eager):
     np.testing.assert_allclose([(row["loss"], row["gradient_norm"]) for row in rows], metrics, rtol=1e-8)
 
 
+@pytest.mark.long
 def test_normalisation_makes_features_of_any_size_learnable(eager):
     accuracy = {}
     for normalise in ("standard", "none"):

@@ -97,6 +97,7 @@ def test_wrong_names_list_the_right_ones(prepared, options, message):
         loader.load(prepared, dataset="tiny", **options)
 
 
+@pytest.mark.long
 def test_damage_is_one_sentence(copied):
     folder, file = copied
     whole, about, features = file.read_bytes(), file.with_name("dataset_info.json"), file.with_name("features.json")

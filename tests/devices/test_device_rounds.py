@@ -106,6 +106,7 @@ def test_only_devices_of_the_global_level_measure_its_statistics(digits):
         np.testing.assert_array_equal(value, actual[path])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -154,6 +155,7 @@ def with_litert(simulated, real):
     return simulated, deployed(simulated, LocalFleet(simulated, devices))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", TABLES)
 def test_a_round_of_another_task_with_devices_of_litert_is_the_simulators(recipe):
     check_round(*with_litert(*fleet_of(recipe, *TABLE)), rel=1e-4)

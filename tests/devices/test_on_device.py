@@ -111,6 +111,7 @@ def check_steps(process, state, versions):
             np.testing.assert_allclose(pulled[path], value, atol=1e-3 * max(np.abs(value).max(), 0.01), err_msg=path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", [pytest.param("a", marks=pytest.mark.long), "c"])
 def test_steps_of_a_cnn_are_the_simulators(level):
     check_steps(*exported("cnn", level))

@@ -37,6 +37,7 @@ def test_the_table_begins_with_the_lowest_recall():
     assert many.to_text().splitlines()[-1] == f"and {40 - MAX_ROWS} classes with a higher recall"
 
 
+@pytest.mark.long
 def test_evaluate_prints_and_draws_the_classes(tmp_path):
     programs.recipe_file(tmp_path)
     program = programs.shared()

@@ -93,6 +93,7 @@ def compare_with_plain(process, state, levels):
     return metrics
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["sbn", "bn", "ln"])
 def test_every_client_is_tested_with_its_personal_model_at_its_level(kind):
     base = BASE.replace("kind: sbn", f"kind: {kind}").replace("stride: 2}", f"stride: 2, norm: {kind}}}")
@@ -105,6 +106,7 @@ def test_every_client_is_tested_with_its_personal_model_at_its_level(kind):
     assert metrics["global_loss"] == float(pooled["global_loss"])
 
 
+@pytest.mark.long
 def test_clients_of_dynamic_levels_and_without_test_examples():
     process, state = build_process("levels.assignment=dynamic")
     assert "clients_accuracy_a" not in compare_with_plain(process, state, "aaaa")

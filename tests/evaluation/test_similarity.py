@@ -63,6 +63,7 @@ def test_values_that_the_examples_do_not_define_are_missing(rng):
     ]
 
 
+@pytest.mark.long
 def test_similarity_compares_the_local_models_of_two_clients(tmp_path):
     programs.recipe_file(tmp_path)
     program = programs.shared()

@@ -44,6 +44,7 @@ def test_every_format_has_the_metrics_of_the_evaluation(exported):
     assert "base64 < clip.wav" in (folder / CARD).read_text()
 
 
+@pytest.mark.long
 def test_files_and_samples_have_equal_outputs(exported):
     process, _, folder, about = exported
     signatures = tf.saved_model.load(str(folder)).signatures

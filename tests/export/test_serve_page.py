@@ -78,6 +78,7 @@ def open_example(address):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
+@pytest.mark.long
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium")
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[] if kind == "numbers" else [pytest.mark.long]) for kind in KINDS]

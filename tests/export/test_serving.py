@@ -191,6 +191,7 @@ def test_curl_lines_of_a_model_card_work(address, folder):
     assert fetch(f"{address}/v1/models/e:predict", body.encode())[0] == 200
 
 
+@pytest.mark.long
 def test_new_version_replaces_old_one_without_failed_requests(tmp_path):
     process = tables.process()
     stored = exports.narrow_table().folder
@@ -240,6 +241,7 @@ def test_server_that_cannot_start_gives_one_message(address, folder, tmp_path, m
     assert refused(folder) == "serve needs uvicorn, which is not installed; pip install 'hetero_tf[serve]'"
 
 
+@pytest.mark.long
 def test_command_serves_until_a_signal(folder):
     served = programs.shared().start("serve", "--out", folder, "--port", "0")
     assert served.until(lambda: "Serving at http://127.0.0.1:" in served.out), served.err

@@ -58,6 +58,7 @@ def test_peers_start_with_the_constants_of_the_global_model():
         assert ((peers == weights[path]).numpy().all()) == (path in FIXED), path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("engine", "submodel", "most"), [("sequential", "prefix", 1), ("stacked", "rolling", 2)])
 def test_a_round_equals_the_plain_loop_whose_models_have_the_cut_constants(engine, submodel, most):
     process = built(f"engine={engine}", f"round.submodel={submodel}")
@@ -71,6 +72,7 @@ def test_a_round_equals_the_plain_loop_whose_models_have_the_cut_constants(engin
     assert tiny.gap(actual, initial) > 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -105,6 +105,7 @@ def convolutions(process):
     return [operation.type for graph in graphs for operation in graph.get_operations()].count("Conv2D")
 
 
+@pytest.mark.long
 def test_rounds_and_statistics_equal_those_of_convolutions(form):
     settings = ("precision=float64", "levels.mix=a", "round.clients=2")
     fast, plain = (tiny.process(tiny.IMAGES, *settings, f"engine={name}") for name in ("auto", "sequential"))

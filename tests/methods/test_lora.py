@@ -53,6 +53,7 @@ def tokens(process):
     return process.dataset.test.x[:, :4]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "submodel", "most", "uncovered"),
     [pytest.param("sequential", "rolling", 1, "zeros", marks=pytest.mark.long), ("stacked", "prefix", 2, "left_out")],
@@ -139,6 +140,7 @@ def test_no_scaler_divides_if_only_ranks_are_cut():
         assert np.allclose(trained, tested, atol=1e-12) == same
 
 
+@pytest.mark.long
 def test_a_frozen_model_has_the_metrics_of_a_trainable_one_and_no_personal_units():
     (actual, _), (expected, _) = (
         process.evaluate(process.initialize()) for process in (built('model.frozen=["0", "3"]'), built(base=ADAPTED))

@@ -15,6 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
 LONG = pytest.mark.long
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [
@@ -65,6 +66,7 @@ DIGITS = (
 ROBUST = ("median", "geometric_median", "bounded")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "merge", ["mean", "{name: trimmed_mean, share: 0.2}", *(pytest.param(name, marks=LONG) for name in ROBUST)]
 )
@@ -76,6 +78,7 @@ def test_accuracy_survives_a_poisoned_client_unless_the_merge_is_the_mean(merge,
     assert (metrics["global_accuracy"] > 70) == (merge != "mean")
 
 
+@pytest.mark.long
 def test_fednova_in_ten_lines_is_the_built_in_one(plugin_module, eager):
     (source,) = re.findall(r"```python\n(\"\"\"FedNova .*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     registry.register_plugin(plugin_module("nova", source))

@@ -73,6 +73,7 @@ def of_first_level(plan):
     return Plan(**{name: array[index : index + 1] for name, array in plan.arrays().items()})
 
 
+@pytest.mark.long
 def test_a_unit_is_the_mean_of_the_clients_that_trained_it(process):
     plan = of_levels(process, [0, 2], [0, 1])
     short = cut(plan, 1, 3)
@@ -108,6 +109,7 @@ def test_pooling_outside_the_unit_of_the_head_is_rejected():
     assert expected in refusal(tiny.process, pooled_apart, *STAGED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("update", ["sign", "{name: top_k, share: 0.2}"])
 def test_unfinished_stages_keep_the_errors_of_earlier_messages(update):
     """Sent change and new error are update and old error of what is merged; other entries keep their error."""

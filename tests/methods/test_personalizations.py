@@ -40,6 +40,7 @@ def test_the_global_model_is_that_of_fedavg(name, options):
     assert tiny.same(tiny.arrays(after_rounds(methods.personalization(name, **options))), tiny.arrays(after_rounds()))
 
 
+@pytest.mark.long
 def test_without_a_pull_the_twin_of_ditto_trains_alone():
     twins = after_rounds(methods.personalization("ditto", strength=0.0)).clients["twin"]
     assert tiny.same(twins, after_rounds("round.personal=[all]").clients["personal"])
@@ -70,6 +71,7 @@ def test_one_inner_step_of_pfedme_is_a_step_with_the_product_of_its_rates():
     assert tiny.gap(tiny.arrays(state), tiny.arrays(expected)) < 1e-12
 
 
+@pytest.mark.long
 def test_moon_turns_representations_from_the_last_model_to_the_global_one():
     def difference(mu):
         process = built("levels.mix=a1", methods.personalization("moon", mu=mu))

@@ -83,6 +83,7 @@ def deep_process(*settings):
     return tiny.process(tiny.IMAGES[:start] + DEEP + head + tiny.COMMON, *DEPTHS, *settings)
 
 
+@pytest.mark.long
 def test_momentum_distillation_adds_the_changes_of_deeper_blocks_to_the_last_one(eager):
     """Changes of the clients of each level, by path, are those of rounds of this level alone."""
     beta, processes = 0.3, {}

@@ -93,6 +93,7 @@ def test_initial_values_depend_on_the_seed_alone_and_have_equal_paths():
     assert keras.config.dtype_policy().name == "float32"
 
 
+@pytest.mark.long
 def test_residual_model_is_trained_cut_described_and_predicts_from_pixels(eager):
     process = build_process(lambda width, classes: static_norms(residual(width, classes)))
     assert process.engine_report()["clients_at_once"] == {"a": 1, "c": 1}

@@ -101,6 +101,7 @@ def run():
     return trained(functional)
 
 
+@pytest.mark.long
 def test_a_model_with_named_inputs_learns_is_cut_and_predicts_from_raw_arrays(run, eager):
     process, state, rows = run
     assert rows[-1]["loss"] < rows[0]["loss"]
@@ -113,6 +114,7 @@ def test_a_model_with_named_inputs_learns_is_cut_and_predicts_from_raw_arrays(ru
         assert 100 * np.mean(logits.argmax(1) == y) == pytest.approx(metrics[f"level_accuracy_{level}"])
 
 
+@pytest.mark.long
 def test_one_step_equals_keras_on_the_pooled_data(eager):
     process, state, rows = trained(listed, POOLED + "\nseed: 3", rounds=1)
     start, model = process.initialize(), listed(1.0, 4)

@@ -93,6 +93,7 @@ def assert_frozen_and_merged(process, state, folder, levels="ac"):
         np.testing.assert_allclose(model(x), process.model(state, level)(x), atol=1e-5)
 
 
+@pytest.mark.long
 def test_adapters_of_keras_layers_are_trained_by_rank_and_merged(eager, tmp_path):
     process, state, _ = trained(transformer)
     assert ranks_by_level(process, state) == {"a": {4}, "b": {2}, "c": {1}}
@@ -141,6 +142,7 @@ def presets(tmp_path_factory):
     return build
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["bert", *(pytest.param(name, marks=LONG) for name in ("gpt2", "gemma", "vit"))])
 def test_a_backbone_trains_by_rank_and_is_merged(name, presets, eager, tmp_path):
     shape = (8, 8, 3) if name == "vit" else None
@@ -151,6 +153,7 @@ def test_a_backbone_trains_by_rank_and_is_merged(name, presets, eager, tmp_path)
     assert_frozen_and_merged(process, state, tmp_path, levels="c")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pooling", ["auto", "last", "mean", "first"])
 @pytest.mark.parametrize("name", ["bert", "gpt2", "bart"])
 def test_padding_does_not_change_the_logits(name, pooling, presets):
@@ -197,6 +200,7 @@ def test_ids_of_texts_become_those_of_the_vocabulary_of_the_backbone(presets, tm
     assert message.endswith("vocab.txt: must have the token [PAD], as WordPiece files do")
 
 
+@pytest.mark.long
 def test_weights_of_equal_paths_are_numbered(presets):
     paths = [
         variable.path for variable in preset.build(1.0, 2, preset=presets("t5"), layers=("output_projector",)).weights
@@ -217,6 +221,7 @@ def test_options_that_do_not_fit_a_backbone_are_refused(presets, tmp_path):
     assert "put config.json and model.weights.h5 of https://www.kaggle.com/models/keras/bert/keras/" in message
 
 
+@pytest.mark.long
 def test_a_recipe_names_a_preset(presets, eager):
     text = RECIPE + f"model: {{function: {{name: preset, preset: {presets('bert')}, rank: 2, inputs: token_ids}}}}\n"
     process, _, row = trained(None, text=text, rounds=1)

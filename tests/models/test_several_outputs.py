@@ -143,6 +143,7 @@ def test_levels_of_two_widths_train_together(eager):
     assert process.evaluate(state, "all")[0].keys() >= {f"level_kind_accuracy_{level}" for level in "ab"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", "ab")
 def test_exports_of_all_levels_have_an_output_for_each(level, tmp_path, eager):
     process = process_of()

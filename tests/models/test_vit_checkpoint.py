@@ -111,6 +111,7 @@ def command(tmp_path, capsys):
     return run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("gelu", "activation"), [("exact", exact), ("tanh", tanh)])
 def test_logits_are_those_of_a_plain_vit(command, tmp_path, gelu, activation):
     arrays = checkpoint()

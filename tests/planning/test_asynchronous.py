@@ -56,6 +56,7 @@ def test_a_version_ends_when_all_clients_have_returned():
     assert [queue.version(number).ended for number in range(3)] == [4.0, 8.0, 12.0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("assignment", ["dynamic", pytest.param("fixed", marks=pytest.mark.long)])
 def test_equal_durations_and_a_buffer_of_the_cohort_are_synchronous_rounds(assignment, eager):
     # Equal shares, so that clients of equal devices take equally long.
@@ -105,6 +106,7 @@ def test_plans_do_not_depend_on_the_order_in_which_they_are_made():
     assert max(int(plan.delays.max(initial=0)) for plan in forward) > 0
 
 
+@pytest.mark.long
 def test_a_run_resumes_in_the_middle_of_a_buffer(eager):
     words = (FLEET, "round.policy={name: buffered, size: 2}", "round.server={name: momentum}")
     process, other = (tiny.process(tiny.DENSE, *words) for _ in range(2))

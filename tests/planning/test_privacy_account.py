@@ -124,6 +124,7 @@ def test_the_noise_of_a_budget_is_the_smallest(kind):
     assert epsilon(sampling, noise, 1e-5, 50) <= 8 < epsilon(sampling, noise * 0.999, 1e-5, 50)
 
 
+@pytest.mark.long
 @accounting
 def test_a_spent_budget_allows_no_round():
     account = PrivacyAccount.of(private("privacy.noise=null", "privacy.epsilon=8", "rounds=20"), 10)

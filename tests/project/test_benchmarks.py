@@ -256,6 +256,7 @@ def test_results_have_the_tables_of_the_packed_runs():
     assert [name for name in tables.TABLES if f"\n\n{tables.table(name)}\n\n" not in text] == []
 
 
+@pytest.mark.long
 def test_cells_of_the_papers_that_were_run_are_those_of_the_rows():
     pictures, packed = (programs.script(f"benchmarks/{name}.py") for name in ("pictures", "packed"))
     _, *table = results_table("| table or figure | setting |")
@@ -271,6 +272,7 @@ def test_cells_of_the_papers_that_were_run_are_those_of_the_rows():
     assert {row[3] for row in table[len(cells) :]} == {"0"}
 
 
+@pytest.mark.long
 def test_results_of_private_runs_are_those_of_their_rows():
     """Of each level, mean and range over seeds and the ratio to the runs without privacy; and no budget is exceeded."""
     packed, (_, *table) = programs.script("benchmarks/packed.py"), results_table("| runs | epsilon | noise |")

@@ -29,6 +29,7 @@ def heads(table):
     return re.split(r"\s{2,}", table.splitlines()[0].strip())
 
 
+@pytest.mark.long
 def test_every_word_of_a_run_is_explained(tmp_path):
     programs.recipe_file(tmp_path)
     run = programs.shared().run("--recipe", "small.yaml", "--run_dir", "run", "--verbose", cwd=tmp_path)

@@ -36,6 +36,7 @@ def typed(folder, line):
     return programs.shared().run(*words, cwd=folder)
 
 
+@pytest.mark.long
 def test_its_key_and_options_are_explained(folder, tmp_path):
     run = programs.shared().run("explain", "windows", "--plugin", "windows", cwd=folder)
     assert run.code == 0, run.err

@@ -325,6 +325,7 @@ HOSTILE = ("yaml", "absl", "numpy", "json", "typing", "random", "contextlib")
 HOSTILE += ("hetero_tf", "sitecustomize", "tensorflow")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["", ":", "{other}:"])
 def test_no_file_of_the_working_folder_is_executed(tmp_path, path):
     """Neither bin/hetero_tf nor the search for an interpreter runs them; only the named plug-in runs."""

@@ -130,6 +130,7 @@ def names(changed):
     }
 
 
+@pytest.mark.long
 def test_a_change_selects_the_tests_that_can_see_it():
     assert "runs/test_checkpoints.py" in names("hetero_tf/runs/checkpoints.py")
     assert {"rounds/test_submodel_cut.py", "rounds/test_engine.py"} <= names("hetero_tf/rounds/merge.py")

@@ -90,6 +90,7 @@ def test_the_function_of_a_model_stays_readable(value, text):
     assert re.search("-[0-9a-f]{8}$", short_name("digits", {"model": f"[{value}]"}, [value]))
 
 
+@pytest.mark.long
 def test_the_program_trains_in_the_folder_of_that_name_and_resumes_there(tmp_path):
     programs.recipe_file(tmp_path, programs.RECIPE.replace("sbn", "none"))
     words = ["--recipe", "small.yaml", "--set", "seed=5", "--set"]

@@ -26,6 +26,7 @@ def check_initial_values(case):
         np.testing.assert_allclose(values[path], expected, rtol=1e-6, atol=2e-5, err_msg=path)
 
 
+@pytest.mark.long
 @for_each(QUICK)
 def test_initial_values_match_the_recorded_ones(case):
     check_initial_values(case)

@@ -98,6 +98,7 @@ def test_scalefl_distils_after_a_quarter_of_the_rounds():
     assert loaded.client.coupling.options["from_round"] == loaded.rounds // 4 + 1
 
 
+@pytest.mark.long
 def test_splitmix_can_have_smaller_networks_and_leave_sizes_out(eager):
     """SplitMix (Hong et al. 2022), Figure 2: base networks of width 1/8, and some idle levels."""
     bases = (

@@ -31,6 +31,7 @@ def expected_totals(plans):
     return sum(int(plan.steps.sum()) for plan in plans), sum(int((plan.steps > 0).sum()) for plan in plans)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("base", "engine"), CASES)
 def test_progress_reports_every_step_and_client_once_without_changing_results(base, engine):
     plain = tiny.process(getattr(tiny, base), f"engine={engine}", "precision=float32", "levels.mix=c")
@@ -52,6 +53,7 @@ def test_long_training_reports_rarely_and_completely(monkeypatch):
     assert len(watch.calls) <= 3 * len(plan.clients) and max(steps for steps, _ in watch.calls) > 1
 
 
+@pytest.mark.long
 def test_stages_and_ensembles_are_counted_too(eager):
     for name in ("fedepth_link", "splitmix"):
         process, watch = methods.built(name), Watch()

@@ -68,6 +68,7 @@ def check_buffer(*settings, **options):
     assert gap(run_rounds(True, BOTH, *buffered, **options), run_rounds(False, BOTH, *plain, **options)) < 1e-13
 
 
+@pytest.mark.long
 def test_buffer_does_not_change_a_round(eager):
     # In round 1 they have both levels.
     check_buffer(*BRANCHES, cohorts=[(1, 3)])

@@ -190,6 +190,7 @@ def test_clients_that_diverge_change_nothing_and_are_not_drawn_again(eager):
     assert not release(process, [0]).any()
 
 
+@pytest.mark.long
 def test_rounds_of_any_size_share_one_trace():
     """Poisson cohorts of a compiled run: none to all clients, one trace, and the same rounds again."""
     process = private(1.0, 0.5, "round.clients=2", "rounds=6")

@@ -71,6 +71,7 @@ def test_steps_of_one_level_or_of_compared_outputs_are_not_shared(name):
 OTHERS = ("fjord", "slimmable", "fiarse", "splitmix")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["fedepth_link", "scaffold", *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)]
 )

@@ -88,6 +88,7 @@ def test_an_evaluated_round_is_an_epoch_of_keras_callbacks(tmp_path):
     assert {path.parent.name for path in tmp_path.rglob("events.*")} == {"train", "validation"}
 
 
+@pytest.mark.long
 def test_statistics_of_the_evaluation_are_in_the_model_of_keras_callbacks(tmp_path):
     images = tiny.shared(tiny.IMAGES, "levels.mix=c")
     trained = hetero_tf.train(images, 1, callbacks=[keras.callbacks.ModelCheckpoint(tmp_path / "model.keras")])

@@ -83,6 +83,7 @@ def test_a_recipe_names_a_function_of_a_plugin(module, eager):
     assert [value.shape[-1] for value in process.initialize().weights.values()] == [16, 16, 9, 9]
 
 
+@pytest.mark.long
 def test_a_run_with_a_passed_model_and_data_resumes_exactly_and_is_loaded(stub, tmp_path):
     dataset, _ = tiny.images()
     for model in (lambda width, classes: dense(width, classes), ready()):

@@ -110,6 +110,7 @@ def run(tmp_path):
     return functools.partial(programs.shared().run, cwd=tmp_path)
 
 
+@pytest.mark.long
 def test_predict_and_export_do_not_need_the_data(run, tmp_path):
     assert run("--recipe", "rows.yaml", "--run_dir", "run", stub=True).code == 0
     predict = ("predict", "--run_dir", "run", "0.9,red")
@@ -146,6 +147,7 @@ def test_predict_and_export_do_not_need_the_data(run, tmp_path):
     assert damaged.code == 2 and "data.json: is not plain JSON" in damaged.err
 
 
+@pytest.mark.long
 def test_levels_that_training_measured_are_exported_without_the_data(run, tmp_path):
     assert run("--recipe", "rows.yaml", "--run_dir", "run", "--set", "evaluate.levels=all", stub=True).code == 0
     of_data = run("predict", "--run_dir", "run", "--level", "b", "0.9,red")

@@ -198,6 +198,7 @@ def test_checkpoint_of_another_version_is_refused(train_stub, tmp_path):
         train_stub(tmp_path / "run", RECIPE, "rounds=2")
 
 
+@pytest.mark.long
 def test_a_run_with_dropouts_and_partial_work_resumes_bit_by_bit(train, tmp_path):
     more = (
         "rounds=6",
@@ -345,6 +346,7 @@ def test_a_run_without_onednn_does_not_continue_with_it(train_stub, tmp_path, mo
         train_stub(tmp_path, RECIPE, "rounds=2")
 
 
+@pytest.mark.long
 def test_a_resumed_run_does_not_learn_its_subwords_again(train_stub, tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("low lower lowest\nnew newer newest\n" * 20)
     options = ("tokenizer: subwords", "vocabulary: 24", "rows: 6", "test_rows: 2")

@@ -66,6 +66,7 @@ def test_exported_round_equals_native_round():
     np.testing.assert_allclose(np.mean(losses, axis=1), [row["loss"] for row in rows], rtol=1e-5)
 
 
+@pytest.mark.long
 def test_data_and_weights_are_arguments_of_the_program():
     data = tiny.images(sizes=(600, 600, 600, 600))
     process = compiled(tiny.DENSE, data, "client.batch_size=600")

@@ -179,6 +179,7 @@ def test_logits_of_a_step_are_float32_even_of_a_dense_layer_without_bias():
     assert logits.dtype == tf.float32
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("base", [pytest.param("images", marks=pytest.mark.long), "text"])
 def test_evaluation_and_serving_use_the_float32_model(base, eager):
     mixed, plain = (built(base, "sequential", precision) for precision in ("mixed_bfloat16", "float32"))
@@ -200,6 +201,7 @@ def test_costs_count_float32_weights():
     assert levels[0] == levels[1]
 
 
+@pytest.mark.long
 def test_mixed_run_resumes_bit_for_bit(train, train_stub, tmp_path):
     mixed, text = "precision=mixed_bfloat16", programs.RECIPE.replace("a-b", "a")
     train(tmp_path / "whole", text, mixed)

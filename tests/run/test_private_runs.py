@@ -66,6 +66,7 @@ def test_a_run_without_its_noise_is_not_continued(train_stub, tmp_path):
     assert len(runs.rows(tmp_path)) == 1
 
 
+@pytest.mark.long
 def test_a_spent_budget_ends_the_run(train_stub, tmp_path):
     """The noise is that of the first start, so more rounds than it was calibrated for exceed the budget."""
     budget = ("privacy={clip: 0.5, epsilon: 20, delta: 0.01, seed: 1}", "rounds=2")

@@ -120,6 +120,7 @@ def test_an_export_undoes_relative_series(tmp_path):
     assert "Received: data.relative" in refusal(check_trainable, process, "a")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overrides", [SERIES, ATTENTION], ids=["convolutions", "attention"])
 def test_clients_of_series_are_computed_together_or_one_by_one(overrides):
     weights, engines = [], ("stacked", "sequential")
@@ -218,6 +219,7 @@ def test_tasks_that_do_not_fit_the_data_or_the_method_are_rejected():
     assert message in refusal(load, "methods/depthfl", ["task=multi_label", "client.loss=sigmoid_cross_entropy"])
 
 
+@pytest.mark.long
 def test_balanced_sampling_raises_the_balanced_accuracy_of_rare_classes():
     rng = np.random.default_rng(0)
     y = (rng.random(600) < 0.08).astype(np.int32)

@@ -57,6 +57,7 @@ def test_differences_from_the_shipped_recipe_are_reported(folder):
     assert actual.changes == ("levels.mix: a-b-c -> a1-b3", "seed: 0 -> 4")
 
 
+@pytest.mark.long
 def test_list_shows_run_folders_and_subfolders(folder):
     (folder.parent / "other").mkdir()
     assert overview.run_folders([folder.parent, folder]) == [folder]

@@ -83,6 +83,7 @@ def test_a_table(tmp_path):
     assert made.dataset.train.x.shape[1] == 2 + 5 + 1 and _improves(text)
 
 
+@pytest.mark.long
 def test_a_regression_and_tasks_of_labels_on_request(tmp_path, improves):
     write_csv(tmp_path / "t.csv", rows())
     made, text = draft(tmp_path / "t.csv", label=("amount",))
@@ -174,6 +175,7 @@ def test_labelled_texts(tmp_path, improves):
     assert improves(texts[0])
 
 
+@pytest.mark.long
 def test_running_text(tmp_path, improves):
     (tmp_path / "t.txt").write_text("the cat sat on the mat and then it ran\n" * 3500)
     made, text = draft(tmp_path / "t.txt")

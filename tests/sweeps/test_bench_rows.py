@@ -190,6 +190,7 @@ def test_replay_that_fails_is_reported_with_its_reason(rows, command):
     assert code == 0 and "seed=1  skipped" in out and out.count("equal, bit for bit") == 2
 
 
+@pytest.mark.long
 def test_seeds_with_other_threads_have_their_entries_and_replay_with_them(folder, command):
     assert command("bench", "rates.yaml", "--only=1/2", "--threads=1")[0] == 0
     assert command("bench", "rates.yaml", "--threads=2")[0] == 0

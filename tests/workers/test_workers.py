@@ -215,6 +215,7 @@ def listening_ports(pid):
     return {int(row[1].rpartition(":")[2], 16) for row in columns if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
 
 
+@pytest.mark.long
 def test_a_launch_listens_on_no_port_and_ends_by_a_signal(tmp_path):
     recipe = programs.recipe_file(tmp_path, programs.RECIPE.replace("rounds: 4", "rounds: 5000"))
     with socket.socket() as server:
