@@ -57,6 +57,7 @@ def test_bits_are_splitmix64_seeded_with_the_key():
     assert [int(word) for word in words.ravel()] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compiled", [False, True])
 def test_graph_and_xla_give_the_same_bits(compiled):
     @tf.function(jit_compile=compiled)

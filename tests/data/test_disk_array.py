@@ -118,7 +118,7 @@ def on_disk_and_in_memory(folder, base, *overrides, device="cpu"):
 @pytest.mark.parametrize(
     ("base", "overrides"),
     [
-        pytest.param(tiny.DROPOUT_IMAGES, ("evaluate.levels=all",), marks=pytest.mark.long),
+        (tiny.DROPOUT_IMAGES, ("evaluate.levels=all",)),
         (tiny.DENSE, ("input.augment=crop_flip", "evaluate.statistics=clients")),
         (tiny.DENSE, ("task=ordinal", "client.loss=masked_sigmoid_cross_entropy", "client.sampling=balanced")),
     ],

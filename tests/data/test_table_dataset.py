@@ -79,6 +79,7 @@ def test_layers_of_other_data_are_refused_before_anything_is_read(layer, message
     assert message in refusal(recipe.loads, text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_rounds_equal_the_plain_loop(engine, eager):
     process = tables.process(f"engine={engine}", "precision=float64")

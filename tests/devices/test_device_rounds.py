@@ -110,12 +110,12 @@ def test_only_devices_of_the_global_level_measure_its_statistics(digits):
 @pytest.mark.parametrize(
     "overrides",
     [
-        pytest.param((DENSE, "client.correction={name: proximal, mu: 0.1}"), marks=pytest.mark.long),
-        pytest.param((DENSE, "round.server={name: adam}"), marks=pytest.mark.long),
+        (DENSE, "client.correction={name: proximal, mu: 0.1}"),
+        (DENSE, "round.server={name: adam}"),
         ("round.submodel=rolling", "round.weighting=samples"),
-        pytest.param((DENSE, "client.label_cut=false"), marks=pytest.mark.long),
+        (DENSE, "client.label_cut=false"),
         (DENSE, "round.merge=fednova", "round.weighting=samples"),
-        pytest.param((DENSE, "round.merge=geometric_median"), marks=pytest.mark.long),
+        (DENSE, "round.merge=geometric_median"),
     ],
 )
 def test_rounds_of_other_methods_are_the_simulators(overrides):

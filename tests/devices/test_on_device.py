@@ -112,7 +112,7 @@ def check_steps(process, state, versions):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("level", [pytest.param("a", marks=pytest.mark.long), "c"])
+@pytest.mark.parametrize("level", ["a", "c"])
 def test_steps_of_a_cnn_are_the_simulators(level):
     check_steps(*exported("cnn", level))
 
@@ -177,6 +177,7 @@ def test_a_device_needs_no_tensorflow(cnn):
     assert report["loaded"] == list(modules)
 
 
+@pytest.mark.long
 def test_push_resets_the_optimizer(cnn):
     process, state, versions = cnn
     plan = process.plan(0)
@@ -193,6 +194,7 @@ def test_push_resets_the_optimizer(cnn):
         np.testing.assert_array_equal(value, results[1][path])
 
 
+@pytest.mark.long
 def test_a_file_infers_by_pushed_statistics_and_measures_them(cnn):
     process, state, versions = cnn
     newer = tiny.perturbed(state, seed=1)
@@ -221,6 +223,7 @@ def test_a_file_infers_by_pushed_statistics_and_measures_them(cnn):
     assert gap() < 1e-3
 
 
+@pytest.mark.long
 def test_device_refuses_batches_without_a_step_and_other_values(cnn):
     local = on_device.LiteRTTrainer(cnn[2]["c"])
     batch = {"image": np.zeros((3, 8, 8, 2), np.float32), "label": np.zeros(3, np.int32)}
@@ -251,6 +254,7 @@ sys.exit(main(["hetero_tf", "measure-device", *sys.argv[1:]]))
 """
 
 
+@pytest.mark.long
 def test_measured_devices_are_a_fleet_of_the_simulator(cnn, tmp_path):
     process, _, versions = cnn
     fleet = tmp_path / "fleet.yaml"

@@ -216,6 +216,7 @@ def test_perplexity_is_the_row_weighted_mean_of_exponentials():
     assert process.evaluate(state)[0] == metrics  # masked positions are the same at every call
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("logits", [1, 40])
 @pytest.mark.parametrize("last", ["Dense", "Scaler"])

@@ -61,6 +61,7 @@ def test_files_and_samples_have_equal_outputs(exported):
     assert about["input"]["fields"][0]["rate"] == 4000 and about["limits"]["clips"] > 1000
 
 
+@pytest.mark.long
 def test_stored_examples_and_samples_are_inputs_of_keras_models(exported):
     process, state, folder, _ = exported
     clips = process.dataset.test.x[:3]

@@ -80,9 +80,7 @@ def open_example(address):
 
 @pytest.mark.long
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium")
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind == "numbers" else [pytest.mark.long]) for kind in KINDS]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_example_is_predicted_and_its_commands_run_as_printed(kind, tmp_path):
     recipe, changes, answer, bars = KINDS[kind]
     process = hetero_tf.learning_process(load(recipe, ["levels.mix=a", *changes]))

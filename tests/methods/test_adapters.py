@@ -153,6 +153,7 @@ def singular_values(weights, stem):
     return np.linalg.svd(product(weights, stem))[1][:4]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rule", "share"), [("products", 1), ("flexlora", 1 / 3), ("mean", 1)])
 def test_high_ranks_collapse_with_flexlora_alone(rule, share, eager):
     """raFLoRA: each round multiplies the ranks that a client lacks by the share of the clients that have them."""

@@ -56,7 +56,7 @@ def tokens(process):
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "submodel", "most", "uncovered"),
-    [pytest.param("sequential", "rolling", 1, "zeros", marks=pytest.mark.long), ("stacked", "prefix", 2, "left_out")],
+    [("sequential", "rolling", 1, "zeros"), ("stacked", "prefix", 2, "left_out")],
 )
 def test_rounds_equal_the_plain_loop(engine, submodel, most, uncovered):
     process = built(f"engine={engine}", f"round.submodel={submodel}", f"round.uncovered={uncovered}")
@@ -105,6 +105,7 @@ def test_a_rank_is_the_mean_over_the_clients_that_have_it_and_zeros_dilute_it():
     assert all((columns(lost, path)[1:] == 0).all() for path in process.paths if is_adapter(path))
 
 
+@pytest.mark.long
 def test_initial_predictions_of_every_level_are_those_of_the_base(tmp_path):
     base = built(base=BASE.replace("model:\n", "model:\n  frozen: [0]\n"))
     renamed = {path.replace("2_0_dense/", "2_0_lora_dense/dense/"): v for path, v in base.initialize().weights.items()}
@@ -181,7 +182,8 @@ def test_constant_kernels_cost_no_weight_gradient():
     assert of(process, block).by_constants == 4 * (4 * 64 + 2 * 96)
 
 
-@pytest.mark.parametrize("level", [pytest.param("a", marks=pytest.mark.long), "c"])
+@pytest.mark.long
+@pytest.mark.parametrize("level", ["a", "c"])
 def test_an_export_gives_the_logits_of_the_model(level, tmp_path):
     process = built()
     state = with_adapters(process)

@@ -58,6 +58,7 @@ def process(request):
     return tiny.process(BLOCKS, *STAGED, f"engine={request.param}")
 
 
+@pytest.mark.long
 def test_units_that_no_client_reaches_stay_unchanged(process):
     staged = len(process.family.stages["b"])
     assert staged == 3

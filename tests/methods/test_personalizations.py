@@ -58,6 +58,7 @@ def test_without_a_share_apfl_is_fedavg():
         assert metrics[name] == pytest.approx(expected[name], rel=1e-12)
 
 
+@pytest.mark.long
 def test_with_the_whole_share_apfl_tests_the_twin():
     alone = after_rounds(methods.personalization("apfl", alpha=1.0, adaptive="false")).clients["twin"]
     assert tiny.gap(alone, arrays(after_rounds("round.personal=[all]").clients["personal"])) < 1e-12
@@ -120,7 +121,13 @@ def test_fedrep_trains_the_head_before_the_body():
     assert tiny.same(heads[1], heads[2]) and tiny.gap(heads[0], heads[1]) > 1e-3
 
 
-@pytest.mark.parametrize("name, settings", [("ditto", ()), ("apfl", ()), ("moon", ()), ("fedrep", (HEAD,))])
+@pytest.mark.parametrize(
+    "name, settings",
+    [
+        ("ditto", ()),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in (("apfl", ()), ("moon", ()), ("fedrep", (HEAD,)))),
+    ],
+)
 def test_a_stored_state_continues_bit_by_bit(name, settings):
     settings = (methods.personalization(name), *settings)
     process = built(*settings)

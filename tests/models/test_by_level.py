@@ -19,7 +19,14 @@ def numpy_weights(state):
 
 
 @pytest.mark.parametrize(
-    ("names", "copied"), [("norms", "norm"), ("norms, '0', 3_0_dense", "^[03]|norm"), ("'*/step_size'", "/step_size$")]
+    ("names", "copied"),
+    [
+        ("norms", "norm"),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (("norms, '0', 3_0_dense", "^[03]|norm"), ("'*/step_size'", "/step_size$"))
+        ),
+    ],
 )
 def test_a_copy_is_the_mean_over_the_clients_of_its_level(names, copied, eager):
     base = tiny.IMAGES.replace("stride: 2", "stride: 2, step: true") if "step" in names else tiny.IMAGES

@@ -217,7 +217,8 @@ def without_input(width, classes, scale=1.0):
     return keras.Sequential(dense(width, classes, scale).layers[1:])
 
 
-@pytest.mark.parametrize("function", [subclassed, pytest.param(without_input, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("function", [subclassed, without_input])
 def test_model_without_inputs_trains_like_the_functional_one(function, eager):
     process, expected_process = build_process(function), build_process(dense)
     expected = expected_process.initialize()

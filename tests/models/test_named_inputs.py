@@ -136,6 +136,7 @@ def test_a_subclassed_model_receives_arrays_by_name():
     assert process.model(state, "b")(draw(3)[0]).shape == (3, 4)
 
 
+@pytest.mark.long
 def test_exports_have_an_input_for_each_array(run, tmp_path):
     process, state, _ = run
     folder, about = export.export(process, state, process.statistics(state), tmp_path, {}, others=("keras",))

@@ -71,10 +71,15 @@ def in_lists(width, classes):
     ("model", "targets"),
     [
         (build, Y),
-        (as_dictionary, Y),
-        (in_lists, tuple(Y.values())),
-        (layers(1.0, 3), Y),
-        (lambda width: build(width, 3), Y),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (
+                (as_dictionary, Y),
+                (in_lists, tuple(Y.values())),
+                (layers(1.0, 3), Y),
+                (lambda width: build(width, 3), Y),
+            )
+        ),
     ],
     ids=["lists", "dictionary", "tuple", "ready", "width"],
 )

@@ -166,6 +166,7 @@ def test_positions_of_another_grid_are_interpolated_between_its_corners():
         vit_checkpoint.interpolate_positions(np.zeros((7, 2)), 3)
 
 
+@pytest.mark.long
 def test_checkpoint_of_another_image_size_fits_with_side(command, tmp_path):
     arrays = checkpoint(side=6)
     assert command(arrays)[0] == 0

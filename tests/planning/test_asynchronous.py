@@ -57,7 +57,7 @@ def test_a_version_ends_when_all_clients_have_returned():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("assignment", ["dynamic", pytest.param("fixed", marks=pytest.mark.long)])
+@pytest.mark.parametrize("assignment", ["dynamic", "fixed"])
 def test_equal_durations_and_a_buffer_of_the_cohort_are_synchronous_rounds(assignment, eager):
     # Equal shares, so that clients of equal devices take equally long.
     dataset, partition = tiny.images(sizes=(6, 6, 6, 6))

@@ -59,6 +59,7 @@ def test_every_column_of_compare_is_explained(write_run):
     assert len(words) > 12 and sorted({word.lower() for word in words} - TERMS) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overrides", [[], ["levels.budgets={a: 1, b: 1/2}", "client.stages=blockwise"]])
 def test_every_column_of_describe_is_explained(tmp_path, overrides):
     programs.recipe_file(tmp_path)

@@ -44,6 +44,7 @@ def test_progress_reports_every_step_and_client_once_without_changing_results(ba
     assert watched.runner.compiled_round.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.long
 def test_long_training_reports_rarely_and_completely(monkeypatch):
     monkeypatch.setattr(block_training, "CALL_SECONDS", 1e6)
     process, watch = tiny.process(tiny.DENSE, "engine=sequential", "levels.mix=a-c", "client.epochs=4"), Watch()

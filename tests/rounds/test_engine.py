@@ -165,10 +165,8 @@ def test_training_compiled_by_xla_equals_the_plain_loop():
     assert stateful_operations(process.runner.compiled_round) == set()
 
 
-@pytest.mark.parametrize(
-    ("case", "cut_case"),
-    [(PIXELS, PIXELS), *(pytest.param(case, CUT, marks=pytest.mark.long) for case in (CUT, WHOLE))],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("case", "cut_case"), [(PIXELS, PIXELS), (CUT, CUT), (WHOLE, CUT)])
 def test_rounds_of_larger_models_equal_the_plain_loop(case, cut_case, eager):
     check_against_plain_loop(build_process(case, "stacked"), cut_case, "drawn")
 

@@ -85,7 +85,10 @@ def test_compiled_rounds_equal_the_plain_loop_in_one_trace(case):
     assert stateful_operations(process.runner.compiled_round) == set()
 
 
-@pytest.mark.parametrize("name", ["fjord", "lg", "fedprox", "depthfl", "fedepth_link"])
+@pytest.mark.parametrize(
+    "name",
+    ["fjord", "lg", *(pytest.param(name, marks=pytest.mark.long) for name in ("fedprox", "depthfl", "fedepth_link"))],
+)
 def test_rounds_of_some_clients_equal_the_plain_loop(name, eager):
     check_against_plain_loop(
         (name, "stacked", "float64"), lambda process: [process.plan(0, [2, 0]), process.plan(1, [2])]

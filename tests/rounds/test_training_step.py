@@ -68,13 +68,8 @@ def test_steps_of_one_level_or_of_compared_outputs_are_not_shared(name):
 
 
 # Widths, masks and networks without large constants of their own.
-OTHERS = ("fjord", "slimmable", "fiarse", "splitmix")
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", ["fedepth_link", "scaffold", *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)]
-)
+@pytest.mark.parametrize("name", ["fedepth_link", "scaffold", "fjord", "slimmable", "fiarse", "splitmix"])
 def test_no_constant_of_the_graph_is_as_long_as_a_row(name):
     base, settings, _ = methods.METHODS[name]
     for narrow, wide in ((4, 32), (6, 32), (8, 4096)):

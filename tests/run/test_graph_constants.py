@@ -56,11 +56,8 @@ def test_graphs_of_labels_have_no_constant_for_each_example_or_client(base, over
     assert largest(tiny.process(base, f"partition.clients={COUNT}", *overrides, data=data)) < (COUNT, "")
 
 
-# The other tasks read their labels and inputs in the same way.
-LONG = ("ordinal", "series", "regression", "segmentation")
-
-
-@pytest.mark.parametrize("task", [pytest.param(task, marks=[pytest.mark.long] * (task in LONG)) for task in TASKS])
+@pytest.mark.long
+@pytest.mark.parametrize("task", TASKS)
 def test_graphs_of_tasks_have_no_constant_for_each_example_or_client(task):
     overrides = (*test_task_process.TASKS[task], f"partition.clients={COUNT // 2}", "levels.mix=b", "client.epochs=1")
     sizes = (f"data.examples={COUNT}", f"data.test_examples={COUNT}")

@@ -23,10 +23,8 @@ def compiled(base, data, *overrides):
     return tiny.process(base, "levels.mix=a-c", "round.clients=4", *overrides, data=data, device="gpu")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name.startswith("dense") else pytest.mark.long) for name in CASES]
-)
 @pytest.mark.long
+@pytest.mark.parametrize("name", CASES)
 def test_rounds_compiled_by_xla_agree_with_the_oracle(name):
     base, data, overrides = CASES[name]
     process = compiled(base, data, "precision=float64", *overrides)

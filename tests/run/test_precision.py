@@ -180,7 +180,7 @@ def test_logits_of_a_step_are_float32_even_of_a_dense_layer_without_bias():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("base", [pytest.param("images", marks=pytest.mark.long), "text"])
+@pytest.mark.parametrize("base", ["images", "text"])
 def test_evaluation_and_serving_use_the_float32_model(base, eager):
     mixed, plain = (built(base, "sequential", precision) for precision in ("mixed_bfloat16", "float32"))
     state, _ = mixed.next(mixed.initialize())

@@ -71,7 +71,7 @@ def trained(*overrides):
 
 
 # The others differ from these by one metric or loss, which the contracts test.
-QUICK = ("binary", "regression", "segmentation", "series")
+QUICK = ("binary", "series")
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ def test_pictures_in_folders(tmp_path, improves):
     assert "    - [PaddedConv2D: {filters: !w 32}, Scaler, Norm, ReLU, MaxPooling2D]" in text and improves(text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("task", "y"), [("classification", "sides"), ("regression", "means"), ("segmentation", "maps")]
 )

@@ -224,6 +224,7 @@ def test_command_reports_results_and_exit_code(in_threads, working_folder, comma
     assert "/3  digits-seed=7  failed: no luck today" in (working_folder / "s" / "log.txt").read_text()
 
 
+@pytest.mark.long
 def test_sweep_recipes_can_use_plugin_modules(working_folder, command, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     (working_folder / "own_windows.py").write_text("def keep(size, count, round, client, seed):\n    return None\n")
