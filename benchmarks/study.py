@@ -17,7 +17,7 @@ from pathlib import Path
 from checkout import ROOT
 
 from hetero_tf.reports.summaries import mean_and_spread, paired_difference
-from hetero_tf.runs import metrics_file
+from hetero_tf.runs import history
 from hetero_tf.sweeps.bench_rows import read_row
 from hetero_tf.sweeps.definition import read, to_yaml
 
@@ -34,13 +34,12 @@ HEADER = """\
 
 
 def pilots(folder):
-    """The mean of the best validation accuracy over the seeds: `{method: {share: {rate: mean}}}`."""
+    """The mean of the best validation accuracy over the seeds: `{method: {share: {rate: mean}}}`, of finished runs."""
     values = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    for path in folder.glob("*/metrics.jsonl"):
-        method, *keys = path.parent.name.split("-")
-        keys = dict(key.split("=") for key in keys)
-        best = max(row[SELECTION] for row in metrics_file.rows(path) if SELECTION in row)
-        values[method][float(keys[SHARE])][float(keys[RATE])].append(best)
+    for run in history.gather([folder])[0]:
+        if run.is_finished:
+            best = max(row[SELECTION] for row in run.rows if SELECTION in row)
+            values[run.name][run.keys[SHARE]][run.keys[RATE]].append(best)
     return {
         method: {
             share: {rate: statistics.mean(values) for rate, values in sorted(rates.items())}

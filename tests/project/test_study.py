@@ -25,28 +25,30 @@ def study(monkeypatch, tmp_path):
     return module
 
 
-def write_pilots(folder):
-    """Runs whose best rate is .1 without exchanged labels, .3 with them, and .1 over both."""
-    best = {(0.0, 0.03): 60, (0.0, 0.1): 80, (0.0, 0.3): 50, (1.0, 0.03): 70, (1.0, 0.1): 85, (1.0, 0.3): 90}
-    for name in {entry["name"] for part in read(ROOT / "benchmarks/study/pilots.yaml") for entry in part.list}:
-        for (share, rate), value in best.items():
-            for seed in range(3):
-                run = folder / f"{name}-optimizer.learning_rate={rate}-partition.shuffled={share}-seed={seed}"
-                run.mkdir()
-                rows = [{"round": 5, "validation_accuracy": value + seed}, {"round": 6, "validation_accuracy": 1}]
-                (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"round": 7}]))
+def test_rates_are_means_over_the_seeds_of_finished_runs(study, write_run, tmp_path, capsys):
+    best = {(0.0, 0.03): 60.0, (0.0, 0.1): 80.0, (1.0, 0.1): 85.0, (1.0, 0.3): 90.0}
+    for (share, rate), value in best.items():
+        keys = [
+            f"optimizer.learning_rate={rate}",
+            f"partition={{name: labels, clients: 4, per_client: 2, shuffled: {share}}}",
+        ]
+        for seed in range(3):
+            values = [value + seed] if (rate, seed) == (0.3, 2) else [value + seed, value + seed, 1.0, 1.0]
+            path = write_run(f"{rate}-{share}-{seed}", values, "name=heterofl", "rounds=4", f"seed={seed}", *keys)
+            metrics = path / "metrics.jsonl"
+            metrics.write_text(metrics.read_text().replace("global_accuracy", "validation_accuracy"))
+    study.print_rates(tmp_path)
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| heterofl | 0 | 0.03: 61.0, 0.1: 81.0 | 0.1 <- edge |",
+        "| heterofl | 1 | 0.1: 86.0, 0.3: 90.5 | 0.3 <- edge |",
+    ]
 
 
-def test_the_sweep_has_the_rates_that_the_pilots_select(study, tmp_path, capsys):
-    pilots = tmp_path / "pilots"
-    pilots.mkdir()
-    write_pilots(pilots)
-    study.print_rates(pilots)
-    printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 2 + 2 * METHODS
-    assert "| heterofl | 0 | 0.03: 61.0, 0.1: 81.0, 0.3: 51.0 | 0.1 |" in printed
-    assert "| heterofl | 1 | 0.03: 71.0, 0.1: 86.0, 0.3: 91.0 | 0.3 <- edge |" in printed
-    study.write_sweep(pilots)
+def test_the_sweep_has_the_rates_that_the_pilots_select(study, tmp_path, monkeypatch):
+    shares = {0.0: {0.03: 60, 0.1: 80, 0.3: 50}, 1.0: {0.03: 70, 0.1: 85, 0.3: 90}}
+    names = {entry["name"] for part in read(ROOT / "benchmarks/study/pilots.yaml") for entry in part.list}
+    monkeypatch.setattr(study, "pilots", lambda folder: dict.fromkeys(names, shares))
+    study.write_sweep(tmp_path)
     parts = read(tmp_path / "labels_devices.yaml")
     rates = Counter(
         (*part.grid["partition.shuffled"], entry["optimizer.learning_rate"]) for part in parts for entry in part.list
