@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections import Counter
+from pathlib import Path
 
 import programs
 import pytest
@@ -30,12 +31,12 @@ def test_rates_are_means_over_the_seeds_of_finished_runs(study, write_run, tmp_p
     for (share, rate), value in best.items():
         keys = [
             f"optimizer.learning_rate={rate}",
-            f"partition={{name: labels, clients: 4, per_client: 2, shuffled: {share}}}",
+            f"partition={{name: labels, clients: 4, per_client: 2, draw: consecutive, shuffled: {share}}}",
         ]
         for seed in range(3):
             values = [value + seed] if (rate, seed) == (0.3, 2) else [value + seed, value + seed, 1.0, 1.0]
             path = write_run(f"{rate}-{share}-{seed}", values, "name=heterofl", "rounds=4", f"seed={seed}", *keys)
-            metrics = path / "metrics.jsonl"
+            metrics = Path(path) / "metrics.jsonl"
             metrics.write_text(metrics.read_text().replace("global_accuracy", "validation_accuracy"))
     study.print_rates(tmp_path)
     assert capsys.readouterr().out.splitlines()[2:] == [
