@@ -16,17 +16,7 @@ from hetero_tf.recipe.recipe_files import Source, read
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import differences, flow, keys_of, mapping_to_yaml, resolved_text
 
-__all__ = [
-    "CHANGEABLE_KEYS",
-    "Recipe",
-    "changed_keys",
-    "difference",
-    "as_recipe",
-    "keys_of",
-    "load",
-    "loads",
-    "with_source_location",
-]
+__all__ = ["CHANGEABLE_KEYS", "Recipe", "changed_keys", "as_recipe", "keys_of", "load", "loads", "with_source_location"]
 
 # Name of the data and of the model function of a run whose data set and model were passed from Python.
 FROM_PYTHON = "from_python"
@@ -163,8 +153,12 @@ def with_source_location(recipe: Recipe, *key: str) -> Iterator[None]:
         raise _error_with(recipe.overrides, position, path, text) from error.__cause__
 
 
-def difference(old: str, new: str) -> list[str]:
+def changed_keys(old: str, new: str) -> list[str]:
     """List the keys in which two recipes differ, as `round.clients: 10 -> 20`; "absent" for a missing key.
+
+    Excluded are the keys that may change when a run is resumed: the number of rounds and early stopping, because a run
+    may be extended; the engine, which the environment records; the evaluated levels, which no weight depends on; and
+    `evaluate.best` where one recipe has null, because `run.resume.check_best` compares the resulting metric.
 
     Args:
         old, new: Resolved texts (`Recipe.source`).
@@ -173,22 +167,9 @@ def difference(old: str, new: str) -> list[str]:
         InputError: A text is not a valid recipe.
     """
     old_recipe, new_recipe = (loads(text, "stored recipe") for text in (old, new))
-    changed = differences(old_recipe.source, new_recipe.source)
+    lines = differences(old_recipe.source, new_recipe.source)
     if old_recipe.model.layers == new_recipe.model.layers:
         # The same sizes, written in the layers of one recipe and in the settings of the other, give the same model.
-        return [line for line in changed if not line.startswith(("model.settings", "model.layers"))]
-    return changed
-
-
-def changed_keys(old: str, new: str) -> list[str]:
-    """List the keys in which two resolved recipes differ, without those that may change when a run is resumed.
-
-    Excluded are: the number of rounds and early stopping, because a run may be extended; the engine, which the
-    environment records; the evaluated levels, which no weight depends on; and `evaluate.best` where one recipe has
-    null, because `run.resume.check_best` compares the resulting metric.
-
-    Args:
-        old, new: See `difference`.
-    """
-    lines = [line for line in difference(old, new) if line.partition(":")[0] not in CHANGEABLE_KEYS]
+        lines = [line for line in lines if not line.startswith(("model.settings", "model.layers"))]
+    lines = [line for line in lines if line.partition(":")[0] not in CHANGEABLE_KEYS]
     return [line for line in lines if not (line.startswith("evaluate.best:") and "null" in line)]

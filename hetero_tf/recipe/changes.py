@@ -9,7 +9,7 @@ from hetero_tf.base.constraints import inline_plugin, walk_keys
 from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.nodes import Node, error_at, format_value, to_plain
 from hetero_tf.recipe.reader import DEPTH, parse, parse_file
-from hetero_tf.recipe.recipe_files import Source, read_fleet, read_named, shipped, with_fleet
+from hetero_tf.recipe.recipe_files import Source, read_fleet, read_named, shipped
 from hetero_tf.recipe.schema import Recipe
 
 _STEP = re.compile(r"[A-Za-z_0-9-]+")
@@ -154,24 +154,20 @@ def read_tree(source: Source, parents: tuple[Source, ...] = ()) -> Node:
         InputError: A file is not valid YAML, or a base is missing, circular or nested too deeply.
     """
     root = parse_file(source.text, source.name)
-    if not isinstance(root.value, dict) or "base" not in root.value:
-        _refuse_paths(root)
-        return with_fleet(root, source.path.parent)
-    base = read_tree(_base_of(source, root.value["base"], parents), (*parents, source))
-    for key, node in root.value.items():
-        if key != "base":
-            changed = read_fleet(node, source.path.parent) if key == "fleet" else node
-            # The file of a fleet replaces the fleet of the base.
-            base = with_change(base, steps_of(key) or (key,), changed, keep=changed is node)
+    if not isinstance(root.value, dict):
+        return root
+    values = {key: read_fleet(node, source.path.parent) if key == "fleet" else node for key, node in root.value.items()}
+    if "base" not in values:
+        for key, node in values.items():
+            if len(steps_of(key)) > 1:
+                text = f"the path {format_value(key)} needs a `base`; without one, nest its keys"
+                raise error_at(node.key_position or node.position, (), text)
+        return Node(values, root.position, root.key_position)
+    base = read_tree(_base_of(source, values.pop("base"), parents), (*parents, source))
+    for key, node in values.items():
+        # The file of a fleet replaces the fleet of the base.
+        base = with_change(base, steps_of(key) or (key,), node, keep=node is root.value[key])
     return Node(base.value, root.position)
-
-
-def _refuse_paths(root):
-    for key, node in root.value.items() if isinstance(root.value, dict) else ():
-        if len(steps_of(key)) > 1:
-            raise error_at(
-                node.key_position, (), f"the path {format_value(key)} needs a `base`; without one, nest its keys"
-            )
 
 
 def _base_of(source, node, parents):

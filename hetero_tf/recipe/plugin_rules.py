@@ -108,12 +108,12 @@ def _is_table(value):
 def chosen_plugins(recipe: Recipe) -> Iterator[ChosenPlugin]:
     """Yield the plug-ins of a recipe."""
     for path, option in PLUGINS.items():
-        plugin = _plugin_at(recipe, path)
+        plugin = plugin_at(recipe, path)
         if plugin is not None:
             yield ChosenPlugin(path, option.constraint.kind, plugin.name)
 
 
-def _plugin_at(recipe, path):
+def plugin_at(recipe: Recipe, path: tuple[str, ...]) -> Plugin | None:
     """Return the `Plugin` of a key, or of a section that mixes the options of its plug-in with other keys."""
     plugin = functools.reduce(getattr, path, recipe)
     return plugin if isinstance(plugin, Plugin | None) else getattr(plugin, PLUGINS[path].name)
@@ -222,7 +222,7 @@ def read_key(recipe: Recipe, key: str) -> list[KeyValue]:
     if path[:2] == ("model", "layers"):
         return [value for spec in recipe.model.layers for value in _layer_values(spec, *path[2:])]
     if path[:-1] in PLUGINS and path not in _KEYS:
-        return [_plugin_value(path, PLUGINS[path[:-1]], _plugin_at(recipe, path[:-1]))]
+        return [_plugin_value(path, PLUGINS[path[:-1]], plugin_at(recipe, path[:-1]))]
     if path not in _KEYS:
         raise InputError(f"unknown key {key!r}{did_you_mean(key, map('.'.join, _KEYS))}")
     default = _KEYS[path].default

@@ -101,13 +101,6 @@ def read_named(node: Node, noun: str, known: dict[str, Path], folder: Path, labe
         raise error_at(node.position, key, str(problem)) from None
 
 
-def with_fleet(root: Node, folder: Path) -> Node:
-    """Return the tree of a recipe in which `fleet` is a mapping; see `read_fleet`."""
-    if not isinstance(root.value, dict) or "fleet" not in root.value:
-        return root
-    return Node({**root.value, "fleet": read_fleet(root.value["fleet"], folder)}, root.position, root.key_position)
-
-
 def read_fleet(node: Node, folder: Path) -> Node:
     """Replace the name or path of a fleet by the mapping of its file; other values stay unchanged.
 

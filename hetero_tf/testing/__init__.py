@@ -15,7 +15,6 @@ import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +25,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.version import __version__
 from hetero_tf.recipe.changes import PLUGINS
+from hetero_tf.recipe.plugin_rules import plugin_at
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.testing import cut_checks, data_checks, layer_checks, loss_checks, step_checks
 from hetero_tf.testing.subject import Subject
@@ -235,9 +235,7 @@ def violated_contracts(recipe: Recipe) -> list[str]:
 def _used_plugins(recipe: Recipe) -> Iterator[tuple[str, Plugin]]:
     """Yield the kind and the plug-in of every key of a recipe, and the metrics that it names."""
     for path, option in PLUGINS.items():
-        value = reduce(getattr, path, recipe)
-        plugin = value if isinstance(value, Plugin | None) else getattr(value, option.name)
-        if plugin is not None:
+        if (plugin := plugin_at(recipe, path)) is not None:
             yield option.constraint.kind, plugin
     for name in recipe.metrics:
         yield "metrics", Plugin(name)

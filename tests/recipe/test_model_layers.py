@@ -133,7 +133,7 @@ def test_a_function_replaces_the_layers_and_layers_a_function(model_plugin):
     changed = recipe.loads(short.source, overrides=["model.function.hidden=3", "model.initial_weights=runs/x"])
     assert changed.model.function.options == {"hidden": 3} and changed.model.initial_weights == "runs/x"
     assert recipe.loads(changed.source) == changed
-    assert recipe.difference(short.source, changed.source) == [
+    assert recipe.changed_keys(short.source, changed.source) == [
         "model.function.hidden: 8 -> 3",
         "model.initial_weights: null -> 'runs/x'",
     ]

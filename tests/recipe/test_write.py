@@ -46,7 +46,7 @@ def test_difference_names_keys_and_both_values():
     changed = ("round.clients=6", "schedule=constant", "model.layers[3].Dense.use_bias=false")
     changed = [*changed, "optimizer.clip_norm=null"]
     old, new = (recipe.loads(BASE, overrides=overrides).source for overrides in ([], changed))
-    assert recipe.difference(old, new) == [
+    assert recipe.changed_keys(old, new) == [
         "round.clients: 5 -> 6",
         "optimizer.clip_norm: 1.0 -> null",
         "schedule.name: 'steps' -> 'constant'",
@@ -60,8 +60,8 @@ def test_runs_do_not_differ_where_sizes_only_moved_into_the_settings():
     direct = BASE.replace("filters: !w 16", "filters: !w 8")
     named = BASE.replace("{norm: sbn,", "{norm: sbn, size: !w 8,").replace("filters: !w 16", "filters: !setting size")
     one, other = (recipe.loads(text).source for text in (direct, named))
-    assert one != other and recipe.difference(one, other) == []
-    assert recipe.difference(recipe.loads(BASE).source, other) == [
+    assert one != other and recipe.changed_keys(one, other) == []
+    assert recipe.changed_keys(recipe.loads(BASE).source, other) == [
         "model.layers[0][0].PaddedConv2D.filters: !w 16 -> !setting size",
         "model.settings.size: absent -> !w 8",
     ]
