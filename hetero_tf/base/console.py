@@ -209,7 +209,7 @@ class ProgressDisplay:
         self._console, self._lock, self._stop_event = console, threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._show, name="live", daemon=True)
         self._last_printed = console.clock()
-        self._begin("", None, 0, 0)
+        self.begin("")
 
     def __enter__(self) -> "ProgressDisplay":
         self._thread.start()
@@ -228,13 +228,10 @@ class ProgressDisplay:
             steps, clients: Total counts; 0: not counted.
         """
         with self._lock:
-            self._begin(activity, expected, steps, clients)
-
-    def _begin(self, activity, expected, steps, clients):
-        self._activity, self._expected, self._steps, self._clients = activity, expected, steps, clients
-        self._start, self._details = self._console.clock(), ""
-        self._last_progress = self._start
-        self._done, self._first_report = [0, 0], (0, 0.0)
+            self._activity, self._expected, self._steps, self._clients = activity, expected, steps, clients
+            self._start, self._details = self._console.clock(), ""
+            self._last_progress = self._start
+            self._done, self._first_report = [0, 0], (0, 0.0)
 
     def update(self, activity: str, expected: float | None = None, details: str = "") -> None:
         """Change the text of the current activity without restarting its time.

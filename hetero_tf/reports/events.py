@@ -4,7 +4,6 @@ Each number of the metrics becomes a scalar at its round, and the recipe a text 
 plug-in. Updates of single clients are not included, because runs do not store them.
 """
 
-import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -33,6 +32,9 @@ def write_events(runs: Sequence[Run], folder: Path) -> list[Path]:
         The folders of the runs.
     """
     require_modules("tensorboard", ["tensorboard"], "tensorboard")
+    import tensorflow as tf
+    from tensorboard.plugins.hparams import api
+
     names = [Path(run.folder).resolve().name for run in runs]
     run_folders = [
         folder / (name if names.count(name) == 1 else f"{name}-{names[: index + 1].count(name)}")
@@ -41,26 +43,17 @@ def write_events(runs: Sequence[Run], folder: Path) -> list[Path]:
     for run_folder in (folder, *run_folders):
         files.make_folder(run_folder)
     for run, run_folder in zip(runs, run_folders):
-        with _event_file(run_folder):
-            _write_run(run)
+        with tempfile.TemporaryDirectory() as temporary:
+            with tf.summary.create_file_writer(temporary).as_default():
+                # Indented Markdown is code.
+                text = "\n".join(f"    {line}" for line in RunFolder(Path(run.folder)).read_recipe().splitlines())
+                tf.summary.text("recipe", text, 0)
+                api.hparams(hyperparameters(run.keys), Path(run.folder).resolve().name)
+                for round, tag, value in scalars(run):
+                    tf.summary.scalar(tag, value, round)
+            (path,) = Path(temporary).iterdir()
+            files.write_atomic(run_folder / FILE, path.read_bytes())
     return run_folders
-
-
-@contextlib.contextmanager
-def _event_file(folder: Path) -> Iterator[None]:
-    """Collect the summaries of the block in the event file of a folder."""
-    import tensorflow as tf
-
-    with tempfile.TemporaryDirectory() as temporary:
-        with tf.summary.create_file_writer(temporary).as_default():
-            yield
-        (path,) = Path(temporary).iterdir()
-        files.write_atomic(folder / FILE, path.read_bytes())
-
-
-def tag_of(metric: str) -> str:
-    """Return the tag of a metric, GROUP/METRIC; "train_flops" is a cost, "loss" belongs to the training."""
-    return f"{GROUPS.get(metric.partition('_')[0], '4_training')}/{metric}"
 
 
 def scalars(run: Run) -> Iterator[tuple[int, str, float]]:
@@ -68,23 +61,12 @@ def scalars(run: Run) -> Iterator[tuple[int, str, float]]:
     for row in run.rows:
         for name, value in row.items():
             if is_number(value) and name != "round":
-                yield row["round"], tag_of(name), float(value)
+                # "train_flops" is a cost, "loss" belongs to the training.
+                group = GROUPS.get(name.partition("_")[0], "4_training")
+                yield row["round"], f"{group}/{name}", float(value)
         for level, count in active_clients(row).items():
             yield row["round"], f"4_training/active_{level}", float(count)
     for row in run.timings:
         for name, value in row.items():
             if name.endswith("seconds") and is_number(value):
                 yield row["round"], f"6_time/{name}", float(value)
-
-
-def _write_run(run: Run) -> None:
-    """Write the recipe, the hyperparameters and all numbers of a run."""
-    import tensorflow as tf
-    from tensorboard.plugins.hparams import api
-
-    # Indented Markdown is code.
-    text = "\n".join(f"    {line}" for line in RunFolder(Path(run.folder)).read_recipe().splitlines())
-    tf.summary.text("recipe", text, 0)
-    api.hparams(hyperparameters(run.keys), Path(run.folder).resolve().name)
-    for round, tag, value in scalars(run):
-        tf.summary.scalar(tag, value, round)

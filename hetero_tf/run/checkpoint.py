@@ -21,13 +21,11 @@ class LoadedState:
     Attributes:
         statistics: `{level: {path: value}}` of static batch normalisation, for the levels that the round evaluated.
         checkpoint: The checkpoint that it was read from, with its info.
-        skipped: A message for each damaged newer checkpoint.
     """
 
     state: State
     statistics: dict
     checkpoint: checkpoints.SavedRound
-    skipped: tuple[str, ...]
 
 
 def arrays_of(state: State, statistics: dict, global_level: str) -> dict[str, np.ndarray]:
@@ -112,4 +110,4 @@ def _open(load, folder, process):
     for name in checkpoint.arrays.keys() - specs.keys():
         level, path = _level_and_path(name, levels.global_level)
         statistics.setdefault(level, {})[path] = checkpoint.arrays[name]
-    return LoadedState(state, statistics, checkpoint, checkpoint.skipped)
+    return LoadedState(state, statistics, checkpoint)

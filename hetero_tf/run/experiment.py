@@ -298,7 +298,7 @@ def _restore(run, process, newest_facts, console):
             console.say(f"initial weights: {source}")
         rows = resume.truncate_metrics(run, None, console.say)
         return Progress(process.begin(weights), {}, {}, {}, rows, Patience())
-    for message in newest.skipped:
+    for message in newest.checkpoint.skipped:
         console.say(f"skipped: {message}")
     console.say(f"resumed {run.path} after round {newest.state.round}")
     if newest.state.round >= process.recipe.rounds:
@@ -399,7 +399,7 @@ def open_state(
         also = " or choose --state last" if which == "best" and run.checkpoints.exists() else ""
         raise InputError(f"{run.checkpoints}: has no {which} round yet; train first{also}")
     resume.check_stored_recipe(run, facts.from_checkpoint(loaded.checkpoint, run.checkpoints))
-    for message in loaded.skipped:
+    for message in loaded.checkpoint.skipped:
         say(f"skipped: {message}")
     return process, loaded
 

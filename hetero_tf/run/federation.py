@@ -184,7 +184,8 @@ class Federation:
     @functools.cached_property
     def state_layout(self) -> StateLayout:
         """Order and shapes of the values of a state."""
-        setup = self.setup
+        setup, algorithm = self.setup, self.setup.algorithm
+        memories = {"memory": algorithm.remember, "errors": algorithm.update and algorithm.update.has_errors}
         return StateLayout(
             shapes=dict(zip(self.paths, setup.layout.cut.shapes, strict=True)),
             dtype=setup.layout.dtype,
@@ -192,10 +193,10 @@ class Federation:
             registered=len(self.partition.train),
             ensemble=self.recipe.levels.ensemble,
             personal=tuple(self.paths[position] for position in setup.layout.personal),
-            memories=_memories(setup.algorithm),
+            memories=tuple(name for name, is_stored in memories.items() if is_stored),
             peers=setup.peers,
             **{name: self.paths[: setup.layout.trainable] for name in (self.recipe.twin,) if name},
-            delays=0 if setup.algorithm.stale_merge is None else setup.algorithm.stale_merge.delays,
+            delays=0 if algorithm.stale_merge is None else algorithm.stale_merge.delays,
         )
 
     def begin(self, weights: dict[str, tf.Tensor]) -> State:
@@ -462,12 +463,6 @@ def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None
     module = registry.find("corrections", plugin.name)
     remember = function_of("corrections", plugin, "remember") if module.REMEMBERS else None
     return _function("corrections", plugin), remember, module.READS
-
-
-def _memories(algorithm: Algorithm) -> tuple[str, ...]:
-    """Return the names of the tables of clients with an entry for each global value, see `StateLayout`."""
-    stored = {"memory": algorithm.remember is not None, "errors": algorithm.update and algorithm.update.has_errors}
-    return tuple(name for name, is_stored in stored.items() if is_stored)
 
 
 def _update(plugin: Plugin | None) -> Update | None:

@@ -88,13 +88,16 @@ def digest(rows: bytes) -> dict:
     return {"bytes": len(rows), "sha256": hashlib.sha256(rows).hexdigest()}
 
 
-def newest(run: RunFolder) -> dict | None:
+def newest(run: RunFolder, with_arrays: bool = True) -> dict | None:
     """Return the facts of the newest checkpoint with its "round"; None if there is none.
+
+    Args:
+        with_arrays: Read the arrays too: a checkpoint with damaged ones does not count.
 
     Raises:
         InputError: The checkpoints are damaged, or this program cannot have written their info.
     """
-    checkpoint = checkpoints.load_newest(run.checkpoints)
+    checkpoint = checkpoints.load_newest(run.checkpoints, with_arrays=with_arrays)
     return None if checkpoint is None else from_checkpoint(checkpoint, run.checkpoints)
 
 
@@ -176,10 +179,9 @@ def global_weights(run: RunFolder) -> tuple[dict[str, np.ndarray], str]:
     checkpoint = load_best(run) or checkpoints.load_newest(run.checkpoints)
     if checkpoint is None:
         raise InputError(f"{run.path}: holds no finished round yet; train that run first")
-    return _global(checkpoint.arrays), f"{run.checkpoints}, round {checkpoint.round}"
-
-
-def _global(arrays):
-    weights = {name.removeprefix(WEIGHTS): value for name, value in arrays.items() if name.startswith(WEIGHTS)}
-    personal = {name.removeprefix(PERSONAL): value for name, value in arrays.items() if name.startswith(PERSONAL)}
-    return weights | {path: value.mean(axis=0, dtype=value.dtype) for path, value in personal.items()}
+    weights, personal = (
+        {name.removeprefix(prefix): value for name, value in checkpoint.arrays.items() if name.startswith(prefix)}
+        for prefix in (WEIGHTS, PERSONAL)
+    )
+    weights |= {path: value.mean(axis=0, dtype=value.dtype) for path, value in personal.items()}
+    return weights, f"{run.checkpoints}, round {checkpoint.round}"

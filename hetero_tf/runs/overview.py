@@ -9,7 +9,7 @@ from typing import Any
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.recipe.recipe_files import shipped
-from hetero_tf.runs import checkpoints, environment, facts, metrics_file
+from hetero_tf.runs import environment, facts, metrics_file
 from hetero_tf.runs.early_stopping import is_stopped_early, selection_metric
 from hetero_tf.runs.history import checked_keys, mix_text
 from hetero_tf.runs.run_folder import RECIPE, SWEEP, RunFolder
@@ -81,8 +81,7 @@ def is_run(path: Path) -> bool:
 
 
 def _read_run(run):
-    checkpoint = checkpoints.load_newest(run.checkpoints, with_arrays=False)
-    info = {} if checkpoint is None else facts.from_checkpoint(checkpoint, run.checkpoints)
+    info = facts.newest(run, with_arrays=False) or {}
     missing = environment.missing_plugins(run.environment)
     text = info["recipe"] if info else run.read_recipe()
     resolved, keys = _read_keys(text, run, missing)

@@ -94,18 +94,6 @@ class RunFolder:
         if not self.started:
             raise InputError(f"{self.path}: is not a run folder: it has no {RECIPE}; name a folder that `train` wrote")
 
-    def check_path_types(self) -> None:
-        """Refuse links, pipes and devices at the paths that the run writes.
-
-        The run folder itself may be a link to a folder.
-
-        Raises:
-            InputError: A path has another type; the message names the first one.
-        """
-        for name in (LOCK, *_FILES, "log.txt"):
-            files.check_write_target(self.path / name)
-        files.check_write_target(self.checkpoints, folder=True)
-
     @property
     def holder(self) -> str | None:
         """Id of the process that holds the lock, such as "12" or "12 on node7", or None. Nothing is written."""
@@ -133,7 +121,10 @@ class RunFolder:
             Locked: Another process holds the lock; the message names its process id.
         """
         files.create_folder(self.path, "run", lambda names: LOCK in names or {RECIPE, "checkpoints"} <= set(names))
-        self.check_path_types()
+        # The run folder itself may be a link to a folder.
+        for name in (LOCK, *_FILES, "log.txt"):
+            files.check_write_target(self.path / name)
+        files.check_write_target(self.checkpoints, folder=True)
         descriptor = self._acquire_lock()
         try:
             files.remove_leftovers(self.path, _LEFT)

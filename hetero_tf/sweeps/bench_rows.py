@@ -19,7 +19,7 @@ from hetero_tf.base.constraints import Range, Text
 from hetero_tf.base.errors import InputError, UserError, shorten_repr
 from hetero_tf.base.typed_json import Natural, NonNegative
 from hetero_tf.recipe import Recipe, keys_of, loads
-from hetero_tf.runs import checkpoints, environment, facts, metrics_file
+from hetero_tf.runs import environment, facts, metrics_file
 from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps.definition import SweepFolder, SweepRun
 from hetero_tf.sweeps.pool import read_progress
@@ -199,14 +199,13 @@ def _build_row(sweep, name, runs):
 def read_result(folder: Path, seed: int) -> tuple[SeedResult, str]:
     """Return the results of the newest round of a run, with its whole environment, and its recipe without seed."""
     run = RunFolder(folder)
-    checkpoint = checkpoints.load_newest(run.checkpoints, with_arrays=False)
-    if checkpoint is None:
+    info, rows = facts.newest(run, with_arrays=False), metrics_file.rows(run.metrics)
+    if info is None:
         raise InputError(f"{folder}: has no finished round")
-    info, rows = facts.from_checkpoint(checkpoint, run.checkpoints), metrics_file.rows(run.metrics)
     totals = {name: sum(row.get(name, 0) for row in rows) for name in ROUND_SUMS}
     totals |= {name: value for name, value in info["totals"].items() if name != "bytes"}
     digest, entries = info["metrics"]["sha256"], environment_entries(info["environment"])
-    result = SeedResult(seed, checkpoint.round, digest, info["best"], info["last"], totals, entries)
+    result = SeedResult(seed, info["round"], digest, info["best"], info["last"], totals, entries)
     return result, _without_seed(info["recipe"])
 
 

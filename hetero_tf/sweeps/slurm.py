@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hetero_tf.base import processes
-from hetero_tf.base.errors import InputError, require_modules, shorten_repr
+from hetero_tf.base.errors import InputError, require_modules
 from hetero_tf.recipe.nodes import to_plain
 from hetero_tf.recipe.reader import parse
 from hetero_tf.sweeps.definition import SweepFolder, SweepRun
@@ -53,28 +53,12 @@ def read_options(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or not value:
             raise InputError(f"--slurm {text[:80]}: must be key=value, such as --slurm partition=cpu")
         options[key] = to_plain(parse(value, f"--slurm {text[:80]}", is_file=False))
-        if not all(map(str.isprintable, _texts({key: options[key]}))):
-            # A line end would end the comment `#SBATCH`; the shell would run the rest.
-            raise InputError(
-                f"--slurm {key}: must have no line ends and no control characters. Received: {shorten_repr(text, 80)}"
-            )
     if type(options.get("time")) is not int:
         raise InputError(
             "--on slurm needs the time limit of a job in minutes, such as --slurm time=240; a job that reaches it is "
             f"requeued and resumes. Received: time={options.get('time')!r}"
         )
     return options
-
-
-def _texts(value):
-    """Yield the texts of an option, also of lists and of keys."""
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    if isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-    elif isinstance(value, str):
-        yield value
 
 
 def build_executor(folder: SweepFolder, options: Mapping[str, Any]) -> "SlurmExecutor":

@@ -51,8 +51,8 @@ def test_restored_state_is_bit_equal_and_continues_equally(build, expected_table
     state = run_rounds(process, process.initialize(), 2)
     checkpoints.save(tmp_path / "checkpoints", state.round, arrays_of(state, {}, "a"), {}, 1)
     opened = open_newest(tmp_path / "checkpoints", process)
-    loaded, statistics, skipped = opened.state, opened.statistics, opened.skipped
-    assert (loaded.round, statistics, skipped) == (2, {}, ())
+    loaded = opened.state
+    assert (loaded.round, opened.statistics, opened.checkpoint.skipped) == (2, {}, ())
     assert tiny.same(flat_state(loaded), flat_state(state))
     moved = {name.rsplit("/", 2)[0] for name, value in flat_state(loaded).items() if value.any()}
     assert moved == expected_tables | {"weights"}

@@ -112,7 +112,7 @@ def test_best_round_is_saved_and_can_be_evaluated_again(train, tmp_path):
     process = experiment.build_process(recipe.loads(RunFolder(tmp_path).read_recipe()), settings, RunFolder(tmp_path))
     opened = open_best(RunFolder(tmp_path), process)
     state, info = opened.state, opened.checkpoint.info
-    assert state.round == best["round"] and info["best"]["round"] == best["round"] and opened.skipped == ()
+    assert state.round == best["round"] and info["best"]["round"] == best["round"] and opened.checkpoint.skipped == ()
     measured, again = process.evaluate(state)
     assert {name: best[name] for name in measured} == measured
     of_global = again["a"]
