@@ -8,7 +8,6 @@ from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.recipe.changes import MOST_BASES
-from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.recipe_files import LARGEST_FILE
 from hetero_tf.recipe.schema import Plugin
 
@@ -34,22 +33,16 @@ BELOW = recipe.loads(BASE)
     [
         ("rounds: 7", lambda r: (r.rounds, r.seed), (7, 0)),
         ("round.clients: 3", lambda r: (r.round.clients, r.round.submodel), (3, Plugin("prefix"))),
-        ("round: {clients: 3}", lambda r: (r.round.clients, r.round.submodel), (3, Plugin("prefix"))),
         ("levels: {widths: {a: 0.5, e: 0.1}}", lambda r: (r.levels.widths, r.levels.mix), ({"a": 0.5, "e": 0.1}, BELOW.levels.mix)),
         ("levels.widths: {a: 0.5, e: 0.1}", lambda r: r.levels.widths, {"a": 0.5, "e": 0.1}),
-        ("levels.widths.e: 0.1", lambda r: r.levels.widths, {"a": 1.0, "c": 0.25, "e": 0.1}),
         ("levels.mix: {a: 1}", lambda r: r.levels.mix, {"a": 1}),
         ("schedule: {at: [1]}", lambda r: r.schedule.options, {"at": (1,), "factor": 0.1}),
-        ("schedule: {name: steps, at: [1]}", lambda r: r.schedule.options, {"at": (1,), "factor": 0.1}),
-        ("schedule: constant", lambda r: r.schedule, Plugin("constant")),
         ("schedule: {name: cosine, rounds: 9}", lambda r: r.schedule, Plugin("cosine", {"rounds": 9})),
         ("partition: {name: labels, clients: 5, per_client: 2}", lambda r: r.partition.options["clients"], 5),
         ("partition.name: labels\npartition.per_client: 2", lambda r: r.partition.options["clients"], 10),
         ("round.submodel: {name: rolling}", lambda r: (r.round.submodel, r.round.clients), (Plugin("rolling"), 5)),
         ("model.settings: {norm: in}", lambda r: r.model.settings, {"norm": "in", "blocks": (1, 2)}),
-        ("model.settings.blocks.1: 0", lambda r: len(r.model.layers), 7),
         ("model: {settings: {norm: in}}", lambda r: r.model.settings, {"norm": "in", "blocks": (1, 2)}),
-        ("model.layers[0][0].PaddedConv2D.filters: !w 8", lambda r: r.model.layers[0].args, {"filters": Width(8)}),
         ("model: {layers: [Flatten, Dense: {units: !classes}]}", lambda r: (r.model.settings, len(r.model.layers)), ({}, 2)),
         ("round: {clients: 3}\nround.clients: 4", lambda r: r.round.clients, 4),
     ],
