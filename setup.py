@@ -135,9 +135,12 @@ setup(
     package_data={
         "hetero_tf": ["py.typed"],
         "hetero_tf.base": ["metrics.csv"],
+        "hetero_tf.cli": ["flags.csv"],
+        "hetero_tf.cli.commands": ["commands.csv", "meanings.csv"],
         "hetero_tf.data": ["embedded/*", "embedded/**/*"],
         "hetero_tf.planning.fleets": ["*.yaml", "LICENCES.md"],
-        "hetero_tf.reports": ["report.html"],
+        "hetero_tf.recipe": ["rejected_layers.csv"],
+        "hetero_tf.reports": ["report.html", "figures.mplstyle"],
         "hetero_tf.runs": ["published.csv", "published_runs.csv"],
         "hetero_tf.export.serve": ["page.*"],
         "hetero_tf.recipes": ["*", "**/*"],

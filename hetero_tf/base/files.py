@@ -5,6 +5,7 @@ is written through it.
 """
 
 import contextlib
+import csv
 import errno
 import fcntl
 import hashlib
@@ -361,6 +362,12 @@ def decode(content: bytes, path: Path | str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Damaged(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file of this package, each by its header."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def remove_leftovers(folder: Path | str, pattern: re.Pattern) -> None:

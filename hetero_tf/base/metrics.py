@@ -1,12 +1,11 @@
 """Table of all metrics of a run: meaning, better direction, unit, and visibility."""
 
-import csv
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero_tf.base import registry
+from hetero_tf.base import files, registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +49,17 @@ def _fixed_metrics():
 
     Text data have no test examples per client, and the loss covers all positions, so accuracy is not reported.
     """
-    with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as file:
-        return {
-            row["name"]: Metric(
-                meaning=row["meaning"],
-                better=row["better"] or None,
-                targets=tuple(row["targets"].split()),
-                selects=row["selects"] == "yes",
-                shown=row["shown"] == "yes",
-                unit=row["unit"],
-            )
-            for row in csv.DictReader(file)
-        }
+    return {
+        row["name"]: Metric(
+            meaning=row["meaning"],
+            better=row["better"] or None,
+            targets=tuple(row["targets"].split()),
+            selects=row["selects"] == "yes",
+            shown=row["shown"] == "yes",
+            unit=row["unit"],
+        )
+        for row in files.read_rows(Path(__file__).with_suffix(".csv"))
+    }
 
 
 @functools.lru_cache

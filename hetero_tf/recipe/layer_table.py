@@ -3,6 +3,7 @@
 Keras layers are listed here. `registry` reads the layers of this package and of plug-ins from their source.
 """
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from hetero_tf.base import registry
@@ -19,6 +20,7 @@ from hetero_tf.base.constraints import (
     read_annotation,
 )
 from hetero_tf.base.errors import did_you_mean, find_nearest
+from hetero_tf.base.files import read_rows
 from hetero_tf.recipe.nodes import format_value
 
 ACTIVATIONS = (
@@ -101,41 +103,11 @@ KERAS_LAYERS = {
     layer: {name: Option(name, read_annotation(form), default, "") for name, (form, default) in arguments.items()}
     for layer, arguments in _SIGNATURES.items()
 }
+# {layer: what to use instead}
 ADVICE = {
-    "BatchNormalization": "a round discards its moving averages, so tests would use stale ones; "
-    "use StaticBatchNormalization",
-    "Softmax": "a model returns logits and the loss applies softmax; leave it out",
-    "Reshape": "its target shape cannot depend on the width of a level; use GlobalAveragePooling2D",
-    "MultiHeadAttention": "its projections have no Scaler; use TransformerBlock",
-    **dict.fromkeys(
-        ("Add", "Average", "Concatenate", "Dot", "Maximum", "Minimum", "Multiply", "Subtract"),
-        "a recipe is a sequence of layers, and this layer merges branches; use a block such as PreActivationBlock, or "
-        "build the model in Python (docs/guides/keras_models.md)",
-    ),
-    **dict.fromkeys(
-        ("Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "RNN", "SimpleRNN", "StackedRNNCells"),
-        "use LSTM or GRU, or write a layer and load it with --plugin",
-    ),
-    **dict.fromkeys(
-        ("CategoryEncoding", "Discretization", "Hashing", "IntegerLookup", "StringLookup", "TextVectorization"),
-        "the input converts data to numbers before the model; see data: labelled_text or csv, and input: sequences or "
-        "table",
-    ),
-    **dict.fromkeys(
-        ("Normalization", "Rescaling"),
-        "the input normalises images; set input.mean and input.std, which every exported model includes",
-    ),
-    **dict.fromkeys(
-        ("RandomBrightness", "RandomContrast", "RandomCrop", "RandomFlip", "RandomRotation", "RandomTranslation"),
-        "the input augments images; set input.augment, such as crop_flip",
-    ),
-    **dict.fromkeys(("Input", "InputLayer"), "the data define the input shape; leave it out"),
-    **dict.fromkeys(("Permute", "RepeatVector"), "the axes of a feature map cannot change; use GlobalAveragePooling2D"),
-    "SeparableConv2D": "use SeparableBlock, or DepthwiseConv2D and Conv2D",
-    **dict.fromkeys(
-        ("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"),
-        "a recipe cannot contain code; write a layer and load it with --plugin",
-    ),
+    name: row["advice"]
+    for row in read_rows(Path(__file__).with_name("rejected_layers.csv"))
+    for name in row["layers"].split()
 }
 
 

@@ -23,36 +23,7 @@ WIDTH = 5.0
 SUFFIXES = (".png", ".svg", ".pdf")
 # Inches: a line of the legend, a character in it, and the handle before a label.
 _LINE, _CHARACTER, _HANDLE = 0.17, 0.062, 0.7
-_SETTINGS: dict[Any, Any] = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": "#555555",
-    "axes.grid": True,
-    "axes.labelsize": 9,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 9,
-    "figure.constrained_layout.use": True,
-    "figure.dpi": 100,
-    "figure.facecolor": "white",
-    "font.size": 9,
-    "grid.color": "#e3e3e3",
-    "grid.linewidth": 0.6,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-    "legend.handlelength": 3.2,
-    "legend.title_fontsize": 8,
-    # Publishers refuse the default, Type 3.
-    "pdf.fonttype": 42,
-    "lines.linewidth": 1.5,
-    "lines.markersize": 4,
-    "savefig.dpi": 200,
-    "svg.hashsalt": "hetero_tf",
-    "svg.fonttype": "path",
-    # Do not parse a dollar sign in a name as a formula.
-    "text.parse_math": False,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-}
+_SETTINGS = Path(__file__).with_name("figures.mplstyle")
 
 
 @dataclass(frozen=True)
@@ -71,7 +42,7 @@ def figure_style(feature: str) -> Iterator[None]:
     require_modules(feature, ["matplotlib"], "plot")
     import matplotlib
 
-    with matplotlib.rc_context(_SETTINGS):
+    with matplotlib.rc_context(matplotlib.rc_params_from_file(_SETTINGS, use_default_template=False)):
         yield
 
 

@@ -8,7 +8,6 @@ A user file is a list of tables. Each has a `name`, a `source` (paper and table)
 that a run must have (`{dotted key: value}`), and `rows`: a name, more keys in `recipe`, and values by metric name.
 """
 
-import csv
 import dataclasses
 import hashlib
 from collections import Counter
@@ -110,10 +109,10 @@ def defaults_of(keys: Mapping[str, object]) -> dict[str, object]:
 def read_published() -> list[PublishedValue]:
     """Read the shipped values; a cell that two tables print is a value of each."""
     runs: dict[tuple[str, str], dict[str, str]] = {}
-    for run in _read_rows(RUNS):
+    for run in files.read_rows(RUNS):
         runs.setdefault((run["setting"], run["row"]), {})[run["fingerprint"]] = run["note"]
     values = []
-    for cell in _read_rows(CELLS):
+    for cell in files.read_rows(CELLS):
         setting, row, tables = cell["setting"], cell["row"], cell["tables"].split()
         papers, parts = zip(*(table.partition("_")[::2] for table in tables))
         source = ", ".join([PAPERS[papers[0]], *(part.replace("table", "Table ") for part in parts if part)])
@@ -124,11 +123,6 @@ def read_published() -> list[PublishedValue]:
                 PublishedValue(f"{table}/{row}", cell["metric"], number, source, setting, None, spread, cell_runs)
             )
     return values
-
-
-def _read_rows(path):
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def read_file(path: Path) -> list[PublishedValue]:

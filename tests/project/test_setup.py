@@ -417,7 +417,11 @@ def imported_modules(node):
 
 def test_recipes_are_packaged_and_the_command_is_declared(metadata):
     assert "hetero_tf.recipes" in metadata["packages"]
-    files = {"export.serve": ["page.*"], "planning.fleets": ["*.yaml", "LICENCES.md"], "reports": ["report.html"]}
+    files = {
+        "export.serve": ["page.*"],
+        "planning.fleets": ["*.yaml", "LICENCES.md"],
+        "reports": ["report.html", "figures.mplstyle"],
+    }
     for package, names in (files | {"runs": ["published.csv", "published_runs.csv"]}).items():
         assert metadata["package_data"][f"hetero_tf.{package}"] == names
     assert metadata["package_dir"] == {"hetero_tf.recipes": "recipes"}
