@@ -119,24 +119,15 @@ def _levels(value, path):
         with errors:
             value["mix"] = _mix(mix, (*path, "mix"))
         if isinstance(budgets, str) and budgets in SCENARIOS:
-            value["budgets"] = {}
-            with errors:
-                value["budgets"] = _scenario(budgets, value["mix"], (*path, "budgets"))
+            value["budgets"] = dict(zip(value["mix"], known := SCENARIOS[budgets]))
+            if len(value["mix"]) != len(known):
+                text = f"{budgets} defines {len(known)} budgets, so the mix must have {len(known)} levels"
+                errors.append(InvalidValue((*path, "budgets"), f"{text}. Received: {len(value['mix'])}"))
     with errors:
         levels = _section(Levels, value, path)
     errors.raise_all()
     shares = {name: int(share) if share.is_integer() else share for name, share in levels.mix.items()}
     return dataclasses.replace(levels, mix=shares)
-
-
-def _scenario(name, mix, path):
-    budgets = SCENARIOS[name]
-    if len(mix) != len(budgets):
-        raise InvalidValue(
-            path,
-            f"{name} defines {len(budgets)} budgets, so the mix must have {len(budgets)} levels. Received: {len(mix)}",
-        )
-    return dict(zip(mix, budgets))
 
 
 def _mix(value, path):

@@ -28,7 +28,8 @@ def explain(word: str) -> list[str]:
         InputError: The term is unknown.
     """
     term = word.strip().lower()
-    entries = [*_glossary_entries(), *_metric_entries(), *_key_entries(), *_plugin_entries()]
+    metrics = (([name.lower()], f"{name}: {metric.meaning}") for name, metric in all_metrics().items())
+    entries = [*_glossary_entries(), *metrics, *_key_entries(), *_plugin_entries()]
     explanations = [text for names, text in entries if any(_matches(term, name) for name in names)]
     if not explanations and all(map(LEVEL_COUNT.fullmatch, term.split() or [""])):
         explanations = [text for names, text in entries if LEVEL_COUNTS_TERM in names]
@@ -67,10 +68,6 @@ def _glossary_entries() -> Iterator[tuple[list[str], str]]:
         unquoted = terms.replace("`", "")
         names = [part.strip().lower() for part in re.split(r", | \(|\)", unquoted) if part.strip()]
         yield names, f"{unquoted}: {meaning}"
-
-
-def _metric_entries() -> Iterator[tuple[list[str], str]]:
-    yield from (([name.lower()], f"{name}: {metric.meaning}") for name, metric in all_metrics().items())
 
 
 def _key_entries() -> Iterator[tuple[list[str], str]]:

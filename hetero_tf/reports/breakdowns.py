@@ -18,14 +18,15 @@ from hetero_tf.reports.summaries import (
     metric_values,
     truncate_to_common_round,
 )
+from hetero_tf.runs import metrics_file
 from hetero_tf.runs.history import Run, is_number
 from hetero_tf.runs.metrics_file import ClientSpan, RoundSpan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Parts of the work of a run; planning runs in parallel.
-PARTS = ("training", "merging", "measuring", "sealing")
+# Parts of the work of a run without planning, which runs in parallel.
+PARTS = metrics_file.PARTS[1:]
 HATCHES = ("", "///", "...", "xxx")
 # Metrics of the spread over clients.
 SPREADS = ("mean", "std", "std_noise", "worst_decile")

@@ -31,9 +31,8 @@ class Patience:
             min_delta: Difference from the best value that an improvement exceeds.
         """
         sign = -1 if (known := find_metric(metric)) and known.better == "lower" else 1
-        if not isinstance(value, numbers.Real) or not abs(value) < LARGEST:
-            return Patience(self.best, self.waited + 1)
-        if self.best is None or sign * (value - self.best) > min_delta:
+        is_finite = isinstance(value, numbers.Real) and abs(value) < LARGEST
+        if value is not None and is_finite and (self.best is None or sign * (value - self.best) > min_delta):
             return Patience(value, 0)
         return Patience(self.best, self.waited + 1)
 

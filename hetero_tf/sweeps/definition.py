@@ -29,10 +29,11 @@ from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.typed_json import from_json
 from hetero_tf.recipe import Recipe, changed_keys, load
 from hetero_tf.recipe.naming import short_name
-from hetero_tf.recipe.nodes import format_value, to_plain
+from hetero_tf.recipe.nodes import to_plain
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.recipe_files import LARGEST_FILE, sweeps
 from hetero_tf.recipe.write import flow
+from hetero_tf.runs.history import shown
 from hetero_tf.runs.run_folder import SWEEP
 
 MOST_SEEDS = MOST_RUNS = 10_000
@@ -211,15 +212,10 @@ def _run(values, name_paths, label):
     except InputError as problem:
         changes = "" if str(problem).startswith("--set") else f"with {', '.join(overrides.values())[:200]}: "
         raise InputError(f"{label}: {changes if overrides else ''}{problem}") from None
-    texts = {path: _format(values[path]) for path in name_paths if path in values and path != "name"}
+    named = {path: values[path] for path in name_paths if path in values and path != "name"}
+    texts = {path: flow(each) if isinstance(each, (dict, list)) else shown(each) for path, each in named.items()}
     content = [overrides[path] for path in sorted(texts)]
     return SweepRun(short_name(loaded.name, texts, content), recipe, tuple(overrides.values()), loaded)
-
-
-def _format(value):
-    if isinstance(value, (dict, list)):
-        return flow(value)
-    return value if isinstance(value, str) else format_value(value)
 
 
 LOCK = "sweep.lock"

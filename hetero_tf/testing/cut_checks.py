@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, full_route
+from hetero_tf.methods.stages import LevelSpec, ModelOutline, full_route
 from hetero_tf.testing.subject import Subject
 
 AXES = ((1, 1), (5, 1), (5, 3), (5, 5), (16, 1), (16, 11))
@@ -119,14 +119,11 @@ def check_trained_units(subject: Subject) -> None:
         ends = {level_route.units[0], level_route.units[-1]}
         subject.require(ends <= trained | set(missing), f"{level} must train its first and last unit", sorted(trained))
         for stage in stages:
-            run = set().union(*map(_units_of, stage.routes))
+            branches = {EXITS[each][1] for route in stage.routes for each in route.exits if each in EXITS}
+            run = branches.union(*(route.units for route in stage.routes))
             subject.require(stage.trained and stage.trained <= run, "a stage must run the units that it trains", stage)
             frozen = {unit for route in stage.routes for unit in route.units[: route.frozen]}
             subject.require(not stage.trained & frozen, "a stage must not train frozen units", stage)
-
-
-def _units_of(route: Route) -> set[str]:
-    return {*route.units, *(EXITS[number][1] for number in route.exits if number in EXITS)}
 
 
 def check_routes(subject: Subject) -> None:

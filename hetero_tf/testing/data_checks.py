@@ -1,5 +1,6 @@
 """Contracts of plug-ins of the data: loaders, partitions and inputs."""
 
+import functools
 import inspect
 
 import numpy as np
@@ -148,10 +149,6 @@ def read_batch(
     return source.batch(x, None if y is None else tf.constant(y), rows, start, key, labels, training=training)
 
 
-def _batch_of(source, stored, labels, training):
-    return lambda rows, keys: read_batch(source, stored, labels, rows, keys, training)
-
-
 def check_batches(subject: Subject) -> None:
     """Attributes and constants describe the batches; targets index the labels of the client."""
     stored, classes = stored_examples(subject)
@@ -187,7 +184,7 @@ def check_pure_batches(subject: Subject) -> None:
     for options in ({}, *({name: value} for name, values in choices.items() for value in values or ())):
         source = subject.module.build("float32", **{**subject.options, **options})
         for training in (False, True):
-            batches = _batch_of(source, stored, all_labels(classes), training)
+            batches = functools.partial(read_batch, source, stored, all_labels(classes), training=training)
             subject.require_rows(batches, rows, keys)
             subject.require_graph(batches, rows, keys, rtol=0)
 

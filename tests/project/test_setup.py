@@ -418,11 +418,13 @@ def imported_modules(node):
 def test_recipes_are_packaged_and_the_command_is_declared(metadata):
     assert "hetero_tf.recipes" in metadata["packages"]
     files = {
-        "export.serve": ["page.*"],
-        "planning.fleets": ["*.yaml", "LICENCES.md"],
-        "reports": ["report.html", "figures.mplstyle"],
+        "export.serve": "page.*",
+        "planning.fleets": "*.yaml LICENCES.md",
+        "reports": "report.html figures.mplstyle",
     }
-    for package, names in (files | {"runs": ["published.csv", "published_runs.csv"]}).items():
-        assert metadata["package_data"][f"hetero_tf.{package}"] == names
+    files |= {"base": "metrics.csv", "cli": "flags.csv", "cli.commands": "commands.csv meanings.csv"}
+    files |= {"recipe": "rejected_layers.csv", "runs": "published.csv published_runs.csv"}
+    for package, names in files.items():
+        assert metadata["package_data"][f"hetero_tf.{package}"] == names.split()
     assert metadata["package_dir"] == {"hetero_tf.recipes": "recipes"}
     assert metadata["entry_points"] == {"console_scripts": ["hetero_tf=hetero_tf.cli.main:main"]}
