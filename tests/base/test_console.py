@@ -172,19 +172,8 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_work():
 
 
 def test_durations_metrics_and_tables():
-    texts = {
-        -3: "0 s",
-        0.004: "0 s",
-        0.416: "0.42 s",
-        8.07: "8.1 s",
-        9.99: "10 s",
-        10.2: "10 s",
-        59.9: "59 s",
-        60: "1:00 min",
-        185: "3:05 min",
-        3600: "1:00:00 h",
-        360000: "100:00:00 h",
-    }
+    texts = {-3: "0 s", 0.004: "0 s", 0.416: "0.42 s", 8.07: "8.1 s", 9.99: "10 s", 10.2: "10 s", 59.9: "59 s"}
+    texts |= {60: "1:00 min", 185: "3:05 min", 3600: "1:00:00 h", 360000: "100:00:00 h"}
     assert {seconds: format_duration(seconds) for seconds in texts} == texts
     assert (
         format_metrics({"a": 97.12345, "b": 0.084149, "c": None, "d": 12345.6})

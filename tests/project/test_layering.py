@@ -178,13 +178,6 @@ def test_the_commands_of_other_outer_packages_are_imported_without_one(name, wit
     assert done.returncode == 0, done.stderr
 
 
-def test_imports_against_the_order_and_slow_ones_are_reported():
-    source = ast.parse("from ..layers import norm\ndef f():\n    import keras\n    from hetero_tf.cli import main\n")
-    assert [message.split("`")[3] for message in upward(source, "run", "hetero_tf.run")] == ["cli"]
-    assert [message.split(":")[0] for message in slow_imports(source, "hetero_tf.data")] == ["line 1"]
-    assert "position" in upward(source, "wizard")[0]
-
-
 # Rules S and TID251 of ruff forbid the other ways to run code of other people.
 UNKNOWN_TO_RUFF = re.compile(r"allow_pickle=(?!False\b)|\b__import__\(")
 

@@ -60,21 +60,16 @@ LONG = "import pytest\ndef test_a(): pass\n@pytest.mark.long\ndef test_b(): pass
 
 
 @starts_pytest
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ((), "1 passed, 1 skipped"),
-        (("--all",), "2 passed"),
-        (("--part", "1/1"), "1 passed, 1 deselected"),
-        (("--layer", "pure,graph"), "no tests ran"),
-        (("--layer", "math"), "1 passed, 1 skipped"),
-        (("--layer", "fast"), "argument --layer: invalid"),
-        (("--part", "3/2"), "argument --part: invalid"),
-        (("--changed",), "--changed: git knows no revision 'HEAD' here"),
-    ],
-)
-def test_options_select_tests(run_tests, options, expected):
-    assert expected in run_tests(LONG, *options)[1]
+def test_options_select_tests(run_tests):
+    for options, expected in {
+        "--all": "2 passed",
+        "--part=1/1": "1 passed, 1 deselected",
+        "--layer=pure,graph": "no tests ran",
+        "--layer=math": "1 passed, 1 skipped",
+        "--part=3/2": "argument --part: invalid",
+        "--changed": "--changed: git knows no revision 'HEAD' here",
+    }.items():
+        assert expected in run_tests(LONG, options)[1]
 
 
 # A module of this name is enough to be counted as TensorFlow; a graph is what its function returns.
@@ -89,23 +84,18 @@ sys.modules[module.__name__] = module
 
 
 @starts_pytest
-@pytest.mark.parametrize(
-    ("tests", "options", "code", "expected"),
-    [
-        ("def test_a(): module.func_graph_from_py_func()\n", (), 0, "traced operations: math 12 (limit 30); all 12"),
-        ("def test_a(): [module.func_graph_from_py_func() for _ in 'ab']\n", (), 1, "traced 24 operations, more than 20"),
-        ("@pytest.mark.long\ndef test_a(): [module.func_graph_from_py_func() for _ in 'abc']\n", ("--all",), 0, "all 36"),
-        (
-            "@pytest.mark.parametrize('n', range(3))\ndef test_a(n): module.func_graph_from_py_func()\n",
-            (),
-            1,
-            "the tests of the layer math trace too much, see tests/operations.json",
-        ),
-    ],
-)  # fmt: skip
-def test_traced_operations_have_limits(run_tests, tests, options, code, expected):
-    status, output = run_tests(FAKE + tests, *options)
-    assert status == code and expected in output
+def test_traced_operations_have_limits(run_tests):
+    for mark, times, option, code, expected in (
+        ("", 1, "-q", 0, "traced operations: math 12 (limit 30); all 12"),
+        ("", 2, "-q", 1, "traced 24 operations, more than 20"),
+        ("@pytest.mark.long\n", 3, "--all", 0, "all 36"),
+        ("@pytest.mark.parametrize('_', 'abc')\n", 1, "-q", 1, "the tests of the layer math trace too much"),
+    ):
+        test = (
+            f"{mark}def test_a({'_' * ('param' in mark)}): [module.func_graph_from_py_func() for _ in range({times})]\n"
+        )
+        status, output = run_tests(FAKE + test, option)
+        assert status == code and expected in output
 
 
 @starts_pytest
@@ -114,12 +104,8 @@ def test_a_pure_test_must_not_import_tensorflow(run_tests):
     status, output = run_tests(body, "--layer", "pure", path="base/test_words.py")
     assert status == 1 and "it imported TensorFlow: move it" in output and "2 passed, 1 error" in output
     assert run_tests(body, path="base/test_words.py")[0] == 0
-    status, output = run_tests(
-        "import sys\nsys.modules['tensorflow'] = sys\ndef test_a(): pass\n",
-        "--layer",
-        "pure",
-        path="base/test_words.py",
-    )
+    body = "import sys\nsys.modules['tensorflow'] = sys\ndef test_a(): pass\n"
+    status, output = run_tests(body, "--layer", "pure", path="base/test_words.py")
     assert status == 2 and "it imported TensorFlow: move it" in output
 
 
