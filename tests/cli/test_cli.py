@@ -20,21 +20,15 @@ R = "--recipe=small.yaml"
 # Words => the sentence; with "..." at its end only its beginning is compared.
 WRONG = """
 --recpe=small.yaml => unknown flag --recpe; did you mean 'recipe'?; --set path=value changes a key of the recipe
---recipe=small.yaml --nosuch => unknown flag --nosuch; known: address, all, allow_host, allow_other_machine, append, as, at, baseline, batch, certificates, classes, client, columns, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, export_dir, export_version, file, fleet, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, pair, patience, plugin, plugins, port, published, push, quiet, quorum, reach, recipe, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, width, word, worker, workers, x, y, yes; --set path=value changes a key of the recipe
 list nowhere => nowhere: is not a folder; name run folders, or a folder of runs such as runs
---recipe=small.yaml --flagfile=nowhere => unknown flag --flagfile; did you mean 'file'?...
 --recipe=small.yaml -undefok=level --level=a => unknown flag --undefok; known: address, all, allow_host, allow_other_machine...
 describe => --recipe is missing; try hetero_tf describe --recipe digits
 measure-device => --file is missing; name the model_train.tflite of an export, see export --format litert_train
 measure-device --file=none/model_train.tflite => --file none/model_train.tflite: [Errno 2] No such file or directory: 'none/export.json'
-flower => --recipe is missing; try hetero_tf flower --recipe digits
---recipe=missing.yaml => missing.yaml: unknown recipe; known: audio_tones...
 --recipe=digitz => digitz: unknown recipe; did you mean 'digits'?
 --recipe=foreign => foreign: expected a file. Received: a folder
 --recipe=/dev/null => /dev/null: expected a file. Received: a pipe, device or socket
 --recipe=bad.yaml => bad.yaml:2:1: name[0]: not valid YAML...
---recipe=nothing.yaml => nothing.yaml:1:1: the recipe is empty; expected keys and values...
---recipe=binary.yaml => binary.yaml: is not UTF-8 text (byte 0); save it as UTF-8
 trian --recipe=small.yaml => unknown command 'trian'; did you mean 'train'?
 small.yaml => unknown command 'small.yaml'; known: bench, compare, describe, evaluate, explain, export, flower, launch, list, measure-device, new, plot, predict, report, schema, serve, similarity, sweep, tensorboard, train
 train evaluate --recipe=small.yaml => unexpected word 'evaluate' after 'train'; flags begin with --
@@ -60,17 +54,13 @@ export --run_dir=begun --state=last => begun/checkpoints: has no last round yet;
 --recipe=wikitext2 --data_dir=nowhere --set=data.fallback=null => recipes/wikitext2.yaml:10:7: data: WikiText-2 was not found in nowhere/wikitext-2 and could not be downloaded: the folder nowhere does not exist; put train.txt...
 --recipe=small.yaml --nojson=1 => --nojson=1 does not take an argument; --help lists the flags
 --recipe=small.yaml --set=rounds => --set rounds: must be path=value, such as --set client.epochs=1
---recipe=small.yaml --set=roundz=3 => --set roundz=3: roundz: unknown key 'roundz'; did you mean 'round'?
 --recipe => Missing value for flag --recipe; --help lists the flags
  => --recipe is missing; try hetero_tf --recipe digits
 evaluate --run_dir=nowhere => nowhere: is not a run folder: it has no recipe.yaml; name a folder that `train` wrote
-evaluate --run_dir=foreign => foreign: is not a run folder: it has no recipe.yaml; name a folder that `train` wrote
 --recipe=small.yaml --threads=0 => --threads must be a whole number from 1 to 256, which is 4 per core and at least 256. Received: --threads=0
---recipe=small.yaml --threads=100000000000000000000 => --threads must be a whole number from 1 to 256, which is 4 per core and at least 256. Received: --threads=100000000000000000000
 --recipe=small.yaml --threads=x => flag --threads=x: must be a whole number; --help lists the flags
 --recipe=small.yaml --state=wrong => flag --state=wrong: value should be one of <best|last>; --help lists the flags
 --recipe=small.yaml --json=maybe => flag --json=maybe: must be true or false; --help lists the flags
---recipe=small.yaml --set=rounds=0 => --set rounds=0: rounds: too small; must be a whole number from 1 to 2147483647. Received: 0
 """
 WRONG = [
     *cases.of_words(WRONG),
@@ -124,7 +114,6 @@ def folder_of_runs(tmp_path, monkeypatch):
         "afile": "x",
         "foreign/thesis.txt": "x",
         "bad.yaml": "name: [\n",
-        "nothing.yaml": "",
         "own_nothing.py": "x = 1\n",
         "own_raises.py": 'raise RuntimeError("no luck")\n',
         "own_syntax.py": "def f(:\n",
@@ -133,7 +122,6 @@ def folder_of_runs(tmp_path, monkeypatch):
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    (tmp_path / "binary.yaml").write_bytes(b"\x80\xff")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delenv("HETERO_TF_DATA", raising=False)
