@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from hetero_tf import recipe  # noqa: E402
-from hetero_tf.base import errors, hardware, processes, registry  # noqa: E402
+from hetero_tf.base import constraints, errors, hardware, processes, registry  # noqa: E402
 from hetero_tf.base.constraints import Option, inline_plugin, walk_keys  # noqa: E402
 from hetero_tf.base.errors import InputError  # noqa: E402
 from hetero_tf.base.metrics import all_metrics  # noqa: E402
@@ -194,7 +194,7 @@ def layers_page() -> str:
     """Every layer of recipes with its arguments."""
     own = registry.names("layers")
     keras = [name for name in layer_table.known_layers() if name not in own]
-    lists = {"activation": layer_table.ACTIVATIONS, "initializer": layer_table.INITIALIZERS}
+    lists = {"activation": constraints.ACTIVATIONS, "initializer": constraints.INITIALIZERS}
     parts = [f"An *{noun}* is one of {', '.join(f'`{name}`' for name in names)}.\n" for noun, names in lists.items()]
     parts += ["## Layers of hetero_tf\n", *(_layer_entry(name) for name in own)]
     parts += ["## Layers of Keras\n", "They compute what Keras documents.\n", *(_layer_entry(name) for name in keras)]

@@ -101,6 +101,23 @@ Size = Annotated[int, Range(low=1, high=LARGEST_SIZE, sizes=True)]
 FixedSize = Annotated[int, Range(low=1, high=999)]
 # TensorFlow's convolution gradients abort the process for larger kernels.
 OddSize = Annotated[int, Range(low=1, high=127, odd=True)]
+# Of images; a single number is that of both axes.
+Window = Annotated[int | tuple[int, int], Range(low=1, high=1000)]
+# See `OddSize`.
+KernelSize = Annotated[int | tuple[int, int], Range(low=1, high=127)]
+Edge = Annotated[int | tuple[int, int], Range(low=0, high=1000)]
+Groups = Annotated[int, Range(low=1, high=LARGEST_SIZE)]
+Padding = Literal["valid", "same"]
+Slope = Annotated[float, Range(low=0.0, high=1000.0)]
+ACTIVATIONS = ("elu", "gelu", "hard_silu", "leaky_relu", "linear", "mish", "relu", "relu6", "selu", "sigmoid", "silu",
+               "softplus", "tanh")  # fmt: skip
+Activation = Annotated[str, Text(choices=ACTIVATIONS)]
+INITIALIZERS = ("fan_in_uniform", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_normal",
+                "lecun_uniform", "ones", "orthogonal", "random_normal", "random_uniform", "truncated_normal",
+                "zeros")  # fmt: skip
+Initializer = Annotated[str, Text(choices=INITIALIZERS)]
+# A bias has no fan-in, so only constant initializers apply.
+ConstantInitializer = Literal["zeros", "ones"]
 # Names of columns; a single name need not be a list.
 Names = Annotated[tuple[str, ...], Text(single=True)]
 # Names of units; a number is the index of a unit in model.layers.

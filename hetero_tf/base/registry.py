@@ -29,6 +29,7 @@ from hetero_tf.base.constraints import (
     parse_source,
 )
 from hetero_tf.base.errors import InputError, did_you_mean
+from hetero_tf.base.files import read_rows
 
 # Group of the entry points by which installed packages offer modules with plug-ins.
 GROUP = "hetero_tf.plugins"
@@ -58,39 +59,12 @@ def find_module(name: str) -> str | None:
     return points[0].value if points else None
 
 
-EXPORTS = {
-    "data": "load",
-    "inputs": "build",
-    "partitions": "split",
-    "policies": "policy",
-    "selections": "choose",
-    "submodels": "keep",
-    "masks": "mask",
-    "stages": "divide",
-    "tasks": "task",
-    "losses": "loss",
-    "couplings": "couple",
-    "corrections": "correct",
-    "personalizations": "personalize",
-    "optimizers": "step",
-    "updates": "update",
-    "merges": "aggregate",
-    "adapters": "merge",
-    "servers": "apply",
-    "schedules": "multiplier",
-    "metrics": "metric",
-    "models": "build",
-}
-KINDS = (*EXPORTS, "layers")
-# Folders of the kinds that are not in `methods`.
-_FOLDERS = {
-    "data": ("data",),
-    "inputs": ("data", "inputs"),
-    "partitions": ("data", "partitions"),
-    "layers": ("layers",),
-    "models": ("models", "functions"),
-}
-METHOD_KINDS = tuple(kind for kind in EXPORTS if kind not in _FOLDERS)
+# The functions of every kind with their parameters; the last one of a kind names its plug-ins.
+FUNCTIONS = read_rows(Path(__file__).with_name("plugin_kinds.csv"))
+EXPORTS = {row["kind"]: row["function"] for row in FUNCTIONS if row["function"]}
+_FOLDERS = {row["kind"]: tuple(row["folder"].split("/")) for row in FUNCTIONS}
+KINDS = tuple(_FOLDERS)
+METHOD_KINDS = tuple(kind for kind, parts in _FOLDERS.items() if parts[0] == "methods")
 LEVEL_PARAMETERS = ("scale", "clients")
 _PACKAGE = Path(__file__).parents[1]
 _registered: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
@@ -284,7 +258,7 @@ def _source(kind, name):
 
 def folder(kind):
     """Return the folders from the package to the modules of a kind."""
-    return _FOLDERS.get(kind, ("methods", kind))
+    return _FOLDERS[kind]
 
 
 @functools.lru_cache

@@ -113,7 +113,9 @@ def geometry_of(kind: str) -> Geometry:
         InputError: `GEOMETRY` is not a dictionary of the attributes of `Geometry`.
     """
     if kind in layer_table.KERAS_LAYERS:
-        return _KERAS.get(kind, Geometry(outputs="inputs"))
+        row = layer_table.KERAS_LAYERS[kind]
+        formulas: dict[str, Any] = {name: row[name] for name in ("inputs", "outputs", "weights", "groups") if row[name]}
+        return Geometry(**formulas, attends=bool(row["attends"]))
     declared = registry.constant("layers", kind, "GEOMETRY") if kind in registry.names("layers") else None
     try:
         return Geometry(**(declared or {}))
@@ -200,55 +202,6 @@ def _evaluate(formula: ast.expr, values: Mapping[str, Any]) -> Any:
 
 def _apply(operation, *operands):
     return operation(*operands) if all(isinstance(operand, int) for operand in operands) else None
-
-
-def _window(size, strides="strides", dilation="(1, 1)"):
-    """Return the formulas of rows and columns of the output of a sliding window."""
-    return ", ".join(
-        f"-(-{length} // ({strides})[{axis}]) if padding == 'same' else "
-        f"({length} - ({size}[{axis}] - 1) * {dilation}[{axis}] - 1) // ({strides})[{axis}] + 1"
-        for axis, length in enumerate(("rows", "columns"))
-    )
-
-
-_KERNEL = "kernel_size[0] * kernel_size[1] * channels"
-_POOLING = Geometry("map", f"({_window('pool_size', 'strides or pool_size')}, channels)")
-_GLOBAL_POOLING = Geometry("map", "(channels,)")
-
-
-def _windows(size, strides="strides", dilation="1"):
-    """Return the formula of the positions of the output of a window that slides over a sequence."""
-    valid = f"(positions - ({size} - 1) * {dilation} - 1) // ({strides}) + 1"
-    return f"{valid} if padding == 'valid' else -(-positions // ({strides}))"
-
-
-_POOLING_1D = Geometry("tokens", f"({_windows('pool_size', 'strides or pool_size')}, channels)", attends=True)
-_GLOBAL_POOLING_1D = Geometry("tokens", "(channels,)", attends=True)
-# Layers of Keras that change the shape, require a form or have kernels.
-_KERAS = {
-    "AveragePooling1D": _POOLING_1D,
-    "AveragePooling2D": _POOLING,
-    "Conv1D": Geometry(
-        "tokens",
-        f"({_windows('kernel_size', dilation='dilation_rate')}, filters)",
-        "kernel_size * channels * filters",
-        attends=True,
-    ),
-    "Conv2D": Geometry("map", f"({_window('kernel_size', dilation='dilation_rate')}, filters)", f"{_KERNEL} * filters"),
-    "Cropping2D": Geometry("map", "(rows - 2 * cropping[0], columns - 2 * cropping[1], channels)"),
-    "Dense": Geometry(outputs="(*leading, units)", weights="channels * units"),
-    "DepthwiseConv2D": Geometry("map", f"({_window('kernel_size')}, channels)", _KERNEL),
-    "Flatten": Geometry(outputs="(product(inputs),)"),
-    "GlobalAveragePooling1D": _GLOBAL_POOLING_1D,
-    "GlobalAveragePooling2D": _GLOBAL_POOLING,
-    "GlobalMaxPooling1D": _GLOBAL_POOLING_1D,
-    "GlobalMaxPooling2D": _GLOBAL_POOLING,
-    "GroupNormalization": Geometry(outputs="inputs", groups="groups"),
-    "MaxPooling1D": _POOLING_1D,
-    "MaxPooling2D": _POOLING,
-    "UpSampling2D": Geometry("map", "(rows * size[0], columns * size[1], channels)"),
-    "ZeroPadding2D": Geometry("map", "(rows + 2 * padding[0], columns + 2 * padding[1], channels)"),
-}
 
 
 _RANKS = {3: "a feature map", 2: "a sequence", 1: "a vector"}

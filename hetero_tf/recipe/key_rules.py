@@ -1,6 +1,11 @@
-"""Rules between two or more keys of a recipe; those of plug-ins are in their modules, see `plugin_rules`."""
+"""Rules between two or more keys of a recipe; those of plug-ins are in their modules, see `plugin_rules`.
+
+`key_rules.json` has the combinations that are invalid or without effect.
+"""
 
 import itertools
+import json
+from pathlib import Path
 
 from hetero_tf.base import metrics, registry
 from hetero_tf.base.errors import did_you_mean
@@ -10,144 +15,15 @@ from hetero_tf.recipe.nodes import ErrorList, InvalidValue, format_value
 from hetero_tf.recipe.plugin_rules import Rules, check_conflict, check_plugins, check_unused
 from hetero_tf.recipe.schema import Recipe, is_compression, is_window
 
+TABLES = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+# Values that cannot be combined with privacy, and those that its accountants do not know, by the reason.
+NOT_PRIVATE: Rules = TABLES["not_private"]
+ACCOUNTED: Rules = TABLES["accounted"]
 # Invalid combinations, see `methods`; the error is reported at the last key.
-CONFLICTS: dict[str, dict] = {
-    "a client keeps its device for the whole run; set it to fixed": {
-        "levels.fit": "device",
-        "levels.assignment": "dynamic",
-    },
-    "the level of a client depends on its device": {"levels.fit": "device", "fleet.assign": "levels"},
-    "dynamic assignment leaves no client permanently idle; set it to fixed": {
-        "levels.idle": True,
-        "levels.assignment": "dynamic",
-    },
-    "clients keep their units of the networks that they started with": {
-        "round.personal": True,
-        "evaluate.members": "best",
-    },
-    "a twin has all values of the client's model": {"client.personalization.TWIN": True, "round.personal": True},
-    "a mask selects entries of a network without a twin": {"client.personalization.TWIN": True, "round.mask": True},
-    "a twin has one copy of the values": {"client.personalization.TWIN": True, "round.by_level": True},
-    "a level's copy has the first channels": {"round.submodel": True, "round.by_level": True},
-    "a mask selects entries that all levels share": {"round.mask": True, "round.by_level": True},
-    "a client trains the copies of its level alone": {"client.stages": ["nested", "slimmable"], "round.by_level": True},
-    "the peers of a client have one network at all levels": {"client.coupling": "mutual", "round.by_level": True},
-    "products of factors are merged over all levels": {"round.adapters": True, "round.by_level": True},
-    "all networks of an ensemble are equal": {"levels.members": True, "round.by_level": True},
-    "budgets divide the layers of a recipe": {"model.function": True, "levels.budgets": True},
-    "an ensemble repeats the layers of a recipe": {"model.function": True, "levels.members": True},
-    "text has no classes to balance": {"input.TARGETS": "positions", "client.sampling": "balanced"},
-    "text has no accuracy": {"input.TARGETS": "positions", "evaluate.members": "best"},
-    "networks are compared by their accuracy": {"task": True, "evaluate.members": "best"},
-    "text has no test examples per client": {"input.TARGETS": "positions", "evaluate.fine_tune.epochs": True},
-    "the server's slots are means of the clients' memories, which a late or discarded result changes differently": {
-        "client.correction.REMEMBERS": True,
-        "round.policy.ASYNCHRONOUS": True,
-    },
-    "it reads results of earlier rounds, and the order of all arrivals is planned before the training": {
-        "round.policy.ASYNCHRONOUS": True,
-        "round.selection.READS_HISTORY": True,
-    },
-    "it evaluates the current model, and the order of all arrivals is planned before the training": {
-        "round.policy.ASYNCHRONOUS": True,
-        "round.selection.READS_LOSSES": True,
-    },
-    "clients exchange no values, so no result is late": {"round.personal": "all", "round.policy.ASYNCHRONOUS": True},
-    "it averages padded values, and asynchronous rounds add changes of earlier versions": {
-        "round.policy.ASYNCHRONOUS": True,
-        "round.uncovered": "zeros",
-    },
-    "late results are added up before the merge": {"round.merge": True, "round.policy.ASYNCHRONOUS": True},
-    "it compares the entries that clients have": {"round.merge": True, "round.uncovered": "zeros"},
-    "it compares single entries, not products of factors": {"round.merge": True, "round.adapters.PRODUCTS": True},
-    "products of factors are averaged over the clients that have them": {
-        "round.adapters.PRODUCTS": True,
-        "round.uncovered": "zeros",
-    },
-    "products of factors are not averaged entry by entry": {"round.adapters.PRODUCTS": True, "round.mask": True},
-    "products of factors are those of one version of the global model": {
-        "round.adapters.PRODUCTS": True,
-        "round.policy.ASYNCHRONOUS": True,
-    },
-    "the adapters of several networks are not supported": {"round.adapters": True, "levels.members": True},
-    "clients that start at different times do not share the link evenly": {
-        "round.policy.ASYNCHRONOUS": True,
-        "fleet.shared_down_mbit": True,
-    },
-    "clients that start at different times share no link of the server evenly": {
-        "round.policy.ASYNCHRONOUS": True,
-        "fleet.shared_up_mbit": True,
-    },
-    "in fine-tuning, each step trains the whole client model": {
-        "client.stages": True,
-        "evaluate.fine_tune.epochs": True,
-    },
-    "in fine-tuning, a client keeps all entries of its model": {"round.mask": True, "evaluate.fine_tune.epochs": True},
-    "in fine-tuning, each client has a single network": {"levels.members": True, "evaluate.fine_tune.epochs": True},
-}
-# Values that cannot be combined with privacy, by the reason.
-NOT_PRIVATE: Rules = {
-    "the entries that a client changes show its labels; set it to all": {"round.label_rows": "own"},
-    "the weight of a client shows the number of its examples": {"round.weighting": "samples"},
-    "no accountant knows the probability with which it chooses a client; use uniform, poisson or cyclic": {
-        "round.selection.SAMPLING": None
-    },
-    "the clients that are merged depend on the work of the others": {"round.policy": True},
-    "the expected number of clients of an entry is known for the first channels of each level": {
-        "round.submodel": True
-    },
-    "the entries that a client changes depend on its data": {"round.mask": True},
-    "a client would change entries that it lacks": {"round.uncovered": True},
-    "values that are not trained would get noise": {"round.untrained": True},
-    "it sees the changes of single clients, without noise": {"round.merge": True},
-    "products of factors are not sums of clipped changes": {"round.adapters.PRODUCTS": True},
-    "a client would be clipped once for each of its networks": {"levels.members": True},
-    "the server sums the memories of the clients without noise": {"client.correction.REMEMBERS": True},
-    "class weights are counts of the labels of all clients": {"client.loss.class_weights": True},
-    "the best round would be selected by examples of the clients; the test set selects it": {
-        "partition.held_out": True
-    },
-}
-# What the accountants of `privacy` do not know.
-ACCOUNTED: Rules = {
-    "accountants of sampled clients know independent noise only; set round.selection to cyclic": {
-        "round.selection.SAMPLING": ["fixed", "poisson"],
-        "privacy.bands": True,
-    },
-    "the privacy loss of cohorts of a fixed size is unknown; set round.selection to poisson or cyclic": {
-        "round.selection.SAMPLING": "fixed",
-        "privacy.accountant": "pld",
-    },
-}
-CONFLICTS |= {reason: dict(values) for reason, values in ACCOUNTED.items()}
+CONFLICTS = TABLES["conflicts"] | ACCOUNTED
 CONFLICTS |= {reason: {"privacy.clip": True, **values} for reason, values in NOT_PRIVATE.items()}
 # Combinations in which the last key has no effect.
-UNUSED: Rules = {
-    "the model has one output": {"model.exits": False, "evaluate.exits": True},
-    "no level has a budget": {"levels.budgets": False, "levels.fit": ["widths", "common_width", "depths", "members"]},
-    "no level has depths": {"levels.depths": False, "levels.fit": "depths"},
-    "no level has members": {"levels.members": False, "levels.fit": "members"},
-    "no mask selects entries": {"round.mask": False, "levels.entries": True},
-    "the model is a single network": {"levels.members": False, "levels.members_fan_in": True},
-    "each level has a single network": {"levels.members": False, "evaluate.members": True},
-    "spread and jitter are 0": {"fleet.spread": 0, "fleet.jitter": 0, "fleet.distribution": True},
-    "a trace has the device of every client": {"fleet.trace": True, "fleet.assign": True},
-    "fine-tuning is off": {"evaluate.fine_tune.epochs": False, "evaluate.fine_tune.units": True},
-    "fine-tuning has no epochs": {"evaluate.fine_tune.epochs": False, "evaluate.fine_tune.learning_rate": True},
-    "early_stopping.patience is null": {"early_stopping.patience": False, "early_stopping.metric": True},
-    "the run never ends early": {"early_stopping.patience": False, "early_stopping.min_delta": True},
-    "all layers draw their initial values": {"model.initial_weights": False, "model.reinitialize": True},
-    "all levels of the mix have the same width": {"levels.widths": False, "round.uncovered": True},
-    "all levels of the mix have one sub-model": {
-        "levels.widths": False,
-        "levels.depths": False,
-        "levels.members": False,
-        "round.by_level": True,
-    },
-    "all units are personal and none is merged": {"round.personal": "all", "round.server": True},
-    "all units are personal, so a round merges nothing": {"round.personal": "all", "round.merge": True},
-    "all units are personal and nothing is merged": {"round.personal": "all", "privacy.clip": True},
-}
+UNUSED: Rules = TABLES["unused"]
 
 
 def check_keys(recipe: Recipe) -> None:

@@ -105,59 +105,15 @@ def check_plugin(
         check()
 
 
-# {kind: {function: parameters that are always passed}}
-FUNCTIONS = {
-    "data": {"load": "data_dir"},
-    "partitions": {"split": "train_labels test_labels classes rng"},
-    "inputs": {"build": "dtype"},
-    "policies": {"policy": ""},
-    "selections": {"choose": "pool count rng"},
-    "submodels": {"keep": "size count round client seed"},
-    "masks": {"prepare": "start key maskable number", "mask": "weights state", "counts": "weights start state"},
-    "stages": {"divide": "outline level shares"},
-    "tasks": {"task": ""},
-    "losses": {"loss": "outputs targets present outside"},
-    "couplings": {"couple": "losses logits targets round"},
-    "corrections": {"correct": "weights start memory slots", "remember": "memory weights start slots steps rate"},
-    "personalizations": {"personalize": "local"},
-    "optimizers": {"step": "weights gradients slots rate count"},
-    "updates": {"update": "weights start steps key", "message_bits": "count"},
-    "merges": {"aggregate": "old rows covered weight"},
-    "adapters": {"merge": ""},
-    "servers": {"apply": "old mean coverage slots registered"},
-    "schedules": {"multiplier": "round"},
-    "metrics": {"metric": "scores targets"},
-}
-# Keywords without annotation that are passed only to functions with such a parameter.
-OPTIONAL = {
-    "data": ("targets", "learned", "validation"),
-    "tasks": ("statistics", "classes"),
-    "losses": ("class_shares",),
-    "inputs": ("uniform", "statistics", "rate"),
-    "partitions": ("train_owners", "test_owners"),
-    "updates": ("entries",),
-    "merges": step_checks.MERGE_KEYWORDS,
-    "servers": ("memory_change",),
-}
-# Keys that a recipe contains next to the options.
-RESERVED = {
-    "data": {"fallback", "name"},
-    "optimizers": {"learning_rate", "clip_norm", "name"},
-    "merges": {"name", *step_checks.MERGE_KEYWORDS},
-}
-FLAGS = {
-    "stages": "DRAWN",
-    "losses": "MASKS_LABELS",
-    "couplings": "READS_LOGITS",
-    "corrections": "REMEMBERS",
-    "personalizations": "TWIN",
-}
+# The row of the function that names the plug-ins of a kind.
+CONTRACTS = {row["kind"]: row for row in registry.FUNCTIONS}
 
 
 def check_parameters(subject: Subject) -> None:
     """Functions have the parameters of their kind; options are keyword-only, the same in each function."""
     kind, options = subject.kind, registry.options(subject.kind, subject.name)
-    for function, expected in FUNCTIONS[kind].items():
+    for row in (row for row in registry.FUNCTIONS if row["kind"] == kind):
+        function, expected = row["function"], row["parameters"]
         if function == "remember" and not subject.module.REMEMBERS:
             continue  # A correction without memory.
         if function == "message_bits" and subject.constant("UNBIASED") is None:
@@ -166,7 +122,8 @@ def check_parameters(subject: Subject) -> None:
         parameters = inspect.signature(getattr(subject.module, function)).parameters
         # The outputs of a classification are logits.
         names = ["outputs" if name == "logits" and kind == "losses" else name for name in parameters]
-        optional = [name for name in OPTIONAL.get(kind, ()) if name in names]
+        # Keywords without annotation that are passed only to functions with such a parameter.
+        optional = [name for name in row["optional"].split() if name in names]
         others = [name for name in names if name not in options]
         subject.require(
             others == [*expected.split(), *optional], f"`{function}` must have the parameters {expected}", others
@@ -187,15 +144,16 @@ def check_options(subject: Subject) -> None:
     options = registry.options(subject.kind, subject.name)
     undocumented = [option.name for option in options.values() if not option.doc]
     subject.require(not undocumented, "`Args:` of the docstring must describe every option", undocumented)
-    reserved = RESERVED.get(subject.kind, {"name"}) & options.keys()
+    # Keys that a recipe contains next to the options.
+    reserved = {"name", *CONTRACTS[subject.kind]["reserved"].split()} & options.keys()
     subject.require(not reserved, "an option must not have the name of another key of recipes", sorted(reserved))
 
 
 def check_constants(subject: Subject) -> None:
     """Constants of the kind exist with their types."""
-    if subject.kind in FLAGS:
-        value = getattr(subject.module, FLAGS[subject.kind], None)
-        subject.require(type(value) is bool, f"{FLAGS[subject.kind]} must be True or False", value)
+    if flag := CONTRACTS[subject.kind]["flag"]:
+        value = getattr(subject.module, flag, None)
+        subject.require(type(value) is bool, f"{flag} must be True or False", value)
     if subject.kind in ("optimizers", "servers"):
         slots = getattr(subject.module, "SLOTS", None)
         is_valid = isinstance(slots, tuple) and len(set(slots)) == len(slots)

@@ -251,10 +251,6 @@ def check_coverage_and_graph(subject: Subject) -> None:
     )
 
 
-# Keywords that a merge receives if its signature has them.
-MERGE_KEYWORDS = ("steps", "examples", "submodel", "loss", "rate", "momentum", "mu", "blocks")
-
-
 def merge_arguments(dtype: str = "float64", order: Sequence[int] = range(4)) -> tuple[tf.Tensor, dict[str, Any]]:
     """Return old values, and the other arguments of a merge for three clients and padding in some order."""
     rng = np.random.default_rng(0)

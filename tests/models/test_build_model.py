@@ -10,6 +10,7 @@ import tiny
 from refusals import refusal
 
 from hetero_tf import recipe
+from hetero_tf.base import constraints
 from hetero_tf.models.build_model import build_model, first_sentence
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import LayerSpec, Model
@@ -62,7 +63,8 @@ def test_the_first_sentence_of_an_exception(error_text, sentence):
 
 
 def test_the_table_of_layers_agrees_with_keras():
-    for name, options in layer_table.KERAS_LAYERS.items():
+    for name in layer_table.KERAS_LAYERS:
+        options = layer_table.options(name)
         parameters = inspect.signature(getattr(keras.layers, name).__init__).parameters
         required = {key for key, value in parameters.items() if value.default is value.empty} - {"self", "kwargs"}
         assert required == {option.name for option in options.values() if option.required}, name
@@ -70,7 +72,7 @@ def test_the_table_of_layers_agrees_with_keras():
             default = parameters[option.name].default
             # The edges of a cropping may differ by side in Keras.
             assert option.default == (default[0] if name == "Cropping2D" else default), (name, option.name)
-    for name in layer_table.ACTIVATIONS:
+    for name in constraints.ACTIVATIONS:
         assert callable(keras.activations.get(name))
-    for name in set(layer_table.INITIALIZERS) - {"fan_in_uniform"}:
+    for name in set(constraints.INITIALIZERS) - {"fan_in_uniform"}:
         assert callable(keras.initializers.get(name))

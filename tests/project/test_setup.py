@@ -422,8 +422,11 @@ def test_recipes_are_packaged_and_the_command_is_declared(metadata):
         "planning.fleets": "*.yaml LICENCES.md",
         "reports": "report.html figures.mplstyle",
     }
-    files |= {"base": "metrics.csv", "cli": "flags.csv", "cli.commands": "commands.csv meanings.csv"}
-    files |= {"recipe": "rejected_layers.csv", "runs": "published.csv published_runs.csv"}
+    files |= {"base": "metrics.csv plugin_kinds.csv", "cli": "flags.csv", "cli.commands": "commands.csv meanings.csv"}
+    files |= {
+        "recipe": "key_rules.json keras_layers.csv rejected_layers.csv",
+        "runs": "published.csv published_runs.csv",
+    }
     for package, names in files.items():
         assert metadata["package_data"][f"hetero_tf.{package}"] == names.split()
     assert metadata["package_dir"] == {"hetero_tf.recipes": "recipes"}

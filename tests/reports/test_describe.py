@@ -117,8 +117,9 @@ def test_multiply_adds_count_attention_and_no_bias():
 def test_every_layer_can_be_counted():
     values = {"pool_size": 2, "filters": 3, "kernel_size": 3, "units": 5, "groups": 1, "rate": 0.5}
     values["activation"] = "relu"
-    for name, options in layer_table.KERAS_LAYERS.items():
-        needed = {argument for argument, option in options.items() if option.required or argument == "groups"}
+    for name in layer_table.KERAS_LAYERS:
+        options = layer_table.options(name).items()
+        needed = {argument for argument, option in options if option.required or argument == "groups"}
         layer = getattr(keras.layers, name)(**{argument: values[argument] for argument in needed})
         shape = (6, 2) if name.endswith("1D") else (6, 6, 2)
         inputs = keras.Input(shape)
