@@ -1,14 +1,11 @@
 """Names of strangers in the languages of the output: each test reads the text with a reader of that language."""
 
-import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from hetero_tf.base import escaping
 
-PACKAGE = Path(escaping.__file__).parents[1]
 HOSTILE = [
     "A'; touch PWNED; echo '",
     "O'Fallon",
@@ -61,9 +58,3 @@ def test_markdown_shows_a_name_as_text(name, text):
 )
 def test_inline_code_of_markdown_ends_after_the_name(name, code):
     assert escaping.quote_markdown(name) == code
-
-
-def test_no_other_module_quotes_or_escapes_by_hand():
-    imports = re.compile(r"^\s*(import|from) (shlex|html)\b", re.MULTILINE)
-    modules = [path for path in PACKAGE.rglob("*.py") if imports.search(path.read_text("utf-8"))]
-    assert modules == [PACKAGE / "base/escaping.py"]

@@ -1,8 +1,5 @@
 """Units: three digits, no scientific notation, prefixes of 1,000, or of 1,024 for memory."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from hetero_tf.base.units import format_bytes, format_count, format_memory
@@ -24,9 +21,3 @@ MEMORY = {
 @pytest.mark.parametrize(("form", "texts"), [(format_count, COUNTS), (format_bytes, BYTES), (format_memory, MEMORY)])
 def test_values_have_three_digits_and_a_prefix(form, texts):
     assert {value: form(value) for value in texts} == texts
-
-
-def test_megabytes_have_one_definition():
-    paths = (path for path in (Path(__file__).parents[2] / "hetero_tf").rglob("*.py") if path.name != "units.py")
-    lines = {f"{path.name}: {line.strip()}" for path in paths for line in path.read_text(encoding="utf-8").splitlines()}
-    assert {line for line in lines if re.search(r"\b[KMG]B\b.*(2 ?\*\* ?[123]0|1024|1e[369])", line)} == set()

@@ -18,52 +18,8 @@ from hetero_tf.cli import commands, flags, main
 
 R = "--recipe=small.yaml"
 # Words => the sentence; with "..." at its end only its beginning is compared.
-WRONG = """
---recpe=small.yaml => unknown flag --recpe; did you mean 'recipe'?; --set path=value changes a key of the recipe
-list nowhere => nowhere: is not a folder; name run folders, or a folder of runs such as runs
---recipe=small.yaml -undefok=level --level=a => unknown flag --undefok; known: address, all, allow_host, allow_other_machine...
-describe => --recipe is missing; try hetero_tf describe --recipe digits
-measure-device => --file is missing; name the model_train.tflite of an export, see export --format litert_train
-measure-device --file=none/model_train.tflite => --file none/model_train.tflite: [Errno 2] No such file or directory: 'none/export.json'
---recipe=digitz => digitz: unknown recipe; did you mean 'digits'?
---recipe=foreign => foreign: expected a file. Received: a folder
---recipe=/dev/null => /dev/null: expected a file. Received: a pipe, device or socket
---recipe=bad.yaml => bad.yaml:2:1: name[0]: not valid YAML...
-trian --recipe=small.yaml => unknown command 'trian'; did you mean 'train'?
-small.yaml => unknown command 'small.yaml'; known: bench, compare, describe, evaluate, explain, export, flower, launch, list, measure-device, new, plot, predict, report, schema, serve, similarity, sweep, tensorboard, train
-train evaluate --recipe=small.yaml => unexpected word 'evaluate' after 'train'; flags begin with --
-evaluate => --run_dir is missing; name the folder of a run, such as runs/digits
-export --run_dir=begun --level=all --push=new => --push writes the model of one level; choose it by --level
-export --run_dir=begun --push=. => .: holds other things (afile); name a new folder, or one that --push wrote
-export --run_dir=begun --out=afile => afile: exists and is not a folder; choose another folder
-evaluate --run_dir=begun => begun/checkpoints: has no best round yet; train first
-export --run_dir=begun --state=last => begun/checkpoints: has no last round yet; train first
---recipe=small.yaml --plugin=own_missing => --plugin own_missing: cannot be imported; ModuleNotFoundError: No module named 'own_missing'
---recipe=small.yaml --plugin=own/nothing.py => --plugin own/nothing.py: must name a module as `import` does, such as own.layers, not a file
---recipe=small.yaml --plugin=own_nothing => --plugin own_nothing: defines nothing to add; it must define a Keras layer, a function...
---recipe=small.yaml --plugin=own_raises => --plugin own_raises: cannot be imported; {here}/own_raises.py:1: RuntimeError: no luck
---recipe=small.yaml --plugin=own_syntax => --plugin own_syntax: cannot be imported; {here}/own_syntax.py:1: SyntaxError: ...
---recipe=small.yaml --plugin=own_exit => --plugin own_exit: the import ends the program; use a module that only contains definitions
---recipe=small.yaml --plugin=prefix => --plugin prefix: 'prefix' already exists in submodels; rename yours
---recipe=small.yaml --run_dir=afile => afile: is not a folder; choose another run folder by --run_dir
---recipe=small.yaml --run_dir=foreign => foreign: holds other things (thesis.txt) and no run; choose an empty or new run folder by --run_dir
---recipe=wikitext2 '--data_dir=~nobody_of_that_name' --set=data.fallback=null => recipes/wikitext2.yaml:10:7: data: WikiText-2 was not found in ~nobody_of_that_name/wikitext-2 and could not be downloaded: the folder ~nobody...
---recipe=small.yaml '--set=partition={name: labels, clients: 10, per_client: 11}' => --set partition={name: labels, clients: 10, per_client: 11}: partition.per_client: must be in 1..10, the number of labels. Received: per_client=11
---recipe=small.yaml '--set=data={name: npz, path: none.npz}' => --set data={name: npz, path: none.npz}: data.path: must name an existing file. Received: path='none.npz'; se...
---recipe=small.yaml --data_dir=afile => --data_dir and HETERO_TF_DATA must name a folder. Received: afile
---recipe=wikitext2 --data_dir=nowhere --set=data.fallback=null => recipes/wikitext2.yaml:10:7: data: WikiText-2 was not found in nowhere/wikitext-2 and could not be downloaded: the folder nowhere does not exist; put train.txt...
---recipe=small.yaml --nojson=1 => --nojson=1 does not take an argument; --help lists the flags
---recipe=small.yaml --set=rounds => --set rounds: must be path=value, such as --set client.epochs=1
---recipe => Missing value for flag --recipe; --help lists the flags
- => --recipe is missing; try hetero_tf --recipe digits
-evaluate --run_dir=nowhere => nowhere: is not a run folder: it has no recipe.yaml; name a folder that `train` wrote
---recipe=small.yaml --threads=0 => --threads must be a whole number from 1 to 256, which is 4 per core and at least 256. Received: --threads=0
---recipe=small.yaml --threads=x => flag --threads=x: must be a whole number; --help lists the flags
---recipe=small.yaml --state=wrong => flag --state=wrong: value should be one of <best|last>; --help lists the flags
---recipe=small.yaml --json=maybe => flag --json=maybe: must be true or false; --help lists the flags
-"""
 WRONG = [
-    *cases.of_words(WRONG),
+    *cases.of_words(__file__, "COMMANDS"),
     (["--recipe=a\x1b[2Jb\x07\udcff.yaml"], "a\\x1b[2Jb\\x07\\udcff.yaml: unknown recipe; known: audio_tones..."),
     (
         ["export", "--run_dir=begun", "--out=a\udcff"],

@@ -151,22 +151,6 @@ def test_shards_of_the_authors_split_are_all_examples_of_a_label(tmp_path):
     assert draws.choose(SimpleNamespace(round=1), 2, None, path=str(tmp_path / "draws.npz")).tolist() == [0, 1]
 
 
-def test_rows_of_large_populations_are_consistent():
-    module = programs.script("benchmarks/scaling_plan.py")
-    client = module.OneClient(down=2e6, up=1e6, table=100.0, index=50.0, merge=1e-3, plan=1e-4, model=4e6)
-    lines = module.table({"x": client}, gigabits=8, workers=4, memory=1e10)
-    by_size = {line[1:3]: dict(zip(module.COLUMNS, line)) for line in lines}
-    assert (10_000, 100_000) not in by_size and len(by_size) == 8
-    large = by_size[1_000_000, 100_000]
-    assert large["traffic GB"] == pytest.approx(300) and large["link s"] == pytest.approx(300)
-    assert large["memory GB"] == pytest.approx(0.154) and large["merge s"] == pytest.approx(100)
-    # A quarter of link and merge, and the sums around the ring twice.
-    assert large["tree s"] == pytest.approx(100 + 8e-3) and large["first"] == "link"
-    assert by_size[100_000_000, 10]["first"] == "memory"
-    text = module.to_text(lines).splitlines()
-    assert len(text) == 10 and len(set(map(len, text))) == 1 and "| 100,000,000 |" in text[-1]
-
-
 @pytest.mark.long
 def test_one_client_costs_what_describe_says():
     import tiny

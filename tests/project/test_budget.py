@@ -15,8 +15,8 @@ ROOT, PACKAGE, TESTS = import_graph.ROOT, import_graph.PACKAGE, import_graph.TES
 PYTHON_FILES = sorted(PACKAGE.rglob("*.py"))
 # Lines of the Python files of each package of hetero_tf.
 LINES = {
-    "base": 3023,
-    "cli": 2158,
+    "base": 3016,
+    "cli": 1862,
     "data": 10258,
     "devices": 2402,
     "evaluation": 1486,
@@ -25,14 +25,14 @@ LINES = {
     "methods": 3827,
     "models": 4948,
     "planning": 2019,
-    "recipe": 4033,
-    "reports": 2571,
+    "recipe": 3715,
+    "reports": 2525,
     "rounds": 3360,
-    "run": 3116,
-    "runs": 2247,
+    "run": 3109,
+    "runs": 2232,
     "starter": 1404,
-    "sweeps": 1125,
-    "testing": 1608,
+    "sweeps": 1104,
+    "testing": 1554,
     "workers": 437,
 }
 FILES, TEST_SHARE = 424, 0.81

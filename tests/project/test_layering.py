@@ -124,12 +124,6 @@ def test_every_module_keeps_the_rules(trees):
     assert not broken, "\n".join(broken)
 
 
-def test_every_folder_of_modules_is_a_package(trees):
-    folders = {path.parent for path in trees}
-    assert len(folders) > 5
-    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
-
-
 # Started in this order, in one process.
 QUICK_COMMANDS = {
     "import": "import hetero_tf",

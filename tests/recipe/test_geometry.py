@@ -1,6 +1,7 @@
 """Shapes and weight counts of every layer match Keras; a layer in a file of a plug-in is checked like the others."""
 
 import math
+from pathlib import Path
 
 import keras
 import pytest
@@ -12,69 +13,23 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.models.build_model import build_model, layer_class
 from hetero_tf.recipe import layer_table, load, with_source_location
 from hetero_tf.recipe.fit import DataFacts, check_fit
-from hetero_tf.recipe.geometry import UNKNOWN, size_at, step, walk
-from hetero_tf.recipe.model import Classes, LayerSpec, Width
+from hetero_tf.recipe.geometry import UNKNOWN, geometry_of, size_at, step, walk
+from hetero_tf.recipe.model import LayerSpec
+from hetero_tf.recipe.nodes import to_plain
+from hetero_tf.recipe.reader import parse
 
 MAP, TOKENS, VECTOR = (9, 7, 8), (5, 8), (8,)
 WIDTH, CLASSES = 0.5, 6
-# Arguments that each layer is tried with, and the shape that it gets where that is no map.
-CASES = {
-    "Activation": [{"activation": "relu"}],
-    "AveragePooling1D": [{"pool_size": 2}, {"pool_size": 3, "strides": 1, "padding": "same"}],
-    "AveragePooling2D": [{"pool_size": 2}, {"pool_size": (3, 2), "strides": 1, "padding": "same"}],
-    "ClassTokenReadout": [{}],
-    "Conv1D": [
-        {"filters": Width(6), "kernel_size": 3, "strides": 2},
-        {"filters": 4, "kernel_size": 3, "dilation_rate": 2},
-        {"filters": 4, "kernel_size": 2, "strides": 2, "padding": "causal"},
-    ],
-    "Conv2D": [
-        {"filters": Width(6), "kernel_size": (3, 2), "strides": 2},
-        {"filters": 4, "kernel_size": 3, "dilation_rate": 2},
-        {"filters": 4, "kernel_size": 3, "strides": 2, "padding": "same"},
-    ],
-    "Cropping2D": [{"cropping": 2}, {"cropping": (1, 3)}],
-    "Dense": [{"units": Classes()}],
-    "LoraDense": [{"units": Classes(), "lora_rank": 2}],
-    "DepthwiseConv2D": [{"kernel_size": 3, "strides": 2, "padding": "same"}, {"kernel_size": 3}],
-    "Dropout": [{"rate": 0.5}],
-    "Embedding": [{"words": 7, "width": Width(30)}, {"words": Classes(), "width": 4, "padding": 0}],
-    "GRU": [{"units": Width(6)}, {"units": 5, "return_sequences": True}],
-    "LSTM": [{"units": Width(6)}, {"units": 5, "return_sequences": True}],
-    "GroupNormalization": [{"groups": 4}],
-    "Link": [{"rows": 3, "channels": 11}],
-    "MaskedTokenEmbedding": [{"classes": Classes(), "positions": 20, "width": Width(30)}],
-    "MaxPooling1D": [{}, {"pool_size": 3, "strides": 2}],
-    "MaxPooling2D": [{}, {"pool_size": 3, "strides": 2}],
-    "PaddedConv2D": [{"filters": 4}, {"filters": Width(6), "kernel_size": 5, "stride": 2}],
-    "PaddedDepthwiseConv2D": [{"stride": 2}],
-    "PatchEmbedding": [{"patch": 1, "width": Width(6)}],
-    "PostActivationBlock": [{"filters": 8}, {"filters": Width(6), "stride": 2}],
-    "PreActivationBlock": [{"filters": 8, "step": True}, {"filters": Width(6), "stride": 2}],
-    "SelfAttention": [{"heads": 2, "head_width": Width(6)}, {"heads": 2, "head_width": 3, "lora_rank": Width(4)}],
-    "SeparableBlock": [{"filters": 6}],
-    "SpatialDropout2D": [{"rate": 0.5}],
-    "TransformerBlock": [{"heads": 2, "head_width": 3, "hidden": 12, **more} for more in ({}, {"lora_rank": Width(4)})],
-    "UNet": [{"filters": Width(6)}, {"filters": 3, "depth": 1}, {"filters": 4, "depth": 3, "norm": "gn"}],
-    "UpSampling2D": [{"size": (2, 3)}],
-    "ZeroPadding2D": [{}, {"padding": (1, 3)}],
-}
-INPUT_SHAPES = {
-    **dict.fromkeys(("ClassTokenReadout", "Conv1D", "GRU", "LSTM", "PositionEmbedding"), TOKENS),
-    **dict.fromkeys(("AveragePooling1D", "MaxPooling1D", "GlobalAveragePooling1D", "GlobalMaxPooling1D"), TOKENS),
-    "Embedding": (5,),
-    "MaskedTokenEmbedding": (5,),
-    "SelfAttention": TOKENS,
-    "TransformerBlock": TOKENS,
-}
+# Shapes of the forms of inputs, and the arguments that each layer is tried with.
+SHAPES = {"map": MAP, "tokens": TOKENS, "vector": VECTOR, "words": (5,), "": MAP}
+CASES = to_plain(parse(Path(__file__).with_name("layer_cases.yaml").read_text("utf-8"), "layer_cases.yaml"))
 
 
 @for_each(layer_table.known_layers())
 def test_shapes_and_weights_match_keras(kind):
     for args in CASES.get(kind, [{}]):
-        geometry = step(
-            LayerSpec(kind=kind, args=args, name="layer", unit="0"), INPUT_SHAPES.get(kind, MAP), WIDTH, CLASSES
-        )
+        spec = LayerSpec(kind=kind, args=args, name="layer", unit="0")
+        geometry = step(spec, SHAPES[geometry_of(kind).inputs], WIDTH, CLASSES)
         layer = layer_class(kind)(**{name: size_at(value, WIDTH, CLASSES) for name, value in args.items()})
         layer(
             keras.Input(geometry.inputs, dtype="int32" if kind in ("Embedding", "MaskedTokenEmbedding") else "float32")

@@ -4,6 +4,7 @@ import math
 import re
 from fractions import Fraction
 
+import cases
 import pytest
 from bad_recipes import BASE, LAYERS, with_layers
 from refusals import refusal
@@ -136,16 +137,6 @@ def test_a_function_replaces_the_layers_and_layers_a_function(model_plugin):
     ).model.layers
 
 
-@pytest.mark.parametrize(
-    "overrides, expected",
-    [
-        (["model=others:cnn"], "model.function.name: unknown name 'others:cnn'; add --plugin others"),
-        (["model.function=own_models:cnn"], "model.settings: unknown key 'settings'"),
-        (["model=own_models:cnn", "model.function.hiden=2"], "unknown key 'hiden'; did you mean 'hidden'?"),
-        (["model=own_models:cnn", "levels.budgets={a: 1, e: 1}"], "budgets divide the layers of a recipe"),
-        (["model={settings: {}}"], "must be a list of at least one layer; or set model to a function of --plugin"),
-        (["model=from_python", "model.frozen=[1]"], "model.frozen: unknown key 'frozen'"),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "expected"), cases.of_words(__file__, "FUNCTIONS"))
 def test_models_of_functions_have_no_keys_of_layers(model_plugin, overrides, expected):
     assert expected in refusal(recipe.loads, BASE, overrides=overrides)

@@ -1,9 +1,12 @@
 """Rules of plug-ins as data: those of the package name existing keys and values, and a file of one's own can have some."""
 
 import re
+from pathlib import Path
 
 import bad_recipes
+import cases
 import pytest
+import yaml
 from refusals import refusal
 
 from hetero_tf import recipe
@@ -27,48 +30,8 @@ IMAGES, TEXT = (
     base.replace("e: 0.0625", "e: 1.0") + "fleet: {devices: {a: {gflops: 1}, e: {gflops: 1}}}\n"
     for base in (bad_recipes.BASE, bad_recipes.TEXT)
 )
-# Values other than the defaults; `other_value` derives those of flags, choices and numbers.
-CHANGED = {
-    **{"client.coupling": "last", "client.stages": "slimmable", "data.fallback": "digits", "fleet": "phones"},
-    **{"evaluate.fine_tune.units": "['0']", "model.frozen": "['0']", "round.personal": "['0']", "levels.idle": "[e]"},
-    **{"levels.budgets": "{e: 1/4}", "levels.entries": "{e: 1/2}", "levels.members": "{a: 2, e: 1}"},
-    **{"early_stopping.metric": "global_loss", "fleet.trace": "trace.csv", "model.initial_weights": "weights.npz"},
-    **{"model.reinitialize": "[0_0_padded_conv2d]", "round.mask": "fiarse", "round.server": "momentum"},
-    **{"round.adapters": "ffa", "round.merge": "median", "round.by_level": "[norms]", "round.submodel": "rolling"},
-    "task": "binary",
-}
-MEMBERS, WIDTHS, BUDGETS = "levels.members={a: 2, e: 1}", "levels.widths.e=0.5", "levels.budgets={e: 1/4}"
-# Overrides without which a recipe breaks other rules too, or not the rule with this reason.
-FURTHER = {
-    "the level of a client depends on its device": ["levels.assignment=fixed"],
-    "clients keep their units of the networks that they started with": [MEMBERS],
-    "text has no accuracy": [MEMBERS],
-    "networks are compared by their accuracy": [MEMBERS],
-    "it averages padded values, and asynchronous rounds add changes of earlier versions": [WIDTHS],
-    "products of factors are averaged over the clients that have them": [WIDTHS],
-    "it compares the entries that clients have": [WIDTHS],
-    "all units are personal and nothing is merged": ["privacy.noise=1", "round.label_rows=all"],
-    "no level has depths": [BUDGETS],
-    "no level has members": [BUDGETS],
-    "a trace has the device of every client": ["fleet={trace: x}"],
-    "immediate mixes untrained values of an earlier version into the global ones": ["client.stages=blockwise", BUDGETS],
-    "a mask counts entries individually": [WIDTHS],
-    "bn has one set of running statistics for all widths; use wbn or sbn": ["model.settings.norm=bn"],
-    **dict.fromkeys(
-        (
-            "a twin has one copy of the values",
-            "a level's copy has the first channels",
-            "a client trains the copies of its level alone",
-            "products of factors are merged over all levels",
-        ),
-        [WIDTHS],
-    ),
-    "the peers of a client have one network at all levels": [WIDTHS, "client.stages={name: blockwise, peers: true}", BUDGETS],
-    "a mask selects entries that all levels share": [WIDTHS],
-    **dict.fromkeys(key_rules.ACCOUNTED, ["privacy={clip: 1, noise: 1}", "round.label_rows=all"]),
-    "gamma is 0": ["client.stages=slimmable", WIDTHS],
-    "gamma 0 adds no divergences": ["client.stages=slimmable", WIDTHS],
-}  # fmt: skip
+# Values other than the defaults, and the overrides without which a recipe breaks other rules too, or not one rule.
+CASES = yaml.safe_load(Path(__file__).with_name("rule_cases.yaml").read_text("utf-8"))
 SERVER = '''"""A server of a user."""
 
 REQUIRES = {"optimizer.name": "sgd", "optimizer.momentum": 0}
@@ -132,7 +95,7 @@ def set_key(key, value, others=()):
         return [f"{key}.0={{{value}: {{{', '.join(arguments)}}}}}"]
     if isinstance(value, str) and "." in value:
         return [f"{value}=1", f"{key}=1"]
-    value = CHANGED.get(key) or other_value(key) if value is True else value
+    value = CASES["changed"].get(key) or other_value(key) if value is True else value
     if value is False or key not in KEYS and section not in KIND_BY_KEY:
         return []
     for plugin in CHOSEN:
@@ -162,7 +125,7 @@ def test_every_rule_has_a_case():
 @pytest.mark.parametrize(("plugin", "table", "reason", "values"), RULES)
 def test_a_recipe_that_breaks_a_rule_is_rejected_for_its_reason_alone(plugin, table, reason, values):
     base = TEXT if "input.TARGETS" in values or plugin and plugin.kind == "inputs" else IMAGES
-    overrides = [*FURTHER.get(reason, ()), *(choose(plugin) if plugin else ())]
+    overrides = [*CASES["further"].get(reason, ()), *(choose(plugin) if plugin else ())]
     overrides += [each for item in values.items() for each in set_key(*item)]
     message, key = refusal(recipe.loads, base, "r.yaml", overrides), re.sub(r"\.[A-Z_*]+$", "", list(values)[-1])
     cause = f"combined with .*: {re.escape(reason)}. R" if table == "CONFLICTS" else f"because {re.escape(reason)}; "
@@ -174,58 +137,17 @@ def test_requirements_of_a_shipped_plugin_can_be_met(plugin):
     recipe.loads(IMAGES.replace("e: 1.0", "e: 0.5"), "r.yaml", choose(plugin))
 
 
-@pytest.mark.parametrize(
-    ("required", "override", "message"),
-    [
-        (None, "optimizer.momentum=0.5", "optimizer.momentum: must be 0 with {}. Received: 0.5"),
-        (None, "optimizer={name: adam, learning_rate: 0.1}", "optimizer.name: must be sgd with {}. Received: 'adam'"),
-        (None, "round.weighting=samples", "round.weighting: cannot be combined with {}: it counts clients. Received: 'samples'"),
-        (
-            None,
-            "client.epochs=3",
-            "client.epochs: has no effect with {} because rate 1 changes nothing; change round.server.rate or remove this key. Received: 3",
-        ),
-        (
-            '"round.submodel": ["random", "rolling"]',
-            "round.server=nova",
-            "round.server: nova needs round.submodel random or rolling; set round.submodel to random or rolling. Received: 'prefix'",
-        ),
-        (
-            '"client.update": True',
-            "round.server=nova",
-            "round.server: nova needs client.update; set it, see `hetero_tf explain client.update`. Received: null",
-        ),
-        ('"client.update": False', "client.update={name: clip, norm: 1}", "client.update: cannot be combined with {}. Received: 'clip'"),
-        (
-            '"client.batch_size": "round.server.rate"',
-            "client.batch_size=2",
-            "client.batch_size: must be 1.0 (the value of round.server.rate) with {}. Received: 2",
-        ),
-    ],
-)  # fmt: skip
-def test_rules_of_a_server_in_one_file(plugin_module, required, override, message):
-    source = SERVER.replace('"optimizer.name": "sgd"', required) if required else SERVER
+@pytest.mark.parametrize(("rule", "message"), cases.of_text(__file__, "SERVER"))
+def test_rules_of_a_server_in_one_file(plugin_module, rule, message):
+    required, override = rule.split(" | ")
+    source = SERVER if required == "-" else SERVER.replace('"optimizer.name": "sgd"', required)
     assert registry.register_plugin(plugin_module("nova", source)) == [("servers", "nova")]
-    if required is None:
+    if required == "-":
         recipe.loads(IMAGES, "r.yaml", ["round.server=nova", *SGD])
     assert error_of(override) == f"--set {override}: {message.format('round.server nova')}"
 
 
-@pytest.mark.parametrize(
-    ("rules", "message"),
-    [
-        ('REQUIRES = ["sgd"]', "REQUIRES must have the form {key: value}. Received: ['sgd']"),
-        ('CONFLICTS = {"a": "b"}', "CONFLICTS must have the form {reason: {key: value}}. Received: {'a': 'b'}"),
-        ('REQUIRES = {"optimiser.name": "sgd"}', "unknown key 'optimiser.name'; did you mean 'optimizer.clip_norm'?"),
-        ('REQUIRES = {"optimizer.momentun": 0}', "unknown key 'optimizer.momentun'; did you mean 'momentum'?"),
-        ('UNUSED = {"x": {"client": True}}', "unknown key 'client'; did you mean 'client.loss'?"),
-        (
-            "REQUIRES = dict(a=1)",
-            "nova.py:3: REQUIRES must be a plain value, since the module is not imported: numbers, texts, lists or "
-            "dictionaries. Received: dict(a=1)",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("rules", "message"), cases.of_text(__file__, "RULES"))
 def test_malformed_rules_are_explained(plugin_module, rules, message):
     registry.register_plugin(plugin_module("nova", re.sub("REQUIRES.*\\nCONFLICTS.*\\nUNUSED.*", rules, SERVER)))
     assert error_of() == f"--set round.server=nova: round.server: nova has an invalid rule: {message}"

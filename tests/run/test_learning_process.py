@@ -74,12 +74,6 @@ def test_the_schedule_multiplies_the_rate_of_each_round():
     assert tiny.gap(tiny.arrays(frozen), tiny.arrays(state)) < 1e-7
 
 
-def test_training_lowers_the_loss():
-    process = tiny.process(tiny.DENSE, "client.epochs=4", "levels.mix=a-b", "schedule=constant")
-    _, rows = process.run(process.initialize(), tiny.plans(process, 30))
-    assert np.mean([row["loss"] for row in rows[-5:]]) < 0.8 * np.mean([row["loss"] for row in rows[:5]])
-
-
 def test_examples_counts_pixels_by_image_and_text_by_word():
     process = dense()
     plan = process.plan(0, [0, 1, 2, 3])

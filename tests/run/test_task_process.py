@@ -187,16 +187,7 @@ def test_balanced_class_weights_use_the_shares_of_the_training_examples():
     np.testing.assert_allclose(losses[0], np.log(3) * len(y) / (3 * np.bincount(y)), rtol=1e-6)
 
 
-UNFIT = """
-client.loss=cross_entropy => client.loss: is not a loss of the task regression; must be one of huber, mean
-evaluate.metrics=[accuracy] => evaluate.metrics[0]: is not a metric of the task regression; must be one of mae
-evaluate.best=global_accuracy => evaluate.best: is not measured with the input table; must be one of global_l
-task=ordinal client.loss=cross_entropy => must be one of masked_sigmoid_cross_entropy, sigmoid_cross
-task=segmentation => every pixel has a label; end with Conv2D of one pixel
-"""
-
-
-@pytest.mark.parametrize(("overrides", "message"), cases.of_words(UNFIT))
+@pytest.mark.parametrize(("overrides", "message"), cases.of_words(__file__, "TASKS"))
 def test_keys_that_do_not_fit_the_task_are_rejected(overrides, message):
     assert message in refusal(loads, TABLE, overrides=overrides)
 

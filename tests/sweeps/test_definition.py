@@ -99,38 +99,12 @@ def test_flags_equal_a_file():
     assert [run.recipe.source for run in runs] == [run.recipe.source for run in expanded(text)]
 
 
-WRONG = """
-[1] => s.yaml: the content must be a mapping. Received: [1]
-gird: 1 => s.yaml: gird: unknown key; did you mean 'grid'?
-recipe: [a] => s.yaml: recipe must be text. Received: ['a']
-seeds: 1 => s.yaml: recipe must name a file or a shipped recipe such as mnist, here or in grid or list. Received: None
-recipe: digitz => s.yaml: digitz: unknown recipe; did you mean 'digits'?
-recipe: digits | grid: {seed: 1} => s.yaml: grid.seed must be a list. Received: 1
-recipe: digits | grid: {seed: []} => s.yaml: must define 1 to 10,000 runs. Received: 0
-recipe: digits | set: 3 => s.yaml: set must be a mapping. Received: 3
-recipe: digits | set: {base: x} => s.yaml: --set base=x: base is allowed only in a recipe file, not with --set
-recipe: digits | seeds: 3-1 => s.yaml: seeds must be whole numbers such as 0-2 or [0, 1]. Received: '3-1'
-recipe: digits | parts: [{parts: 1}] => s.yaml: parts: unknown key; known: grid, list, recipe, seeds, set
-recipe: digits | grid: {levels.mix: [a, z]} => s.yaml: --set levels.mix=z: levels.mix: levels.widths has no level 'z'; known: a, b, c, d, e
-recipe: digits | set: |   roundz: 3 => s.yaml: --set roundz=3: roundz: unknown key 'roundz'; did you mean 'round'?
-recipe: digits | seeds: 0-99 | parts: [{grid: {client.epochs: [1, 2]}}, {seeds: 1-9900}] => s.yaml: must define 1 to 10,000 runs. Received: 10,100
-"""
-
-
-@pytest.mark.parametrize(("text", "sentence"), cases.of_text(WRONG))
+@pytest.mark.parametrize(("text", "sentence"), cases.of_text(__file__, "FILES"))
 def test_errors_name_file_and_key(text, sentence):
     assert refusal(expanded, text.replace(" | ", "\n") + "\n").split("\n")[0] == sentence
 
 
-WRONG_FLAGS = """
-levels.mix => --sweep levels.mix: must be path=value,value,..., such as --sweep levels.mix=a,a-e
-levels.mix= => --sweep levels.mix=: must be path=value,value,..., such as --sweep levels.mix=a,a-e
-levels.mix=a,z => typed: --set levels.mix=z: levels.mix: levels.widths has no level 'z'; known: a, b, c...
---seeds x => --seeds x: seeds must be whole numbers such as 0-2 or [0, 1]. Received: 'x'
-"""
-
-
-@pytest.mark.parametrize(("words", "sentence"), cases.of_words(WRONG_FLAGS))
+@pytest.mark.parametrize(("words", "sentence"), cases.of_words(__file__, "FLAGS"))
 def test_flag_errors_name_the_flag(words, sentence):
     varied, seeds = ([], words[1]) if words[0] == "--seeds" else (words, None)
     message = refusal(lambda: expand(definition.from_flags("digits", [], varied, seeds), "typed"))

@@ -277,22 +277,7 @@ def test_recipes_are_values_of_a_sweep(working_folder, command):
     ]
 
 
-WRONG = """
- => sweep needs a file with seeds (sweep mine.yaml), or --recipe with --sweep path=value,value and --seeds 0-2
-a.yaml --recipe=digits => sweep needs a file with seeds (sweep mine.yaml), or --recipe with...
---recipe=digits --sweep=levels.mix=a,a-c --set=levels.mix=a => --set levels.mix: the sweep varies this key; leave it...
---seeds=0-1 => --recipe is missing; try hetero_tf sweep --recipe digits --sweep levels.mix=a,a-c
-nosuch.yaml => nosuch.yaml: no such sweep; known: digits_methods, digits_personal...
---recipe=digits --only=4/3 => --only must be K/N with K from 1 to N, such as 3/12. Received: --only=4/3
---recipe=digits --dry_run --commands => --dry_run and --commands exclude each other; use one of them
---recipe=digits --slurm=time=4 => --slurm has no effect without --on slurm
---recipe=digits --on=slurm => --on slurm needs the time limit of a job in minutes
---recipe=digits --set=rounds => --set rounds: must be path=value, such as --set client.epochs=1
---recipe=digits --set=rounds=0 => sweep of digits: --set rounds=0: rounds: too small; must be...
-"""
-
-
-@pytest.mark.parametrize(("words", "sentence"), cases.of_words(WRONG))
+@pytest.mark.parametrize(("words", "sentence"), cases.of_words(__file__, "COMMANDS"))
 def test_invalid_arguments_are_refused_before_runs_start(working_folder, command, words, sentence):
     code, _, err = command("sweep", *words)
     assert code == 2 and err.startswith("hetero_tf: " + sentence.removesuffix("...")) and not os.listdir(working_folder)
