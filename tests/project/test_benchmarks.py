@@ -1,5 +1,6 @@
 """The benchmark scripts run and print the documented values; nothing is timed. Those that train are long tests."""
 
+import itertools
 import json
 import re
 import subprocess
@@ -116,6 +117,52 @@ def test_exported_rounds_have_all_arguments_and_share_large_ones(tmp_path):
     shared = dict.fromkeys([str(len(arguments))], benchmark.write_once(tmp_path / "arrays", value))
     more = benchmark.read_arguments(tmp_path / "tiny_digits-a", abouts[0]["draws"], shared)
     assert (more[-1] == value).all()
+
+
+def test_the_table_of_devices_stops_in_time_and_continues(tmp_path, monkeypatch, capsys):
+    benchmark = programs.script("benchmarks/device_round.py")
+    for name, level in itertools.product(("mnist", "tiny"), "abe"):
+        (tmp_path / f"{name}-{level}").mkdir()
+        about = {"recipe": name, "levels": level, "clients": 2, "steps": 12}
+        (tmp_path / f"{name}-{level}" / "about.json").write_text(json.dumps(about))
+    commands, broken = [], {"tiny-e"}
+
+    def measure(command, seconds):
+        if seconds is None:
+            return "card"
+        words = list(map(str, command[1:]))
+        commands.append(" ".join(words[words.index("--json") :]).replace(f"{tmp_path}/", ""))
+        if broken & {words[-1].rpartition("/")[2]}:
+            return {"error": "exit code -6: abort"}
+        return {"ms_per_step": 2.0} if "--way" in words else {"ms_per_step": 1.0, "kernels_per_step": 85, "jax": "1"}
+
+    monkeypatch.setattr(benchmark, "measure", measure)
+    monkeypatch.setattr(benchmark.importlib.util, "find_spec", lambda name: name)
+    args = SimpleNamespace(folder=tmp_path, results=None, repeats=5, minutes=0)
+    assert benchmark.table(args) == 0 and not commands
+    assert "Not measured: mnist-a hetero_tf, mnist-a stack, mnist-e hetero_tf," in capsys.readouterr().out
+    args.minutes = 5
+    assert benchmark.table(args) == 0
+    first, output = len(commands), capsys.readouterr().out
+    assert commands[0] == "--json --repeats 5 mnist-a"
+    peer = "--json --tf32 --model mnist --levels a --way stack --repeats 5 --clients 2 --steps 6 --device cuda"
+    assert commands[1] == peer and sum("loop" in each for each in commands) == 2
+    assert "| mnist a | 1 | 2 | 2 | 0.50 | 85 | card | JAX 1 |" in output
+    assert "tiny-e hetero_tf: exit code -6: abort" in output and "Not measured: tiny-e hetero_tf (failed)" in output
+    broken.clear()
+    assert benchmark.table(args) == 0 and commands[first:] == ["--json --repeats 5 tiny-e"]
+    assert "All cells were measured." in capsys.readouterr().out
+
+
+def test_a_cell_ends_with_its_values_an_error_or_its_time():
+    measure = programs.script("benchmarks/device_round.py").measure
+    for code, expected in (
+        ("print('x'); print('{\"a\": 1}')", {"a": 1}),
+        ("raise SystemExit('no card')", {"error": "exit code 1: no card"}),
+        ("pass", {"error": "exit code 0: no message"}),
+        ("import time; time.sleep(600)", None),
+    ):
+        assert measure([sys.executable, "-c", code], 30 if expected else 0.5) == expected
 
 
 # The module that each benchmark of another framework needs, what it reports without it, and the packages to install.

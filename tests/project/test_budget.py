@@ -13,10 +13,11 @@ import pytest
 
 ROOT, PACKAGE, TESTS = import_graph.ROOT, import_graph.PACKAGE, import_graph.TESTS
 PYTHON_FILES = sorted(PACKAGE.rglob("*.py"))
-# Lines of the Python files of each package of hetero_tf.
+COUNTED = (".py", ".csv", ".json", ".mplstyle", ".yaml")
+# Lines of each package of hetero_tf: of Python files and tables.
 LINES = {
-    "base": 3016,
-    "cli": 1862,
+    "base": 3089,
+    "cli": 1999,
     "data": 10258,
     "devices": 2402,
     "evaluation": 1486,
@@ -24,12 +25,12 @@ LINES = {
     "layers": 2681,
     "methods": 3827,
     "models": 4948,
-    "planning": 2019,
-    "recipe": 3715,
-    "reports": 2525,
+    "planning": 2155,
+    "recipe": 3834,
+    "reports": 2554,
     "rounds": 3360,
     "run": 3109,
-    "runs": 2232,
+    "runs": 1987,
     "starter": 1404,
     "sweeps": 1104,
     "testing": 1554,
@@ -41,7 +42,10 @@ STRUCTURE = {"rooms": 22, "arrows": 98, "floors": 9, "modules_entered": 135, "fr
 
 
 def count_lines(folder):
-    return sum(len(path.read_text("utf-8").splitlines()) for path in folder.rglob("*.py"))
+    """Lines of Python, and of tables that are read instead; recorded values are none."""
+    files = [path for path in folder.rglob("*") if path.suffix in COUNTED or path.name == "refusals.txt"]
+    files = [path for path in files if not path.name.startswith("published") and path.parent.name != "golden"]
+    return sum(len(path.read_text("utf-8").splitlines()) for path in files)
 
 
 def test_no_package_has_more_lines_than_its_limit():

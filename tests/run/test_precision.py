@@ -17,6 +17,7 @@ from hetero_tf.base import registry
 from hetero_tf.layers.stacked import MIXED
 from hetero_tf.models.build_model import build_model, layer_class
 from hetero_tf.models.variables import all_layers
+from hetero_tf.rounds.engine import check_block
 
 BASES = {"images": tiny.IMAGES, "text": tiny.TEXT, "dense": tiny.DENSE}
 PRODUCTS = ("Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput")
@@ -212,6 +213,22 @@ def test_mixed_run_resumes_bit_for_bit(train, train_stub, tmp_path):
     assert runs.rows(tmp_path / "parts") == runs.rows(tmp_path / "whole")
     train_stub(tmp_path / "plain", text)
     assert "precision: 'float32' -> 'mixed_bfloat16'" in refusal(train_stub, tmp_path / "plain", text, mixed)
+
+
+def test_a_wrong_twin_is_noticed_in_spite_of_the_rounding():
+    make = functools.partial(build_model, recipe.loads(tiny.TEXT).model, (None,), 0.5, 0.5, 13, "mixed_bfloat16")
+    build = tiny.stacks(lambda clients: make(clients=clients))
+    assert tiny.stacked(build, 2).clients == 2
+
+    def wrong(clients):
+        twin = make(clients=clients)
+        if clients == 1:
+            return twin
+        next(layer for layer in all_layers(twin) if layer.name == "norm1").epsilon = 0.5
+        return twin
+
+    with pytest.raises(ValueError, match="several clients at once give other numbers than one by one"):
+        check_block(tiny.stacks(wrong)(2), build(1), set())
 
 
 def test_keras_layers_of_a_mixed_model_are_saved_and_loaded(tmp_path):

@@ -52,7 +52,7 @@ FILES = {
     "reports/test_describe reports/test_describe_loads reports/test_fleet_loads "
     "reports/test_fleet_times run/test_fine_tuning run/test_graph_constants run/test_learning_process "
     "run/test_notes run/test_portable_round run/test_precision "
-    "run/test_selected_rounds run/test_task_process runs/test_overview "
+    "run/test_selected_rounds run/test_stub_rounds run/test_task_process runs/test_overview "
     "runs/test_timings test_reference",
     "programs": "evaluation/test_similarity project/test_readme project/test_setup project/test_suite recipe/test_naming "
     "runs/test_trackers",
