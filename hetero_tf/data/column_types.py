@@ -205,25 +205,22 @@ def find_date_order(table: RawTable, name: str) -> DateOrder:
     Raises:
         InputError: A text is not a date, or no day decides the order.
     """
-    column = table.read_texts(name)
-    orders = date_orders(column.texts)
+    texts, examples = table.read_texts(name).texts, ", ".join(DATE_EXAMPLES.values())
+    likely = max(DATE_EXAMPLES, key=lambda order: sum(parse_date(text, order) is not None for text in texts))
+    table.require(name, lambda text: parse_date(text, likely) is not None, f"a date such as {examples}")
+    orders = date_orders(texts)
     if len(orders) == 1:
         return orders[0]
-    if orders:
-        raise InputError(
-            f"{table.source}: column {name!r} must say which number is the day, but no day is above 12; save the dates "
-            f"like {DATE_EXAMPLES['ymd']}. Received: {column.texts[0]!r}"
-        )
-    likely = max(DATE_EXAMPLES, key=lambda order: sum(parse_date(text, order) is not None for text in column.texts))
-    row, text = column.find(lambda text: parse_date(text, likely) is None) or (0, "")
-    examples = ", ".join(DATE_EXAMPLES.values())
-    raise table.value_error(row, name, f"must be a date such as {examples}. Received: {text!r}")
+    raise InputError(
+        f"{table.source}: column {name!r} must say which number is the day, but no day is above 12; save the dates "
+        f"like {DATE_EXAMPLES['ymd']}. Received: {texts[0]!r}"
+    )
 
 
 def _fill_value(table, name, codec, missing, is_training):
     """Return the number or text that replaces a missing value, from the values of the training rows."""
     if isinstance(codec, number.Codec):
-        numbers = require_numbers(table, name)[is_training]
+        numbers = read_numbers(table, name)[is_training]
         if missing == "most_frequent":
             distinct, counts = np.unique(numbers, return_counts=True)
             return float(distinct[counts.argmax()])
@@ -244,15 +241,6 @@ def parse_numbers(column: np.ndarray | TextColumn) -> np.ndarray | None:
         return column.astype(np.float64)
     numbers = to_numbers(column.texts)
     return None if numbers is None else numbers[column.codes]
-
-
-def require_numbers(table: RawTable, name: str) -> np.ndarray:
-    """Return a column as float64 `[n]`; `InputError` for the first text that is not a finite number."""
-    numbers = parse_numbers(table.columns[name])
-    if numbers is None:
-        row, text = table.read_texts(name).find(lambda text: not is_number(text)) or (0, "")
-        raise table.value_error(row, name, f"must be a number. Received: {text!r}")
-    return numbers
 
 
 # Texts of the columns of label sets.
@@ -390,9 +378,7 @@ def split_labels(text: str, signs: str) -> list[str]:
 
 def _read_flags(table, name):
     """Return a column of 0 and 1, or false and true, as bool [n]."""
-    column = table.read_texts(name)
-    if unknown := column.find(lambda text: text.strip().lower() not in FLAGS):
-        raise table.value_error(unknown[0], name, f"must be 0 or 1. Received: {unknown[1]!r}")
+    column = table.require(name, lambda text: text.strip().lower() in FLAGS, "0 or 1")
     return np.array([FLAGS[text.strip().lower()] for text in column.texts], bool)[column.codes]
 
 
@@ -417,7 +403,9 @@ def read_numbers(table, name):
         InputError: A value is missing, or not such a number.
     """
     table.check_complete(name)
-    values = require_numbers(table, name)
+    values: Any = parse_numbers(table.columns[name])
+    if values is None:
+        table.require(name, is_number, "a number")
     invalid = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
     if len(invalid):
         problem = f"must be finite numbers in the range of float32. Received: {values[invalid[0]]}"

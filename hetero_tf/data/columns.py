@@ -11,8 +11,6 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError, did_you_mean
 
-# A digit after a leading zero, as in 007 and -01.5.
-_LEADING_ZERO = re.compile(r"[+-]?0\d")
 # Signs of amounts of money.
 CURRENCIES = "$\u20ac\u00a3\u00a5"
 
@@ -88,11 +86,6 @@ def are_plain_numbers(numbers: Iterable[str]) -> bool:
     """Return True if texts that Python parses as numbers are ASCII and have no underscore."""
     joined = "".join(numbers)
     return joined.isascii() and "_" not in joined
-
-
-def has_leading_zero(text: str) -> bool:
-    """Return True for a number with a redundant leading zero, as in ids such as 007."""
-    return bool(_LEADING_ZERO.match(text))
 
 
 def to_plain_number(text: str, notation: Literal["point", "comma"]) -> str:
@@ -232,6 +225,13 @@ class RawTable:
         """Return a column as texts; raise `InputError` for a missing value."""
         self.check_complete(name)
         return TextColumn.of(self.columns[name])
+
+    def require(self, name: str, is_valid: Callable[[str], bool], expected: str) -> TextColumn:
+        """Return a column as texts; raise `InputError` for a missing value or a text that is not as expected."""
+        column = self.read_texts(name)
+        if invalid := column.find(lambda text: not is_valid(text)):
+            raise self.value_error(invalid[0], name, f"must be {expected}. Received: {invalid[1]!r}")
+        return column
 
     def check_complete(self, name: str) -> None:
         """Raise `InputError` for a missing value of a column."""

@@ -188,14 +188,10 @@ def _encode(table, name, codec, x):
         if codec.marks_missing:
             x[:, 1] = table.missing_rows(name)
     elif isinstance(codec, date.Codec):
-        texts = filled.read_texts(name)
-        features = []
-        for text in texts.texts:
-            if (day := parse_date(text, codec.order)) is None:
-                problem = f"must be a date such as {DATE_EXAMPLES[codec.order]}. Received: {text!r}"
-                raise table.value_error(texts.row_of(text), name, problem)
-            features.append(date_features(day))
-        x[:] = np.array(features)[texts.codes]
+        expected = f"a date such as {DATE_EXAMPLES[codec.order]}"
+        texts = filled.require(name, lambda text: parse_date(text, codec.order) is not None, expected)
+        days = (parse_date(text, codec.order) for text in texts.texts)
+        x[:] = np.array([date_features(day) for day in days if day])[texts.codes]
     else:
         indices = look_up(filled, name, codec.categories, "not a category of the training rows")
         if codec.one_hot:

@@ -47,7 +47,7 @@ class FileKind:
         return True
 
 
-def find(data_dir: Path | None, name: str, argument: str, is_folder: bool | None = None) -> Path:
+def find(data_dir: Path | None, name: str, argument: str, is_folder: bool | None = None, advice: str = "") -> Path:
     """Return the path of `name`, searched in `data_dir` (unless None) and then in the working folder.
 
     Args:
@@ -55,26 +55,24 @@ def find(data_dir: Path | None, name: str, argument: str, is_folder: bool | None
         name: Path from a recipe.
         argument: Name of the option, for the message.
         is_folder: Whether it must be a folder or a file. None: either.
+        advice: End of the message for a missing path.
 
     Raises:
         NotAvailable: The path does not exist.
-        InputError: The path is the root of the file system, a link to it, or not what `is_folder` says.
+        InputError: The path is not what `is_folder` says.
     """
     candidates = [Path(name)] if data_dir is None else [Path(data_dir) / name, Path(name)]
     for candidate in candidates:
         # Unlike Path.exists, os.path.exists returns False for names that are too long.
         if os.path.exists(candidate):
-            if os.path.samefile(candidate, os.sep):
-                raise InputError(
-                    f"`{argument}` must name a folder of data, not the root of the file system. "
-                    f"Received: {argument}={name!r}"
-                )
             if is_folder not in (None, candidate.is_dir()):
                 expected = "a folder. Received: a file" if is_folder else "a file. Received: a folder"
                 raise InputError(f"{candidate}: expected {expected}; {LOADERS}")
             return candidate
     searched = ", ".join(str(candidate.absolute()) for candidate in dict.fromkeys(candidates))
-    raise NotAvailable(f"`{argument}` must name an existing file. Received: {argument}={name!r}; searched: {searched}")
+    raise NotAvailable(
+        f"`{argument}` must name an existing file. Received: {argument}={name!r}; searched: {searched}{advice}"
+    )
 
 
 def find_files(data_dir: Path | None, **names: str | None) -> list[Path]:

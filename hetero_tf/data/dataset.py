@@ -15,7 +15,7 @@ from hetero_tf.data import targets
 from hetero_tf.data.codecs import Field, fit, stored_shape
 from hetero_tf.data.columns import is_number, sort_categories
 from hetero_tf.data.disk_array import DiskArray, update_digest
-from hetero_tf.data.inspection import TableSummary, outlier, shorten
+from hetero_tf.data.inspection import TableSummary, different_cases, outlier, shorten
 from hetero_tf.data.targets import LABEL, POSITIONS, BaseTargets, strata
 
 
@@ -269,11 +269,7 @@ class Dataset:
             clients: Number of clients that share the training examples.
         """
         warnings = [*self.notes, *(self.summary.warnings if isinstance(self.summary, TableSummary) else ())]
-        spellings: dict[str, str] = {}
-        for each in self.class_names or ():
-            other = spellings.setdefault(each.lower(), each)
-            if other != each:
-                warnings.append(f"classes {other} and {each} differ only in case; are they the same?")
+        warnings += [f"classes {sentence}" for sentence in different_cases(self.class_names or ())]
         return [*warnings, *self._outliers(), *self.form.warn(self, clients)]
 
     def _outliers(self):
@@ -349,10 +345,8 @@ def held_out(labels: np.ndarray, share: float, source: str, groups: np.ndarray |
         bool `[n]`, True for a test example.
 
     Raises:
-        InputError: The share is out of range, or leaves no test example.
+        InputError: The share leaves no test example.
     """
-    if not 0 < share < 1:
-        raise InputError(f"`test_share` must be above 0 and below 1. Received: test_share={share}")
     if groups is not None:
         _, first, groups = np.unique(groups, return_index=True, return_inverse=True)
         return held_out(labels[first], share, source)[groups]

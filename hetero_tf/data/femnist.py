@@ -11,11 +11,15 @@ from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.codecs import picture
 from hetero_tf.data.data_files import find
-from hetero_tf.data.dataset import Dataset, NotAvailable, Split
+from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.decoded import load_cached
 
 CHARACTERS = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 SIDE = 28
+ADVICE = (
+    "; create its train/ and test/ with LEAF's scripts: github.com/TalwalkarLab/leaf, data/femnist, preprocess.sh "
+    "-s niid --sf 1.0 -k 0 -t sample"
+)
 ARRAYS = ("x", "y", "sizes", "writers")
 # A number of 4 characters, such as "1.0,", becomes a Python object of 32 bytes.
 GROWTH = 8
@@ -30,13 +34,7 @@ def load(data_dir: Path | None, *, path: str = "femnist") -> Dataset:
     Args:
         path: folder with LEAF's train/ and test/
     """
-    try:
-        folder = find(data_dir, path, "path")
-    except NotAvailable as error:
-        raise NotAvailable(
-            f"{error}; create its train/ and test/ with LEAF's scripts: github.com/TalwalkarLab/leaf, "
-            "data/femnist, preprocess.sh -s niid --sf 1.0 -k 0 -t sample"
-        ) from error
+    folder = find(data_dir, path, "path", advice=ADVICE)
     train, test = (_load_arrays(folder / part) for part in ("train", "test"))
     number = {name: index for index, name in enumerate(train["writers"].tolist())}
     unknown = [name for name in test["writers"].tolist() if name not in number]

@@ -98,6 +98,7 @@ def from_arrays(
             raise InputError(f"{source}: `kind` and `feature_names` are for a single array; leave them out")
         x_train, x_test, fields = pack_splits(source, "x", x_train, x_test)
         kind = "table"
+    kind = kind or ("table" if np.ndim(x_train) == 2 else "images")  # type: ignore[arg-type]
     train = _build_split(source, "train", x_train, train_labels, train_owners, kind, train_weights)
     test = _build_split(source, "test", x_test, test_labels, test_owners, kind)
     fields = fields or _fields(source, train.x, kind, feature_names, rate)
@@ -118,7 +119,6 @@ def _flatten(targets):
 
 
 def _fields(source, x, kind, names, rate):
-    kind = kind or ("table" if x.ndim == 2 else "images")
     if (rate is None) == (kind == "audio"):
         raise InputError(
             f"{source}: `rate` must be the samples per second of audio, and None for other data. "
@@ -231,8 +231,7 @@ def _fill_masks(values):
 
 def _build_split(source, part, x, labels, owners, kind, weights=None):
     if not isinstance(x, DiskArray):
-        x = np.asarray(x)
-        x = _convert(source, f"x_{part}", x, kind or ("table" if x.ndim == 2 else "images"))
+        x = _convert(source, f"x_{part}", np.asarray(x), kind)
     if owners is not None:
         owners = to_integers(source, f"{part}_owners", "integers [n] from 0", owners)
     if weights is not None:

@@ -7,7 +7,7 @@ import datetime
 import operator
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,7 +19,6 @@ from hetero_tf.data.columns import (
     RawTable,
     TextColumn,
     find_currencies,
-    has_leading_zero,
     is_missing,
     is_number,
     to_numbers,
@@ -56,6 +55,8 @@ ColumnUse = Literal["feature", "label", "owner", "time", "ignored"]
 INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 # Texts among numbers are missing values up to this share of the rows and this number of distinct texts.
 MOST_ODD_ROWS, MOST_ODD_TEXTS = 0.2, 10
+# A digit after a leading zero, as in ids such as 007, and -01.5.
+_LEADING_ZERO = re.compile(r"[+-]?0\d")
 _AMOUNT = re.compile(r"[+-]?[\d.,]*\d\s*([^\W\d_]+|°\w?)")
 _TIME_OF_DAY = re.compile(r"\d\d?:\d\d(:\d\d(\.\d+)?)?( ?[AaPp]\.?[Mm]\.?)?")
 
@@ -231,6 +232,13 @@ def shorten(text: str, length: int = MAX_NAME) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
+def different_cases(texts: Iterable[str]) -> list[str]:
+    """Return a sentence about each text that differs from an earlier one only in case."""
+    first: dict[str, str] = {}
+    pairs = [(first.setdefault(text.lower(), text), text) for text in texts]
+    return [f"{one} and {other} differ only in case; are they the same?" for one, other in pairs if one != other]
+
+
 def join_items(start: str, items: Sequence[str], end: str = "") -> str:
     """Return a line with as many items as fit, and the number of the others."""
     for count in range(len(items), 0, -1):
@@ -316,7 +324,7 @@ def inspect_column(name: str, values: np.ndarray | TextColumn, is_literal: bool 
         return replace(summary, **_describe_texts(texts, counts))
     finite = np.isfinite(numbers)
     facts = _describe_numbers(numbers[finite], counts[finite], len(values) - missing, are_codes)
-    zeros = next(filter(has_leading_zero, texts), "") if notation != "comma" else ""
+    zeros = next(filter(_LEADING_ZERO.match, texts), "") if notation != "comma" else ""
     if zeros and 2 * facts["distinct"] > len(values) > FEW_NUMBERS:
         facts["type"] = "id"
     if len(find_currencies(texts)) > 1:
@@ -326,7 +334,7 @@ def inspect_column(name: str, values: np.ndarray | TextColumn, is_literal: bool 
 
 def _find_numbers(texts, counts):
     """Return the notation of most texts and their numbers, float64 `[n]`, NaN for others; None if few are numbers."""
-    if not any(map(has_leading_zero, texts)) and (plain := to_numbers(texts)) is not None:
+    if not any(map(_LEADING_ZERO.match, texts)) and (plain := to_numbers(texts)) is not None:
         return "plain", plain
     start = texts[:SAMPLED_TEXTS]
     candidates = []

@@ -14,8 +14,8 @@ from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, Split, held_out
 from hetero_tf.data.folder import FileKind, iterate_files, list_class_folders, list_folders, split_folders
 from hetero_tf.data.table_files import read_tables, read_text
-from hetero_tf.data.tokenizers import check_spaces, find_tokens
-from hetero_tf.data.words import TokenOptions, build_sentence_vocabulary, build_tokenizer, encode_sentences, split_text
+from hetero_tf.data.tokenizers import PADDING, UNKNOWN, check_spaces, find_tokens
+from hetero_tf.data.words import TokenOptions, build_tokenizer, encode_sentences, learn_vocabulary, split_text
 
 
 def load(
@@ -76,10 +76,12 @@ def load(
     training = np.arange(len(texts[0])) if is_test is None else np.flatnonzero(~is_test)
     training_texts = [texts[0][row] for row in (training if validation is None else np.delete(training, validation))]
     source = f"labelled text ({tables[0].source})"
+    training_words = [word for each in training_texts for word in each]
     if tokenizer == "words":
-        check_spaces(source, [word for each in training_texts for word in each])
+        check_spaces(source, training_words)
     options = TokenOptions(tokenizer, vocabulary, find_tokens(data_dir, vocabulary_file, tokenizer), learned)
-    known = build_sentence_vocabulary(training_texts, options)
+    # Running text has two special tokens as well.
+    known = (PADDING, UNKNOWN, *learn_vocabulary(training_words, options)[2:])
     tokenize = build_tokenizer(tokenizer, known)
     encoded = [encode_sentences([tokenize(one) for one in each], known, length) for each in texts]
     splits = [Split(ids, *target) for ids, target in zip(encoded, targets)]

@@ -125,25 +125,22 @@ def load(
     table = convert_numbers(table, {*names, *(label if is_forecast else ())}, numbers)
     parts, notes = _apply_gaps(table, time, divide_series(table, time, series), gaps)
     base = _base_channels(table, names, label) * sizes[1] if relative else None
-    (x, y, owners), y_names, splits = _read_windows(table, parts, (names, label), sizes, missing, test_share)
+    values, (rows, owners) = _read_channels(table, names, parts, missing), _find_windows(table, parts, sizes)
+    check_memory(table.source, COPIES * rows[:, :window].size * len(names) * np.dtype(np.float32).itemsize)
+    if is_forecast:
+        y_names, y, splits = _read_forecasts(table, parts, label, rows, window, test_share, missing)
+    else:
+        y_names, y, splits = _read_classes(table, parts, label, owners, test_share)
+    x = values[rows[:, :window]].astype(np.float32)
     if base is not None:
         x, y = x - x[:, -1:], y - x[:, -1, base]
     windows, fields = Split(x, y, owners if series else None), (Field("series", Codec(x.shape[1:], names, base)),)
-    about: dict[str, Any] = {"summary": _summarize(table, names, time, series, label), "notes": notes}
+    uses: dict[str | None, ColumnUse] = dict.fromkeys(label, "label") | dict.fromkeys(names, "feature")
+    uses |= {series: "owner", time: "time"}
+    columns = (replace(each, role=uses.get(each.name, "ignored")) for each in inspect_table(table).values())
+    about: dict[str, Any] = {"class_names": y_names, "summary": TableSummary(tuple(columns)), "notes": notes}
     train, test = map(windows.select, splits)
-    return Dataset(train, test, fields, len(y_names), f"series ({table.source})", class_names=y_names, **about)
-
-
-def _read_windows(table, parts, columns, sizes, missing, test_share):
-    """Return inputs, targets and series of all windows, the names of the targets, and the windows of both splits."""
-    channels, label = columns
-    values, (rows, owners) = _read_channels(table, channels, parts, missing), _find_windows(table, parts, sizes)
-    check_memory(table.source, COPIES * rows[:, : sizes[0]].size * len(channels) * np.dtype(np.float32).itemsize)
-    if sizes[1]:
-        names, y, splits = _read_forecasts(table, parts, label, rows, sizes[0], test_share, missing)
-    else:
-        names, y, splits = _read_classes(table, parts, label, owners, test_share)
-    return (values[rows[:, : sizes[0]]].astype(np.float32), y, owners), names, splits
+    return Dataset(train, test, fields, len(y_names), f"series ({table.source})", **about)
 
 
 def _base_channels(table, channels, label):
@@ -154,13 +151,6 @@ def _base_channels(table, channels, label):
             f"Received: label={unknown[0]!r}, channels={', '.join(channels)}"
         )
     return tuple(map(channels.index, label))
-
-
-def _summarize(table, channels, time, series, label):
-    uses: dict[str, ColumnUse] = dict.fromkeys(label, "label") | dict.fromkeys(channels, "feature")
-    uses |= {series: "owner", time: "time"}
-    columns = inspect_table(table).values()
-    return TableSummary(tuple(replace(each, role=uses.get(each.name, "ignored")) for each in columns))
 
 
 def _channel_names(table, label, time, series, names, is_forecast):

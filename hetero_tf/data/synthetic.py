@@ -21,6 +21,8 @@ from hetero_tf.data.tokenizers import END, PADDING, UNKNOWN
 PIECE = 2**14
 # Pitches of clips in hertz, at most a share of the rate; their loudness and the deviation of their noise, of 1.
 PITCHES, MAX_PITCH, LOUDNESS, NOISE = (240.0, 3200.0), 0.4, (0.05, 0.5), 0.1
+# Codec of texts and special tokens, by kind.
+CODECS = {"sequences": (words.Codec, (PADDING, UNKNOWN)), "text": (running_text.Codec, (UNKNOWN, END))}
 UNUSED = {"the data are always available": {"data.fallback": True}}
 
 
@@ -68,32 +70,44 @@ def load(
     """
     if kind != "text" and max(classes, owners or 1) > examples:
         raise InputError(f"`classes` and `owners` must be in 1..{examples}. Received: {classes=}, {owners=}")
-    if kind in ("images", "series", "table"):
-        shape = {"images": (size, size, channels), "series": (length, channels), "table": (size,)}[kind]
-        return _with_targets(_examples(kind, examples, test_examples, shape, classes, owners, seed), targets)
-    if kind == "audio":
-        return _clips(examples, test_examples, length, classes, owners, rate, seed)
-    if kind == "sequences":
-        return _sequences(examples, test_examples, length, vocabulary, classes, owners, seed)
-    return _text(rows, test_rows, length, vocabulary, seed)
-
-
-def _examples(kind, examples, test_examples, shape, classes, owners, seed):
-    patterns = rng(seed, "synthetic patterns").uniform(40, 216, (classes, *shape))
+    shape = {"images": (size, size, channels), "series": (length, channels), "table": (size,)}.get(kind)
 
     def make_split(purpose, count):
-        generator = rng(seed, purpose)
+        patterns, generator = rng(seed, "synthetic patterns"), rng(seed, purpose)
+        if kind == "text":
+            return Split(_draw_text(patterns, generator, count, length, vocabulary))
         labels = generator.permutation(np.arange(count, dtype=np.int32) % classes)
-        x = np.empty((count, *shape), np.uint8 if kind == "images" else np.float32)
-        # Drawing in pieces gives the same numbers as one draw, with less memory.
-        for first in range(0, count, PIECE):
-            piece_labels = labels[first : first + PIECE]
-            noisy = patterns[piece_labels] + generator.normal(0, 30, (len(piece_labels), *shape))
-            x[first : first + PIECE] = np.clip(np.round(noisy), 0, 255) if kind == "images" else noisy
-        return Split(x, labels, owners=_owners(count, owners))
+        if kind == "audio":
+            x = _draw_clips(patterns, generator, labels, length, classes, rate)
+        elif kind == "sequences":
+            x = _draw_sequences(patterns, generator, labels, length, vocabulary, classes)
+        else:
+            x = _draw_noisy(patterns, generator, labels, shape, classes, np.uint8 if kind == "images" else np.float32)
+        return Split(x, labels, owners=None if owners is None else np.arange(count, dtype=np.int32) % owners)
 
-    train, test = make_split("synthetic train", examples), make_split("synthetic test", test_examples)
-    return Dataset(train, test, array_fields(kind, train.x), classes, f"synthetic {kind} (seed {seed})")
+    counts = (rows, test_rows) if kind == "text" else (examples, test_examples)
+    train, test = map(make_split, ("synthetic train", "synthetic test"), counts)
+    if kind in CODECS:
+        codec, special = CODECS[kind]
+        known = (*special, *(f"word{number}" for number in range(2, vocabulary)))
+        fields: tuple[Field, ...] = (Field("text", codec(length, known)),)
+    else:
+        fields = array_fields(kind, train.x, rate=rate if kind == "audio" else None)
+    count = vocabulary if kind == "text" else classes
+    dataset = Dataset(train, test, fields, count, f"synthetic {kind} (seed {seed})")
+    return _with_targets(dataset, targets) if shape else dataset
+
+
+def _draw_noisy(patterns, generator, labels, shape, classes, dtype):
+    """Return examples `[n, *shape]`, each the pattern of its class with noise."""
+    patterns = patterns.uniform(40, 216, (classes, *shape))
+    x = np.empty((len(labels), *shape), dtype)
+    # Drawing in pieces gives the same numbers as one draw, with less memory.
+    for first in range(0, len(labels), PIECE):
+        piece_labels = labels[first : first + PIECE]
+        noisy = patterns[piece_labels] + generator.normal(0, 30, (len(piece_labels), *shape))
+        x[first : first + PIECE] = np.clip(np.round(noisy), 0, 255) if dtype == np.uint8 else noisy
+    return x
 
 
 def _with_targets(dataset, targets):
@@ -132,69 +146,32 @@ def _with_rectangles(split, classes):
     return replace(split, x=x, y=y)
 
 
-def _owners(count, owners):
-    return None if owners is None else np.arange(count, dtype=np.int32) % owners
-
-
-def _clips(examples, test_examples, length, classes, owners, rate, seed):
+def _draw_clips(patterns, generator, labels, length, classes, rate):
     # First and last pitch of each class in hertz, at equal distances for the ear.
     low, high = np.log(np.minimum(PITCHES, MAX_PITCH * rate))
-    pitches = np.exp(rng(seed, "synthetic patterns").uniform(low, high, (classes, 2)))
-    times = np.arange(length) / rate
-
-    def make_split(purpose, count):
-        generator = rng(seed, purpose)
-        labels = generator.permutation(np.arange(count, dtype=np.int32) % classes)
-        x = np.empty((count, length), np.int16)
-        for clip, (first, last) in zip(x, pitches[labels]):
-            turns = times * first + times**2 * (last - first) / (2 * length / rate) + generator.uniform()
-            wave = generator.uniform(*LOUDNESS) * np.sin(2 * np.pi * turns)
-            clip[:] = np.clip(wave + generator.normal(0, NOISE, length), -1, 1) * (FULL_SCALE - 1)
-        return Split(x, labels, owners=_owners(count, owners))
-
-    train, test = make_split("synthetic train", examples), make_split("synthetic test", test_examples)
-    return Dataset(train, test, array_fields("audio", train.x, rate=rate), classes, f"synthetic audio (seed {seed})")
+    pitches, times = np.exp(patterns.uniform(low, high, (classes, 2))), np.arange(length) / rate
+    x = np.empty((len(labels), length), np.int16)
+    for clip, (first, last) in zip(x, pitches[labels]):
+        turns = times * first + times**2 * (last - first) / (2 * length / rate) + generator.uniform()
+        wave = generator.uniform(*LOUDNESS) * np.sin(2 * np.pi * turns)
+        clip[:] = np.clip(wave + generator.normal(0, NOISE, length), -1, 1) * (FULL_SCALE - 1)
+    return x
 
 
-def _sequences(examples, test_examples, length, vocabulary, classes, owners, seed):
-    class_words = rng(seed, "synthetic patterns").integers(2, vocabulary, (classes, 3), dtype=np.int32)
-
-    def make_split(purpose, count):
-        generator = rng(seed, purpose)
-        y = generator.permutation(np.arange(count, dtype=np.int32) % classes)
-        typical = class_words[y[:, None], generator.integers(0, class_words.shape[1], (count, length))]
-        others = generator.integers(1, vocabulary, (count, length), dtype=np.int32)
-        drawn = np.where(generator.random((count, length)) < 0.5, typical, others)
-        ends = generator.integers(1, length + 1, (count, 1))
-        return Split(np.where(np.arange(length) < ends, drawn, 0).astype(np.int32), y, owners=_owners(count, owners))
-
-    known = (PADDING, UNKNOWN, *(f"word{number}" for number in range(2, vocabulary)))
-    return Dataset(
-        make_split("synthetic train", examples),
-        make_split("synthetic test", test_examples),
-        (Field("text", words.Codec(length, known)),),
-        classes,
-        f"synthetic sequences (seed {seed})",
-    )
+def _draw_sequences(patterns, generator, labels, length, vocabulary, classes):
+    class_words, shape = patterns.integers(2, vocabulary, (classes, 3), dtype=np.int32), (len(labels), length)
+    typical = class_words[labels[:, None], generator.integers(0, class_words.shape[1], shape)]
+    others = generator.integers(1, vocabulary, shape, dtype=np.int32)
+    drawn = np.where(generator.random(shape) < 0.5, typical, others)
+    ends = generator.integers(1, length + 1, (len(labels), 1))
+    return np.where(np.arange(length) < ends, drawn, 0).astype(np.int32)
 
 
-def _text(rows, test_rows, length, vocabulary, seed):
-    successors = rng(seed, "synthetic patterns").integers(1, vocabulary, (vocabulary, 2), dtype=np.int32)
-
-    def make_split(purpose, count):
-        generator = rng(seed, purpose)
-        x = generator.integers(1, vocabulary, (count, length), dtype=np.int32)
-        for position in range(1, length):
-            # One word in five is random: otherwise a row enters a short cycle with few words.
-            likely = successors[x[:, position - 1], generator.integers(0, 2, count)]
-            x[:, position] = np.where(generator.random(count) < 0.8, likely, x[:, position])
-        return Split(x)
-
-    known = (UNKNOWN, END, *(f"word{number}" for number in range(2, vocabulary)))
-    return Dataset(
-        make_split("synthetic train", rows),
-        make_split("synthetic test", test_rows),
-        (Field("text", running_text.Codec(length, known)),),
-        vocabulary,
-        f"synthetic text (seed {seed})",
-    )
+def _draw_text(patterns, generator, rows, length, vocabulary):
+    successors = patterns.integers(1, vocabulary, (vocabulary, 2), dtype=np.int32)
+    x = generator.integers(1, vocabulary, (rows, length), dtype=np.int32)
+    for position in range(1, length):
+        # One word in five is random: otherwise a row enters a short cycle with few words.
+        likely = successors[x[:, position - 1], generator.integers(0, 2, rows)]
+        x[:, position] = np.where(generator.random(rows) < 0.8, likely, x[:, position])
+    return x

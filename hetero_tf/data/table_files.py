@@ -30,8 +30,6 @@ LONGEST_CELL = 2**30
 # Memory of a table's texts, in multiples of the size of its text.
 MEMORY = 20
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}
-# Signs that separate the values of files that other programs write; they are refused by name.
-OTHER_DELIMITERS = "^~\x01¦"
 # Endings of files with tabs, of all tables as text, of JSON, and of Excel.
 TAB_ENDINGS = (".tsv", ".tab")
 TABLE_ENDINGS = (".csv", *TAB_ENDINGS)
@@ -338,7 +336,7 @@ def _find_delimiter(path, lines):
     if len(text) > SAMPLE_CHARACTERS:
         text = text[: text.rfind("\n", 0, SAMPLE_CHARACTERS) + 1] or text[:SAMPLE_CHARACTERS]
     lines = [line.rstrip(" \r\n") + "\n" for line in io.StringIO(text, newline="")]
-    for sign in (*DELIMITERS.values(), *OTHER_DELIMITERS):
+    for sign in DELIMITERS.values():
         rows = csv.reader(lines, delimiter=sign, skipinitialspace=True)
         widths = Counter(len(row) for row in itertools.islice(filter(any, rows), SAMPLE_ROWS))
         width, count = max(widths.items(), key=lambda each: each[1], default=(1, 0))
@@ -351,9 +349,6 @@ def _find_delimiter(path, lines):
     best = next((sign for sign in order if scores[sign][0] == 1), max(reversed(order), key=scores.__getitem__))
     if scores[best][1] > 1:
         return best
-    for sign in OTHER_DELIMITERS:
-        if scores[sign][0] == 1:
-            raise InputError(f"{path}: separates values by {sign!r}; save it with commas, semicolons, tabs or bars")
     cells = "".join(lines[:SAMPLE_ROWS]).split()
     has_numbers = 2 * sum(map(is_number, cells)) >= len(cells)
     return " " if scores[" "] > (0.99, 1) and has_numbers else best

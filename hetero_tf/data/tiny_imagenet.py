@@ -8,7 +8,7 @@ from hetero_tf.base.constraints import Pixels
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.codecs import picture
 from hetero_tf.data.data_files import find
-from hetero_tf.data.dataset import Dataset, NotAvailable, Split
+from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.folder import list_folders, read_pictures
 from hetero_tf.data.table_files import read_text
 
@@ -23,10 +23,8 @@ def load(data_dir: Path | None, *, path: str = "tiny-imagenet-200", size: Pixels
         path: folder of the unpacked archive
         size: height and width; images of another size are scaled to it by area averaging
     """
-    try:
-        folder = find(data_dir, path, "path")
-    except NotAvailable as error:
-        raise NotAvailable(f"{error}; unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip there") from error
+    advice = "; unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip there"
+    folder = find(data_dir, path, "path", advice=advice)
     classes = list_folders(folder / "train") if (folder / "train").is_dir() else []
     pictures = {name: sorted((folder / "train" / name / "images").glob("*.JPEG")) for name in classes}
     if not all(pictures.values()) or len(classes) < 2:

@@ -46,16 +46,21 @@ def split_characters(words: Iterable[str], special: Collection[str]) -> list[str
     return tokens
 
 
-def check_spaces(source: str, words: Sequence[str]) -> None:
-    """Raise `InputError` for words of a text that was written without spaces, such as Chinese or Thai."""
+def unspaced_length(words: Sequence[str]) -> float | None:
+    """Return the mean length of words of a text written without spaces, such as Chinese; None for other texts."""
     sample = [word for word in words[:: len(words) // _SAMPLE + 1] if word != END]
     characters = "".join(sample)
     mean = len(characters) / max(len(sample), 1)
     is_unspaced = 2 * len(_UNSPACED.findall(characters)) > len(characters)
-    if mean > (_LONGEST_SEGMENTED if is_unspaced else _LONGEST_MEAN):
+    return mean if mean > (_LONGEST_SEGMENTED if is_unspaced else _LONGEST_MEAN) else None
+
+
+def check_spaces(source: str, words: Sequence[str]) -> None:
+    """Raise `InputError` for words of a text that was written without spaces."""
+    if (mean := unspaced_length(words)) is not None:
         raise InputError(
             f"{source}: the text has no spaces between words: its words have {mean:.0f} characters on average, "
-            f"such as {shorten_repr(max(sample, key=len), 40)}. Set `tokenizer: characters` or `tokenizer: subwords`. "
+            f"such as {shorten_repr(max(words, key=len), 40)}. Set `tokenizer: characters` or `tokenizer: subwords`. "
             "Received: tokenizer='words'"
         )
 
@@ -153,12 +158,9 @@ def build_splitter(pieces: Collection[str]) -> Callable[[Sequence[str]], list[st
 
 def find_tokens(data_dir: Path | None, name: str | None, tokenizer: str) -> tuple[str, ...] | None:
     """Return the tokens of the option `vocabulary_file`; None if it is not set."""
-    return None if name is None else read_tokens(find(data_dir, name, "vocabulary_file", is_folder=False), tokenizer)
-
-
-def read_tokens(path: Path, tokenizer: str) -> tuple[str, ...]:
-    """Return the tokens of a file with one in each line, see `read_token_lines`."""
-    return tuple(read_token_lines(path, tokenizer)[0])
+    if name is None:
+        return None
+    return tuple(read_token_lines(find(data_dir, name, "vocabulary_file", is_folder=False), tokenizer)[0])
 
 
 def read_token_lines(path: Path, tokenizer: str) -> tuple[dict[str, int], dict[str, int]]:

@@ -15,16 +15,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data.codecs import Field, running_text
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.table_files import read_text
-from hetero_tf.data.tokenizers import (
-    END,
-    PADDING,
-    SIGNS,
-    UNKNOWN,
-    build_splitter,
-    check_spaces,
-    learn_pieces,
-    split_characters,
-)
+from hetero_tf.data.tokenizers import END, SIGNS, UNKNOWN, build_splitter, check_spaces, learn_pieces, split_characters
 
 
 def read_words(path: Path) -> list[str]:
@@ -197,23 +188,12 @@ def split_text(text: str, tokenizer: str) -> list[str]:
     return text.lower().split() if tokenizer == "characters" else split_words(text)
 
 
-def build_sentence_vocabulary(sentences: Sequence[Sequence[str]], options: TokenOptions) -> tuple[str, ...]:
-    """Return the vocabulary of training texts: `<pad>`, `<ukn>`, then tokens as in `words.learn_vocabulary`.
-
-    Args:
-        sentences: Words of the training texts.
-        options: How the texts become tokens.
-    """
-    # Running text has two special tokens as well.
-    return (PADDING, UNKNOWN, *learn_vocabulary([word for words in sentences for word in words], options)[2:])
-
-
 def encode_sentences(sentences: Sequence[Sequence[str]], vocabulary: Sequence[str], length: int) -> np.ndarray:
     """Return word ids, int32 `[sentences, length]`: 1 for a word outside the vocabulary, 0 for padding.
 
     Args:
         sentences: Words of each sentence.
-        vocabulary: Result of `build_sentence_vocabulary`.
+        vocabulary: `<pad>`, `<ukn>`, and the other tokens.
         length: Row length; longer sentences are truncated.
     """
     truncated = [words[:length] for words in sentences]

@@ -35,7 +35,7 @@ from hetero_tf.data.table_files import (
     table_ending,
 )
 from hetero_tf.data.tfds import NAME
-from hetero_tf.data.tokenizers import check_spaces
+from hetero_tf.data.tokenizers import unspaced_length
 from hetero_tf.data.words import read_words, split_lines, split_text
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 from hetero_tf.starter.series import TimeColumns, draft_series, find_times
@@ -90,21 +90,13 @@ def _mean_length(column):
     """Return the mean length of texts, where 1 is the length of a short sentence."""
     sample = column.texts[:SAMPLED_TEXTS]
     # Ids in ASCII have no spaces either.
-    if not "".join(sample).isascii() and _is_unspaced(" ".join(sample).split()):
+    if not "".join(sample).isascii() and unspaced_length(" ".join(sample).split()) is not None:
         return np.mean(list(map(len, sample))) / LEAST_CHARACTERS
     return np.mean([len(text.split()) for text in sample]) / LEAST_WORDS
 
 
-def _is_unspaced(words: Sequence[str]) -> bool:
-    try:
-        check_spaces("", list(words))
-    except InputError:
-        return True
-    return False
-
-
 def _choose_tokenizer(words):
-    if _is_unspaced(words):
+    if unspaced_length(words) is not None:
         return Choice("characters", "the text has no spaces between words")
     return Choice("words", "the text has spaces between words")
 

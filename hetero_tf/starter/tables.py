@@ -12,7 +12,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.column_types import FLAGS, MAX_CATEGORIES, ColumnRoles, build_column, find_separators, split_labels
 from hetero_tf.data.columns import RawTable, TextColumn, is_missing, to_names, to_plain_number
-from hetero_tf.data.inspection import ColumnSummary, inspect_column, inspect_table
+from hetero_tf.data.inspection import ColumnSummary, different_cases, inspect_column, inspect_table
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 
 # Usual names of label columns, the most specific first.
@@ -363,10 +363,7 @@ def _notes(columns, used):
         yield f"columns {', '.join(flags)} have 0 and 1; `--label {','.join(flags)}` trains all as labels"
     for summary in columns.features:
         texts = table.columns[summary.name].texts if summary.type == "category" else []
-        spellings = {text.lower(): text for text in texts}
-        for text in texts:
-            if (other := spellings[text.lower()]) != text:
-                yield f"{summary.name}: {text} and {other} differ only in case; are they the same?"
+        yield from (f"{summary.name}: {sentence}" for sentence in different_cases(texts))
     last_row = [each.texts[each.codes[-1]] for each in table.columns.values() if isinstance(each, TextColumn)]
     if totals := list(filter(_TOTAL.fullmatch, last_row)):
         yield f"the last row, {totals[0]}, looks like a total of the others; remove it"

@@ -52,9 +52,6 @@ def split(
         )
     class_sets = _draw_class_sets(deck, clients, per_client, rng)
     assigned = splitting.shuffle(_assign(train_labels, class_sets, sizes, "least", least, rng), rng)
-    splitting.check_no_empty_client(
-        assigned, f"use fewer clients or a larger least. Received: clients={clients}, least={least}"
-    )
     tests: str | ClientExamples = test
     if test in ("own", "new"):
         class_sets = class_sets if test == "own" else _draw_class_sets(deck, clients, per_client, rng)

@@ -42,9 +42,6 @@ def split(
     """
     splitting.check_labels("dirichlet_turns", train_labels, clients)
     assigned = _assign(train_labels, classes, clients, alpha, sigma, rng)
-    splitting.check_no_empty_client(
-        assigned, f"lower sigma or use fewer clients. Received: clients={clients}, sigma={sigma}"
-    )
     return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
 
 

@@ -42,9 +42,6 @@ def split(
     splitting.check_least("least", least, len(train_labels), clients, "training examples")
     proportions = _draw_proportions(sizes, spread, clients, rng)
     assigned = _assign(len(train_labels), clients, least, proportions, shuffled, rng)
-    splitting.check_no_empty_client(
-        assigned, f"use a larger least or fewer clients. Received: clients={clients}, least={least}"
-    )
     tests: str | ClientExamples = test
     if test in ("own", "new") and test_labels.ndim == 1:
         # A small test split may not have `least` examples for each client.

@@ -22,15 +22,6 @@ def check_least(name: str, least: int, examples: int, shares: int, description: 
         )
 
 
-def check_no_empty_client(train: ClientExamples, advice: str) -> None:
-    """Raise `InputError` if a client has no training example; `advice` is the suggestion of the message."""
-    empty = np.flatnonzero(train.sizes == 0)
-    if empty.size:
-        raise InputError(
-            f"{empty.size} of {len(train)} clients have no training example, the first is client {empty[0]}; {advice}"
-        )
-
-
 def cut(total: int, count: int, least: int, proportions: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
     """Split `total` examples into `count` sizes: `least` each, and the rest by `proportions`.
 
@@ -117,48 +108,37 @@ def build_partition(
     Args:
         assigned: Training examples of the clients, with those for validation.
         held_out, first: See `hold_out`.
-        test: Test examples of the clients, or how to split them, see `split_test`.
+        test: Test examples of the clients, or how to assign every one to a client: "own": each label is divided in
+            proportion to the clients' training examples of it; "equal": equal numbers at random; "contiguous": equal
+            numbers in data order, as in FeDepth and SplitMix. Clients get no test rows of text.
         train_labels, test_labels, classes, rng: Arguments of a partitioner.
+
+    Raises:
+        InputError: A client has no training example.
     """
+    empty = np.flatnonzero(assigned.sizes == 0)
+    if empty.size:
+        raise InputError(
+            f"{empty.size} of {len(assigned)} clients have no training example, the first is client {empty[0]}; use "
+            "fewer clients, more equal sizes or a larger `least`"
+        )
     train, validation = hold_out(assigned, held_out, first)
-    tests = split_test(test, train_labels, test_labels, classes, train, rng) if isinstance(test, str) else test
+    if isinstance(test, ClientExamples):
+        tests = test
+    elif test_labels.ndim != 1:
+        tests = ClientExamples.empty(len(train))
+    elif test == "own":
+        tests = _split_by_client_labels(train_labels, test_labels, classes, train, rng)
+    else:
+        total = len(test_labels)
+        ids = rng.permutation(total) if test == "equal" else np.arange(total)
+        tests = ClientExamples.from_sizes(ids.astype(np.int32), cut(total, len(train), 0, None, rng))
     return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
-def split_test(
-    test: str,
-    train_labels: np.ndarray,
-    test_labels: np.ndarray,
-    classes: int,
-    train: ClientExamples,
-    rng: np.random.Generator,
-) -> ClientExamples:
-    """Assign every test example to one client.
-
-    Args:
-        test: "own": each label is divided in proportion to the clients' training examples of it; "equal": equal numbers
-            at random; "contiguous": equal numbers in data order, as in FeDepth and SplitMix.
-        train_labels, test_labels: int `[n]` each; clients get no test rows of text.
-        classes: Number of labels.
-        train: Training examples of the clients.
-        rng: NumPy random generator.
-
-    Returns:
-        `ClientExamples` of test ids.
-    """
-    clients, total = len(train), len(test_labels)
-    if test_labels.ndim != 1:
-        return ClientExamples.empty(clients)
-    if test == "own":
-        return _split_by_client_labels(train_labels, test_labels, classes, train, rng)
-    ids = rng.permutation(total) if test == "equal" else np.arange(total)
-    return ClientExamples.from_sizes(ids.astype(np.int32), cut(total, clients, 0, None, rng))
-
-
 def _split_by_client_labels(train_labels, test_labels, classes, train, rng):
-    client, label, count = label_counts(train_labels, train, classes)
-    order = np.argsort(label, kind="stable")
-    client, label, count = client[order], label[order], count[order]
+    counts = label_counts(train_labels, train, classes)
+    client, label, count = (each[np.argsort(counts[1], kind="stable")] for each in counts)
     totals = np.bincount(label, weights=count, minlength=classes)
     share = (np.cumsum(count) - (np.cumsum(totals) - totals)[label]) / totals[label]
     available = np.bincount(test_labels, minlength=classes)

@@ -134,7 +134,7 @@ def origin(name: str, wanted: Collection[str]) -> str | None:
 
 
 def _line_numbers(path):
-    """Return the line number in a WordPiece file of each id of `data.words.build_sentence_vocabulary`."""
+    """Return the line number in a WordPiece file of each id of the vocabulary of `data: labelled_text`."""
     tokens, special = read_token_lines(path, "subwords")
     missing = [name for name in ("[PAD]", "[UNK]") if name not in special]
     if missing:
