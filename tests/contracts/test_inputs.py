@@ -24,19 +24,14 @@ def test_bytes_are_scaled_to_0_1_and_floats_are_unchanged_by_means_of_one_length
     assert labels.numpy().tolist() == IMAGES[1][[5, 0]].tolist()
     inputs, _ = batch(source, (IMAGES[0] / 100.0, IMAGES[1]), all_labels(4), [5, 0])
     np.testing.assert_allclose(inputs, (IMAGES[0][[5, 0]] / 100 - mean) / std, atol=1e-12)
+    # A single mean or deviation applies to all channels.
+    white = np.full((1, 2, 2, 3), 255, np.uint8), np.zeros(1, np.int32)
+    for mean, std, expected in (((0.5, 0.1, 0.9), (0.25,), (2, 3.6, 0.4)), ((0.5,), (0.5, 0.25, 0.1), (1, 2, 5))):
+        inputs, _ = batch(build("float64", mean=mean, std=std), white, all_labels(4), [0])
+        np.testing.assert_allclose(inputs[0, 0, 0], expected, atol=1e-14)
     assert refusal(build, "float32", mean=(0.1, 0.2), std=(0.1, 0.2, 0.3)).startswith(
         "`mean` and `std` must have the same length, or one of them a single number. Received: mean=(0.1, 0.2)"
     )
-
-
-@pytest.mark.parametrize(
-    "mean, std, expected", [((0.5, 0.1, 0.9), (0.25,), (2, 3.6, 0.4)), ((0.5,), (0.5, 0.25, 0.1), (1, 2, 5))]
-)
-def test_a_single_mean_or_std_applies_to_all_channels(mean, std, expected):
-    white = np.full((1, 2, 2, 3), 255, np.uint8)
-    source = registry.find("inputs", "images").build("float64", mean=mean, std=std)
-    inputs, _ = batch(source, (white, np.zeros(1, np.int32)), all_labels(4), [0])
-    np.testing.assert_allclose(inputs[0, 0, 0], expected, atol=1e-14)
 
 
 def ways(image):
@@ -122,18 +117,16 @@ def test_spectrograms_equal_those_of_tensorflow(rate, window, hop):
     np.testing.assert_allclose(floats, maps, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"window": 0.00005}, "`window` and `hop` must have at least 2 and 1 samples at 16000 Hz. Received: window=5e-05"),
+def test_impossible_spectrograms_are_rejected_and_a_clip_has_at_least_one_frame():
+    build = registry.find("inputs", "audio").build
+    for options, message in (
+        (
+            {"window": 0.00005},
+            "`window` and `hop` must have at least 2 and 1 samples at 16000 Hz. Received: window=5e-05",
+        ),
         ({"bands": 200}, "`bands` is too large for `window`: a mel band has no frequency at 16000 Hz; use fewer bands"),
-    ],
-)  # fmt: skip
-def test_impossible_spectrograms_are_rejected(options, message):
-    assert message in refusal(registry.find("inputs", "audio").build, "float32", **options)
-
-
-def test_a_clip_has_at_least_one_frame():
-    assert refusal(registry.find("inputs", "audio").build("float32").shape, CLIPS[0][:, :300]) == (
+    ):
+        assert message in refusal(build, "float32", **options)
+    assert refusal(build("float32").shape, CLIPS[0][:, :300]) == (
         "input.window is longer than a clip; use a shorter `window` or longer clips. Received: 400 samples, clips of 300"
     )

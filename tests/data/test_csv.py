@@ -103,7 +103,15 @@ def test_numbers_in_another_notation_are_read_by_an_option(tmp_path, notation, v
     np.testing.assert_allclose(column(tmp_path, values, numbers=notation), expected, rtol=1e-6)
 
 
-def test_ids_are_no_numbers(tmp_path):
+def test_ids_are_no_numbers_and_the_order_of_dates_follows_from_the_values(tmp_path):
+    for days, order in (
+        (("31.12.2024", "01.02.2024"), "dmy"),
+        (("1/2/2024", "12/31/2024"), "mdy"),
+        (("1.2.2024",), "dmy"),
+    ):
+        lines = ["day,n,kind", *(f"{days[n % len(days)]},{n},{'uv'[n % 2]}" for n in range(8))]
+        (day, _) = load(write(tmp_path, lines), columns={"day": "date"}, test_share=0.5).fields
+        assert day.codec.order == order
     assert column(tmp_path, ["1_3", "2_3"]) == ("1_3", "2_3")
     with pytest.raises(InputError, match=r"own.csv:1: the line sep=; declares another delimiter; leave `delimiter"):
         load(tmp_path, delimiter="comma")
@@ -133,16 +141,6 @@ def test_types_and_scales_are_set_by_column(tmp_path):
             load(tmp_path, **options)
 
 
-@pytest.mark.parametrize(
-    ("days", "order"),
-    [(("31.12.2024", "01.02.2024"), "dmy"), (("1/2/2024", "12/31/2024"), "mdy"), (("1.2.2024",), "dmy")],
-)
-def test_order_of_dates_follows_from_the_values(tmp_path, days, order):
-    lines = ["day,n,kind", *(f"{days[n % len(days)]},{n},{'uv'[n % 2]}" for n in range(8))]
-    (day, _) = load(write(tmp_path, lines), columns={"day": "date"}, test_share=0.5).fields
-    assert day.codec.order == order
-
-
 SPARSE = ["size,colour,kind"]
 SPARSE += [f"{'' if n == 3 else n},{'NA' if n == 4 else 'red' if n % 4 else 'blue'},{'uv'[n % 2]}" for n in range(20)]
 
@@ -167,11 +165,3 @@ def test_missing_values_are_replaced_by_values_of_the_training_rows(tmp_path, mi
     if missing == "category":
         assert size.features("size") == ("size", "size.missing")
         assert dataset.train.x[:, 1].tolist() == [n == 3 for n in range(20)]
-
-
-def test_fill_values_do_not_read_the_test_rows(tmp_path):
-    lines = ["size,kind", *(f"{'' if n == 3 else n * n},{'uv'[n % 2]}" for n in range(20))]
-    dataset = load(write(tmp_path, lines), missing="mean")
-    rows = dataset.train.x[:, 0]
-    fill = dataset.codec.fill
-    assert fill == pytest.approx(float(rows[np.abs(rows - fill) > 1e-3].mean()), rel=1e-6)

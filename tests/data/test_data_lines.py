@@ -7,11 +7,11 @@ import pytest
 from PIL import Image
 
 from hetero_tf.data import csv
-from hetero_tf.data.codecs import Field, date, number, running_text, words
+from hetero_tf.data.codecs import Field, running_text, words
 from hetero_tf.data.columns import RawTable, TextColumn
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.fields import array_fields
-from hetero_tf.data.inspection import LINE, TableSummary, describe_pictures, inspect_column, inspect_table, sample
+from hetero_tf.data.inspection import LINE, describe_pictures, inspect_column, inspect_table, sample
 
 
 @pytest.mark.parametrize(
@@ -37,15 +37,12 @@ def test_type_follows_from_the_values(values, expected):
     assert (summary.name, summary.rows) == ("c", len(values))
 
 
-def test_notation_of_numbers_and_orders_of_dates_are_stated():
+def test_notations_and_numbers_of_files_with_types_are_summarized():
     notations = {"1.234,5": "comma", "1,234.5": "point", "12": "plain", "007": "plain"}
     for text, notation in notations.items():
         assert inspect_column("c", TextColumn.from_values([text])).notation == notation
-    assert inspect_column("c", TextColumn.from_values(["01/02/2024"])).date_orders == ("dmy", "mdy")
-    assert inspect_column("c", TextColumn.from_values(["01/13/2024"])).date_orders == ("mdy",)
-
-
-def test_numbers_of_files_with_types_are_summarized_alike():
+    for text, orders in {"01/02/2024": ("dmy", "mdy"), "01/13/2024": ("mdy",)}.items():
+        assert inspect_column("c", TextColumn.from_values([text])).date_orders == orders
     columns = {"a": np.array([1, 2, 2]), "b": np.array([0.5, np.nan, 2], np.float32), "c": [b"png"] * 3}
     first, second = inspect_table(RawTable("t", columns, str)).values()
     assert (first.type, first.low, first.high, first.is_whole) == ("number", "1", "2", True)
@@ -78,9 +75,6 @@ def test_sizes_and_modes_of_pictures_are_in_their_headers():
     text = describe_pictures([*contents, b"", b"GIF8", contents[0][:20], b"no picture"])
     assert text == "files 7 x 9 to 10 x 30 (3 color, 2 grey, 1 palette, 1 CMYK)"
     assert describe_pictures([b"no picture"]) is None
-
-
-def test_sample_is_spread_over_all_items():
     assert (sample(range(5), 9), sample(range(11), 3), sample([7], 3)) == ([0, 1, 2, 3, 4], [0, 5, 10], [7])
 
 
@@ -123,31 +117,18 @@ def test_wide_tables_and_long_names_keep_to_the_page():
     assert lines[-1] == "classes: a very long name of a... 16.7 %, and 5 more of 12 examples"
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (dataset(np.zeros((4, 6, 5, 1), np.uint8), [0, 1, 1, 1]), "pictures: 6 x 5 pixels, grey, uint8"),
-        (
-            dataset(
-                np.zeros((4, 6, 5, 1), np.uint8), [0, 1, 1, 1], summary="files 20 x 30 to 480 x 640 (90 color, 10 grey)"
-            ),
-            "pictures: 6 x 5 pixels, grey; files 20 x 30 to 480 x 640 (90 color, 10 grey)",
-        ),
-        (
-            dataset(np.array([[2, 3, 0], [2, 0, 0]], np.int32), [0, 1], words.Codec(3, ("<pad>", "<ukn>", "a", "b"))),
-            "texts: 1 to 2 words, 1.5 in the median; 4 words in the vocabulary",
-        ),
-        (
-            dataset(np.ones((3, 5), np.int32), None, running_text.Codec(5, ("a", "b"), "characters")),
-            "text: 3 training rows of 5 characters, 2 characters in the vocabulary",
-        ),
-    ],
-)
-def test_pictures_and_texts_have_one_line(data, expected):
-    assert data.describe()[0] == expected
-
-
-def test_many_classes_are_a_range():
+def test_pictures_texts_and_many_classes_have_one_line():
+    x, y, files = np.zeros((4, 6, 5, 1), np.uint8), [0, 1, 1, 1], "files 20 x 30 to 480 x 640 (90 color, 10 grey)"
+    sentences = dataset(
+        np.array([[2, 3, 0], [2, 0, 0]], np.int32), [0, 1], words.Codec(3, ("<pad>", "<ukn>", "a", "b"))
+    )
+    text = dataset(np.ones((3, 5), np.int32), None, running_text.Codec(5, ("a", "b"), "characters"))
+    assert [each.describe()[0] for each in (dataset(x, y), dataset(x, y, summary=files), sentences, text)] == [
+        "pictures: 6 x 5 pixels, grey, uint8",
+        f"pictures: 6 x 5 pixels, grey; {files}",
+        "texts: 1 to 2 words, 1.5 in the median; 4 words in the vocabulary",
+        "text: 3 training rows of 5 characters, 2 characters in the vocabulary",
+    ]
     y = np.repeat(np.arange(10), np.arange(1, 11))
     assert dataset(np.zeros((55, 2, 2, 3), np.float32), y.tolist(), classes=10).describe() == [
         "pictures: 2 x 2 pixels, color, float32",
@@ -197,15 +178,6 @@ def test_outliers_that_hide_all_other_values_are_worth_a_warning():
         f"column 'weight' has outliers such as -1e+12{end}",
         f"target 'price' has outliers such as 1e+30{end}",
     ]
-
-
-def test_times_of_day_are_worth_a_warning():
-    fields, days = (Field("when", date.Codec("ymd")), Field("size", number.Codec())), ["2024-01-02", "2024-01-03"]
-    x = np.zeros((2, 9), np.float32)
-    for texts, is_warned in ((days, False), ([days[0], "2024-01-03 07:30"], True)):
-        columns = inspect_column("when", TextColumn.from_values(texts)), inspect_column("size", x[:, -1])
-        warnings = dataset(x, [0, 1], fields=fields, summary=TableSummary(columns)).warnings(1)
-        assert ("column 'when' has times of day, which the features of a date leave out" in str(warnings)) == is_warned
 
 
 def test_baselines_of_label_maps_and_words():

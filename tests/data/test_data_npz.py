@@ -56,12 +56,9 @@ def test_invalid_arrays_are_rejected(tmp_path, changed, message):
     assert str(tmp_path / "own.npz") in str(refusal.value)
 
 
-def test_missing_file_lists_searched_paths(tmp_path):
+def test_owners_are_read_if_present_and_a_missing_file_lists_searched_paths(tmp_path):
     with pytest.raises(NotAvailable, match=f"existing file. Received: path='no.npz'; searched: {tmp_path}/no.npz, "):
         npz.load(tmp_path, path="no.npz")
-
-
-def test_owners_are_read_if_present(tmp_path):
     assert load(tmp_path).train.owners is None
     dataset = load(tmp_path, train_owners=np.array([4, 0, 0, 2, 4, 4], np.int64))
     assert dataset.train.owners.dtype == np.int32 and dataset.train.owners.tolist() == [4, 0, 0, 2, 4, 4]

@@ -54,30 +54,23 @@ def test_invalid_arrays_are_rejected(train, test, classes, message):
         build(train, test, classes)
 
 
-@pytest.mark.parametrize(
-    ("owners", "message"),
-    [
-        (np.arange(4), r"s, train split: expected owners int32 \[4\]. Received: int64 \(4,\)"),
-        (np.arange(3, dtype=np.int32), r"owners int32 \[4\]. Received: int32 \(3,\)"),
-        (np.array([0, 1, -2, 0], np.int32), "owners must be integers from 0. Received: -2 at position 2"),
-    ],
-)
-def test_owners_that_do_not_fit_are_rejected(owners, message):
-    with pytest.raises(InputError, match=message):
-        build(Split(images().x, images().y, owners), images(2))
-    with pytest.raises(InputError, match=message.replace("train", "test")):
-        build(images(), Split(images().x, images().y, owners))
+def test_owners_must_fit_and_belong_to_the_digest():
+    for owners, message in (
+        (np.arange(4), r"train split: expected owners int32 \[4\]. Received: int64 \(4,\)"),
+        (np.arange(3, dtype=np.int32), r"train split: expected owners int32 \[4\]. Received: int32 \(3,\)"),
+        (np.array([0, 1, -2, 0], np.int32), "train split: owners must be integers from 0. Received: -2 at position 2"),
+    ):
+        with pytest.raises(InputError, match=message):
+            build(Split(images().x, images().y, owners), images(2))
+        with pytest.raises(InputError, match=message.replace("train", "test")):
+            build(images(), Split(images().x, images().y, owners))
 
-
-def test_owners_belong_to_the_digest():
-    def digest(train=None, test=None, top=1):
+    def digest(train=None, test=None):
         arrays = [None if owners is None else np.array(owners, np.int32) for owners in (train, test)]
-        splits = [dataclasses.replace(images(top=top), owners=owners) for owners in arrays]
-        return build(*splits).sha256
+        return build(*(dataclasses.replace(images(), owners=owners) for owners in arrays)).sha256
 
-    assert digest() == build(images()).sha256
-    assert digest([5, 5, 0, 7]) == digest([5, 5, 0, 7])
     one, other = [5, 5, 0, 7], [5, 0, 5, 7]
+    assert digest() == build(images()).sha256 and digest(one) == digest(one)
     assert len({digest(), digest(one), digest(other), digest(None, one), digest(one, one)}) == 5
 
 
@@ -129,27 +122,24 @@ def test_unknown_loaders_and_fallbacks_are_named_and_damaged_data_never_replaced
 
 
 @pytest.mark.parametrize(
-    ("dataset", "options", "shape"),
+    ("dataset", "options", "size", "channels"),
     [
-        ("femnist", {}, (28, 28, 1)),
-        ("cifar10", {}, (32, 32, 3)),
-        ("emnist/balanced", {}, (28, 28, 1)),
-        ("cifar10", {"size": 16}, (16, 16, 3)),
-        ("mnist", {"size": None}, (28, 28, 1)),
-        ("beans", {"size": None}, (8, 8, 1)),
+        ("femnist", {}, 28, 1),
+        ("cifar10", {}, 32, 3),
+        ("emnist/balanced", {}, 28, 1),
+        ("cifar10", {"size": 16}, 16, 3),
+        ("mnist", {"size": None}, 28, 1),
+        ("beans", {"size": None}, 8, 1),
     ],
 )
-def test_digits_stand_in_with_the_shape_of_the_missing_set(tmp_path, dataset, options, shape, monkeypatch):
+def test_digits_stand_in_with_the_shape_of_the_missing_set(tmp_path, dataset, options, size, channels, monkeypatch):
     plugin = Plugin("femnist") if dataset == "femnist" else Plugin("tfds", {"dataset": dataset, **options})
-    monkeypatch.setattr(
-        data.registry.find("data", plugin.name), "load", raising(NotAvailable("not there; put it there"))
-    )
+    missing = raising(NotAvailable("not there; put it there"))
+    monkeypatch.setattr(data.registry.find("data", plugin.name), "load", missing)
     loaded = data.load(plugin, "digits", tmp_path)
-    assert loaded.train.x.shape[1:] == shape
-    assert loaded.stand_in_for == dataset
-    assert loaded.source == (
-        f"UCI handwritten digits (embedded, {shape[0]} x {shape[1]} x {shape[2]}), standing in for {dataset}: not there"
-    )
+    assert (loaded.train.x.shape[1:], loaded.stand_in_for) == ((size, size, channels), dataset)
+    name = f"UCI handwritten digits (embedded, {size} x {size} x {channels})"
+    assert loaded.source == f"{name}, standing in for {dataset}: not there"
     assert loaded.name == f"UCI handwritten digits, standing in for {dataset}"
 
 
@@ -162,13 +152,16 @@ def test_pydoc_stands_in_with_the_rows_of_the_recipe(tmp_path):
 
 
 def test_images_with_the_channels_first_are_rejected():
-    labels = np.zeros(2, np.int32)
-    for shape in ((2, 3, 16, 16), (2, 1, 16, 16), (2, 12, 64, 64)):
-        split = Split(np.zeros(shape, np.uint8), labels)
-        assert "the second axis seems to be the channels; convert them with np.move" in refusal(build, split, classes=1)
-    for shape in ((2, 16, 16, 3), (2, 3, 16, 3), (2, 7, 7, 512)):
-        split = Split(np.zeros(shape, np.uint8), labels)
-        assert build(split, classes=1).codec.KIND == "images"
+    for shapes, is_valid in (
+        (((3, 16, 16), (1, 16, 16), (12, 64, 64)), False),
+        (((16, 16, 3), (3, 16, 3), (7, 7, 512)), True),
+    ):
+        for shape in shapes:
+            split = Split(np.zeros((2, *shape), np.uint8), np.zeros(2, np.int32))
+            if is_valid:
+                assert build(split, classes=1).codec.KIND == "images"
+            else:
+                assert "the second axis seems to be the channels; convert" in refusal(build, split, classes=1)
 
 
 def test_names_that_are_not_unicode_are_rejected():

@@ -32,7 +32,7 @@ def source(tmp_path, monkeypatch):
 def load(source):
     """`(name, about) -> (arrays, whether they were read)`."""
 
-    def start(name="set/1.0", about=("train", None)):
+    def start(name="../set/1.0", about=("train", None)):
         reads = []
 
         def read():
@@ -50,7 +50,7 @@ def files():
 
 def test_second_load_uses_the_cache(load):
     (first, read), (second, again) = load(), load()
-    assert (read, again) == (True, False) and len(files()) == 1 and files()[0].startswith("set-1.0-")
+    assert (read, again) == (True, False) and len(files()) == 1 and files()[0].startswith("..-set-1.0-")
     assert sorted(path.name for path in (decoded.FOLDER / files()[0]).iterdir()) == ["x.npy", "y.npy"]
     assert first.keys() == second.keys() == set(NAMES)
     for name in NAMES:
@@ -58,7 +58,7 @@ def test_second_load_uses_the_cache(load):
         np.testing.assert_array_equal(first[name], second[name])
 
 
-@pytest.mark.parametrize("change", ["options", "size", "time", "name", "more", "version"])
+@pytest.mark.parametrize("change", ["options", "size", "time", "name", "more", "version", "cut"])
 def test_every_dependency_invalidates_the_cache(load, source, monkeypatch, change):
     load()
     path = source / "images"
@@ -75,16 +75,12 @@ def test_every_dependency_invalidates_the_cache(load, source, monkeypatch, chang
         (source / "second").write_bytes(b"")
     elif change == "version":
         monkeypatch.setattr(decoded, "__version__", "9")
-    assert load(about=about)[1] and not load(about=about)[1]
+    elif change == "cut":
+        array = decoded.FOLDER / files()[0] / "x.npy"
+        array.write_bytes(array.read_bytes()[:-1])
+    arrays, is_read = load(about=about)
+    assert is_read and arrays["x"].tolist() == np.arange(24).reshape(2, 3, 4).tolist() and not load(about=about)[1]
     assert len(files()) == 1, "the stale one is replaced"
-
-
-def test_a_cut_file_is_decoded_again(load):
-    load()
-    path = decoded.FOLDER / files()[0] / "x.npy"
-    path.write_bytes(path.read_bytes()[:-1])
-    arrays, read = load()
-    assert read and arrays["x"].tolist() == np.arange(24).reshape(2, 3, 4).tolist()
 
 
 def test_small_and_very_large_sets_are_not_cached(load, monkeypatch):
@@ -116,7 +112,7 @@ def test_temporary_folders_of_killed_processes_are_removed(load):
     for process in (killed.pid, os.getppid()):
         (decoded.FOLDER / f".tmp-{entry}.{process}").mkdir()
     load(about=("other",))
-    assert files()[:-1] == [f".tmp-{entry}.{os.getppid()}"]
+    assert len(files()) == 2 and f".tmp-{entry}.{os.getppid()}" in files()
 
 
 def test_two_processes_may_write_an_entry_at_the_same_time(source):
@@ -128,12 +124,6 @@ def test_two_processes_may_write_an_entry_at_the_same_time(source):
 
     decoded.FOLDER.mkdir()
     assert decoded.open_cached("set", [], source, (2, 3), blocks)[:].tolist() == [[5] * 3] * 2 and len(files()) == 1
-
-
-def test_name_cannot_leave_the_cache_folder(load, tmp_path):
-    load("../../outside/1.0")
-    (name,) = files()
-    assert name.startswith("..-..-outside-1.0-") and not (tmp_path / "outside").exists()
 
 
 @pytest.fixture
@@ -168,31 +158,26 @@ def test_pixels_equal_those_in_memory_and_are_decoded_once(root, monkeypatch, ca
     assert load_pictures(root).sha256 == dataset.sha256 and not capsys.readouterr().err
 
 
-def test_test_folder_has_a_separate_cache_file(root, monkeypatch):
-    (root.parent / "both").mkdir()
-    root.rename(root.parent / "both" / "train")
-    folders.write_pictures(root.parent / "both" / "test", images=3)
-    both = root.parent / "both"
-    dataset = load_pictures(both)
-    assert len(files()) == 2 and dataset.sha256 == in_memory(both, monkeypatch).sha256
-
-
 def test_size_limit_depends_on_memory(monkeypatch):
     assert decoded.is_large(2**31 + 1) and not decoded.is_large(2**20)
     monkeypatch.setattr(decoded, "memory_limit", lambda: 2**20)
     assert decoded.is_large(2**18 + 1) and not decoded.is_large(2**18)
 
 
-def test_stale_cache_is_decoded_again_and_each_size_has_a_file(root, monkeypatch):
+def test_stale_cache_is_decoded_again_and_each_size_and_split_has_a_file(root, monkeypatch):
     load_pictures(root)
     before = files()
     folders.write_jpeg(root / "cat" / "new.jpg", 1, 8)
     assert load_pictures(root).sha256 == in_memory(root, monkeypatch).sha256
     assert len(files()) == 1 and files() != before
-    load_pictures(root, size=4)
     load_pictures(root, size=5)
     load_pictures(root, size=5, channels=1)
     assert len(files()) == 3
+    both = root.parent / "both"
+    both.mkdir()
+    root.rename(both / "train")
+    folders.write_pictures(both / "test", images=3)
+    assert load_pictures(both).sha256 == in_memory(both, monkeypatch).sha256 and len(files()) == 5
 
 
 def test_full_disk_and_damaged_picture_are_reported(root, monkeypatch):

@@ -30,7 +30,7 @@ def save(folder, array, name="x"):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, ">i4", "U3"])
-def test_rows_are_those_of_the_array(tmp_path, dtype):
+def test_rows_are_those_of_the_array(tmp_path, dtype, monkeypatch):
     array = np.random.default_rng(0).integers(0, 256, (50, 3, 2)).astype(dtype)
     disk_array = save(tmp_path, array)
     assert (disk_array.shape, disk_array.ndim, len(disk_array)) == ((50, 3, 2), 3, 50)
@@ -41,16 +41,12 @@ def test_rows_are_those_of_the_array(tmp_path, dtype):
     for rows in (slice(2, 9), np.array([3, 0, 1])):
         np.testing.assert_array_equal(selected[rows], array[1::3][rows])
         np.testing.assert_array_equal(selected.select(np.array([9, 2, 5]))[np.array([1, 2])], array[1::3][[2, 5]])
+    monkeypatch.setattr("hetero_tf.data.disk_array.BLOCK", array.nbytes // 5)
+    blocks = list(disk_array.blocks())
+    assert list(map(len, blocks)) == [10] * 5 and np.array_equal(np.concatenate(blocks), array)
     for wrong in ([50], [-1]):
         with pytest.raises(IndexError, match=r"`rows` must be in 0..49. Received: (50 to 50|-1 to -1)"):
             disk_array[np.array(wrong)]
-
-
-def test_blocks_limit_memory(tmp_path, monkeypatch):
-    array = np.arange(60, dtype=np.uint8).reshape(20, 3)
-    monkeypatch.setattr("hetero_tf.data.disk_array.BLOCK", 10)
-    blocks = list(save(tmp_path, array).blocks())
-    assert {len(block) for block in blocks} == {3, 2} and np.array_equal(np.concatenate(blocks), array)
 
 
 @pytest.mark.parametrize(

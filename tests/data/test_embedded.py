@@ -4,9 +4,8 @@ import gzip
 import hashlib
 
 import numpy as np
-import pytest
+from refusals import refusal
 
-from hetero_tf.base.errors import InputError
 from hetero_tf.data import digits, pydoc, synthetic
 
 
@@ -40,18 +39,9 @@ def test_digits_grow_by_repeated_pixels_on_black():
     assert int(large.train.x.sum()) == 27 * int(small.train.x.sum())
     np.testing.assert_array_equal(digits.load(None, size=32).test.x[:, ::4, 3::4], small.test.x)
     assert digits.load(None, size=9).test.x[:, 8:].max() == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"size": 7}, "`size` must be in 8..256, .* Received: size=7"),
-        ({"channels": 2}, "`channels` 1 or 3. Received: .*channels=2"),
-    ],
-)
-def test_impossible_digits_are_rejected(options, message):
-    with pytest.raises(InputError, match=message):
-        digits.load(None, **options)
+    for options in ({"size": 7}, {"channels": 2}):
+        message = refusal(digits.load, None, **options)
+        assert message.startswith("`size` must be in 8..256, and `channels` 1 or 3. Received: ")
 
 
 def test_pydoc_is_the_pinned_text_with_its_licence():
@@ -62,11 +52,9 @@ def test_pydoc_is_the_pinned_text_with_its_licence():
     assert (dataset.train.x.shape, dataset.test.x.shape) == ((100, 1068), (10, 1187))
     assert dataset.classes == len(dataset.codec.vocabulary) == 2000
     assert dataset.codec.vocabulary[:6] == ("<ukn>", "<eos>", "The", '"', "assert", "statement")
-    assert (dataset.train.x == 0).mean() < 0.03
-    assert (dataset.test.x == 0).mean() < 0.03
+    assert max((dataset.train.x == 0).mean(), (dataset.test.x == 0).mean()) < 0.03
     licences = (pydoc.FILE.parent / "LICENCES.md").read_text(encoding="utf-8")
-    assert "CC BY 4.0" in licences
-    assert "PSF-2.0" in licences
+    assert "CC BY 4.0" in licences and "PSF-2.0" in licences
 
 
 def test_synthetic_images_can_be_learnt_depend_on_the_seed_only_and_have_cyclic_owners_on_request():
@@ -80,6 +68,8 @@ def test_synthetic_images_can_be_learnt_depend_on_the_seed_only_and_have_cyclic_
     assert dataset.train.owners.tolist() == [number % 4 for number in range(30)]
     assert dataset.test.owners.tolist() == [0, 1, 2, 3, 0, 1, 2]
     assert plain.train.owners is None and (plain.train.x == dataset.train.x).all()
+    for name in ("classes", "owners"):
+        assert f"{name}=201" in refusal(synthetic.load, None, **{name: 201})
 
 
 def test_synthetic_text_can_be_learnt_from_the_word_before():
@@ -92,9 +82,3 @@ def test_synthetic_text_can_be_learnt_from_the_word_before():
     # Two successors share 80 %: the better guess is right in 0.4 to 0.8; chance is 1 / 49.
     assert 0.35 < guessed.mean() < 0.8
     assert len(np.unique(dataset.train.x)) > 40
-
-
-@pytest.mark.parametrize("name", ["classes", "owners"])
-def test_more_classes_or_owners_than_examples_are_rejected(name):
-    with pytest.raises(InputError, match=rf"must be in 1..200. Received: .*{name}=201"):
-        synthetic.load(None, **{name: 201})

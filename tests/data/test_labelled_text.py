@@ -10,7 +10,7 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.data.labelled_text import load
-from hetero_tf.data.words import TokenOptions, build_sentence_vocabulary, split_words
+from hetero_tf.data.words import split_words
 
 ROWS = [
     ("The film is good, isn't it?", "good", "ann"),
@@ -36,14 +36,15 @@ def write(path, rows=ROWS):
     return path
 
 
-def test_words_are_lower_case_and_a_vocabulary_keeps_the_most_frequent_ones():
+def test_words_are_lower_case_and_a_vocabulary_keeps_the_most_frequent_ones(tmp_path):
     assert split_words(" The FILM's\tgood,(isn't it?)  ÄÖ") == [
         *("the", "film's", "good", ",", "(", "isn't", "it", "?", ")", "äö")
     ]
     assert split_words("<pad>") == ["<", "pad", ">"]
-    sentences = [["a", "b", "b"], ["c", "b", "c"]]
-    assert build_sentence_vocabulary(sentences, TokenOptions("words", None)) == ("<pad>", "<ukn>", "a", "b", "c")
-    assert build_sentence_vocabulary(sentences, TokenOptions("words", 4)) == ("<pad>", "<ukn>", "b", "c")
+    path = write(tmp_path / "a.csv", [("a b b", "x", ""), ("c b c", "y", "")])
+    for size, known in ((None, "abc"), (4, "bc")):
+        dataset = load(None, path=str(path), test=str(path), vocabulary=size)
+        assert dataset.codec.vocabulary == ("<pad>", "<ukn>", *known)
 
 
 def test_folders_of_text_files_are_classes(tmp_path):
@@ -99,22 +100,19 @@ def test_vocabulary_is_that_of_the_training_rows(tmp_path):
     assert (dataset.test.x[:, 0] == 1).all() and (dataset.train.x[:, 0] > 1).all()
 
 
-def test_a_column_of_texts_that_is_missing_is_named(tmp_path):
+def test_missing_columns_and_damaged_json_lines_are_rejected(tmp_path):
     (tmp_path / "r.csv").write_text("txt,label\na,x\nb,y\n")
     message = "r.csv: `text` must name a column. Received: text='text'; did you mean 'txt'?"
     assert refusal(load, tmp_path, path="r.csv").endswith(message)
-
-
-@pytest.mark.parametrize(
-    "lines, sentence",
-    [
+    for lines, sentence in (
         (b"[1]", "r.jsonl:2: must be a JSON object. Received: [1]"),
         (b'{"text": "a"}', "r.jsonl:2: column 'label' has no value here"),
         (b'{"text"', "r.jsonl:2: is not valid JSON: "),
         (b"\xff", "r.jsonl:2: is not UTF-8 text; save it as UTF-8"),
-        (None, "r.jsonl: expected at least one row of data. Received: none"),
-    ],
-)
-def test_damaged_json_lines_are_rejected(tmp_path, lines, sentence):
-    (tmp_path / "r.jsonl").write_bytes(b"\n\n" if lines is None else b'{"text": "a", "label": 1}\n' + lines + b"\n")
-    assert refusal(lambda: load(tmp_path, path="r.jsonl")).removeprefix(f"{tmp_path}/").startswith(sentence)
+    ):
+        (tmp_path / "r.jsonl").write_bytes(b'{"text": "a", "label": 1}\n' + lines + b"\n")
+        assert refusal(load, tmp_path, path="r.jsonl").startswith(f"{tmp_path}/{sentence}")
+    (tmp_path / "r.jsonl").write_bytes(b"\n\n")
+    assert refusal(load, tmp_path, path="r.jsonl").endswith(
+        "r.jsonl: expected at least one row of data. Received: none"
+    )

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import time
 
 import folders
@@ -13,7 +12,7 @@ from splits import TEST, TRAIN, rng, shares
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
-from hetero_tf.base.errors import DiskProblem, InputError
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.partitions import drawing, iid, labels, splitting
 from hetero_tf.data.partitions import partition as partitions
 from hetero_tf.data.partitions.partition import ClientExamples, Partition, label_counts, label_distances, label_mask
@@ -38,26 +37,15 @@ def test_sequence_behaves_like_a_tuple_of_arrays_with_sizes_and_owners():
     assert again.starts.tolist() == examples.starts.tolist() == [0, 2, 2, 3, 6]
 
 
-@pytest.mark.parametrize("client", [4, -5, 10**9])
-def test_client_out_of_range_is_rejected(client):
-    with pytest.raises(IndexError, match=f"`client` must be in 0..3. Received: client={client}"):
-        shares(*LISTS)[client]
-
-
-def test_clients_may_have_no_examples():
-    for examples in (
-        ClientExamples.empty(3),
-        shares([], [], []),
-        ClientExamples.from_sizes(np.zeros(0, np.int32), [0] * 3),
-    ):
-        assert [ids.tolist() for ids in examples] == [[], [], []]
-        assert examples.owners.size == 0
-    assert (
-        len(ClientExamples.empty(0))
-        == len(ClientExamples.from_lists([]))
-        == len(ClientExamples.from_sizes(np.zeros(0, np.int32), []))
-        == 0
-    )
+def test_clients_may_have_no_examples_and_one_out_of_range_is_rejected():
+    none = np.zeros(0, np.int32)
+    for examples in (ClientExamples.empty(3), shares([], [], []), ClientExamples.from_sizes(none, [0] * 3)):
+        assert [ids.tolist() for ids in examples] == [[], [], []] and examples.owners.size == 0
+    empty = ClientExamples.empty(0), ClientExamples.from_lists([]), ClientExamples.from_sizes(none, [])
+    assert list(map(len, empty)) == [0, 0, 0]
+    for client in (4, -5, 10**9):
+        with pytest.raises(IndexError, match=f"`client` must be in 0..3. Received: client={client}"):
+            shares(*LISTS)[client]
 
 
 IDS = np.arange(4, dtype=np.int32)
@@ -101,22 +89,15 @@ def test_label_statistics_against_loops():
         np.testing.assert_allclose(label_distances(data, examples, 6), gap, atol=1e-12)
 
 
-def test_cut_gives_the_least_and_then_the_parts():
+def test_cut_gives_the_least_and_then_the_parts_and_shuffle_keeps_the_owners():
     assert sorted(splitting.cut(17, 5, 2, None, rng())) in ([3, 3, 3, 3, 5], [3, 3, 3, 4, 4])
     assert splitting.cut(15, 5, 3, None, rng()).tolist() == [3] * 5
-    sizes = splitting.cut(103, 3, 1, np.array([0.5, 0.25, 0.25]), rng())
-    assert sizes.tolist() == [51, 26, 26]
+    assert splitting.cut(103, 3, 1, np.array([0.5, 0.25, 0.25]), rng()).tolist() == [51, 26, 26]
     sizes = splitting.cut(12, 3, 0, np.array([0.99, 0.005, 0.005]), rng())
     assert sizes.sum() == 12 and sizes[0] >= 11
-
-
-def test_shuffle_keeps_the_owners():
-    examples, seen = shares([9, 4, 6], [], [1, 0, 7, 8]), set()
-    for seed in range(40):
-        shuffled = splitting.shuffle(examples, rng(seed))
-        assert [sorted(ids) for ids in shuffled] == [[4, 6, 9], [], [0, 1, 7, 8]]
-        seen.add(tuple(shuffled[0]))
-    assert len(seen) == 6
+    shuffled = [splitting.shuffle(shares([9, 4, 6], [], [1, 0, 7, 8]), rng(seed)) for seed in range(40)]
+    assert all([sorted(ids) for ids in each] == [[4, 6, 9], [], [0, 1, 7, 8]] for each in shuffled)
+    assert len({tuple(each[0]) for each in shuffled}) == 6
 
 
 def test_hold_out_selects_the_last_or_first_examples():
@@ -133,24 +114,21 @@ def test_hold_out_selects_the_last_or_first_examples():
         splitting.hold_out(examples, 0.2)
 
 
-def test_test_examples_are_proportional_on_average():
-    # Client 0 has 3 of 4 examples of label 0 and none of 1, client 2 has none: 10 test examples of 0, 4 of 1.
+def test_test_examples_are_proportional_on_average_or_equal_shares():
+    def build(test, test_labels, train, lists, seed=0, classes=10):
+        return splitting.build_partition(shares(*lists), 0.0, test, train, test_labels, classes, rng(seed)).test
+
+    # Client 0 has 3 of 4 examples of label 0 and none of 1: 10 test examples of 0, 4 of 1.
     train, test = np.array([0, 0, 0, 0, 1, 1], np.int32), np.repeat([0, 1, 2], [10, 4, 3]).astype(np.int32)
-    examples, means = shares([0, 1, 2], [3, 4, 5], []), np.zeros((3, 3))
+    means = np.zeros((2, 3))
     for seed in range(200):
-        assigned = splitting.split_test("own", train, test, 3, examples, rng(seed))
+        assigned = build("own", test, train, [[0, 1, 2], [3, 4, 5]], seed, 3)
         means += [np.bincount(test[ids], minlength=3) / 200 for ids in assigned]
         assert len(set(assigned.ids.tolist())) == 14
-    np.testing.assert_allclose(means, [[7.5, 0, 0], [2.5, 4, 0], [0, 0, 0]], atol=0.15)
-
-
-def test_other_test_examples_are_equal_shares():
-    train = shares(*[[client] for client in range(7)])
-    contiguous = splitting.split_test("contiguous", TRAIN, TEST, 10, train, rng())
-    assert contiguous.ids.tolist() == list(range(600))
+    np.testing.assert_allclose(means, [[7.5, 0, 0], [2.5, 4, 0]], atol=0.15)
+    contiguous, equal = (build(test, TEST, TRAIN, [[n] for n in range(7)]) for test in ("contiguous", "equal"))
+    assert contiguous.ids.tolist() == list(range(600)) == sorted(equal.ids) != equal.ids.tolist()
     assert contiguous.sizes.min() == 85 and contiguous.sizes.sum() == 600
-    equal = splitting.split_test("equal", TRAIN, TEST, 10, train, rng())
-    assert sorted(equal.ids) == list(range(600)) and equal.ids.tolist() != contiguous.ids.tolist()
 
 
 def test_long_rows_of_text_are_looked_at_in_blocks(monkeypatch):
@@ -259,16 +237,6 @@ def test_no_flip_or_cut_of_a_saved_partition_is_silent(saved):
             assert str(path) in str(error)
 
 
-def test_partition_that_cannot_be_written_leaves_nothing(saved, tmp_path):
-    partition, _ = saved
-    with pytest.raises(DiskProblem, match="p.npz: could not write: No such file"):
-        partition.save(tmp_path / "none" / "p.npz")
-    (tmp_path / "folder.npz").mkdir()
-    with pytest.raises(InputError, match="folder.npz: expected a file or nothing. Received: a folder"):
-        partition.save(tmp_path / "folder.npz")
-    assert sorted(os.listdir(tmp_path)) == ["folder.npz", "p.npz"]
-
-
 OF_MANY = {"train_owners": rng().permutation(600_000).astype(np.int32) % 150_000, "test_owners": None, "test": "equal"}
 
 
@@ -293,24 +261,15 @@ def test_many_clients_are_split_quickly(module, examples, clients, options, leas
     assert partition.train.sizes.min() >= least and partition.summary()["train_used"] >= used * examples
 
 
-def everything(labels, first=0):
-    """The same three examples for one client."""
-    return Partition(shares(range(first, first + 3)), ClientExamples.empty(1), np.ones((1, labels), bool))
-
-
-@pytest.mark.parametrize(
-    ("result", "sentence"),
-    [
-        (None, "the partition iid: must be a `Partition`. Received: NoneType"),
-        (everything(9), "the partition iid: belongs to data with 9 labels. Received: 10 labels"),
-        (everything(10, 10**6), "the partition iid: belongs to other data: it refers to train example 1000002"),
-    ],
-)
-def test_partitions_of_registered_plugins_are_checked(monkeypatch, result, sentence):
+def test_partitions_of_registered_plugins_are_checked(monkeypatch):
     monkeypatch.setitem(registry._registered["partitions"], "iid", "hetero_tf.data.partitions.iid")
-    monkeypatch.setattr(iid, "split", lambda *arguments, **options: result)
-    loaded = recipe.load("tiny/digits")
-    assert sentence in refusal(split, loaded, load_data(loaded, None))
+    loaded, nine = recipe.load("tiny/digits"), Partition(shares(range(3)), shares([]), np.ones((1, 9), bool))
+    for result, sentence in (
+        (None, "must be a `Partition`. Received: NoneType"),
+        (nine, "belongs to data with 9 labels."),
+    ):
+        monkeypatch.setattr(iid, "split", lambda *arguments, result=result, **options: result)
+        assert f"the partition iid: {sentence}" in refusal(split, loaded, load_data(loaded, None))
 
 
 LABELS = np.array([0, 0, 1, 1, 2, 2, 2, 2], np.int32)
@@ -333,7 +292,7 @@ def test_neighbours_share_columns_and_rows_where_there_are_too_many():
     np.testing.assert_allclose(shares_of_labels.sum(axis=0), 1)
 
 
-def test_validation_examples_are_stacked_on_the_bars():
+def test_validation_examples_are_stacked_on_the_bars_and_all_axes_have_names():
     """Sizes and labels are those of training; the figure has further bars where examples are held out."""
     figures = pytest.importorskip("matplotlib.figure")
     split = partition([[0, 1, 2], [4, 5, 6]])
@@ -344,16 +303,16 @@ def test_validation_examples_are_stacked_on_the_bars():
         figure = figures.Figure(layout="constrained")
         drawing.draw_into(figure, drawn, *drawing.table(drawn, LABELS), "share")
         assert len(figure.axes[0].patches) == bars
+    above, below, bar = figure.axes
+    names = (above.get_ylabel(), below.get_xlabel(), below.get_ylabel(), bar.get_ylabel())
+    assert names == ("examples", "client id", "label", "share")
 
 
-def test_plot_without_data_shows_labels_of_clients():
+def test_plot_without_data_shows_labels_of_clients_whose_neighbours_may_share_a_cell(monkeypatch):
     split = partition([[0, 1, 2], [4, 5, 6, 7], [0]])
     sizes, shares_of_labels = drawing.table(split)
     assert sizes.tolist() == [3, 4, 1]
     np.testing.assert_array_equal(shares_of_labels, split.label_mask.T)
-
-
-def test_neighbours_share_what_labels_they_have(monkeypatch):
     monkeypatch.setattr(drawing, "COLUMNS", 2)
     monkeypatch.setattr(drawing, "ROWS", 2)
     split = partition([[0], [0, 2], [4], [4, 0]])
@@ -363,15 +322,6 @@ def test_neighbours_share_what_labels_they_have(monkeypatch):
     cells = split.label_mask.astype(float)
     expected = [[cells[:2, :2].mean(), cells[2:, :2].mean()], [cells[:2, 2].mean(), cells[2:, 2].mean()]]
     np.testing.assert_allclose(shares_of_labels, expected)
-
-
-def test_all_axes_have_names():
-    figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
-    split = partition([[0, 1], [4]])
-    drawing.draw_into(figure, split, *drawing.table(split, LABELS), "share")
-    above, below, bar = figure.axes
-    names = (above.get_ylabel(), below.get_xlabel(), below.get_ylabel(), bar.get_ylabel())
-    assert names == ("examples", "client id", "label", "share")
 
 
 @pytest.mark.parametrize(("labels_", "numbers"), [(3, 6), (40, 0)])

@@ -41,7 +41,7 @@ def split_by_owner(clients, train=TRAIN[:8], test=TEST[:5], seed=0, **options):
 
 DECK = "must exceed the number of labels, 10, so that each label is used. Received: clients=5, per_client=2"
 LEAST = "`least` must be in 0..{}: {} training examples are split into {} shares. Received: least={}"
-EMPTY = r"\d+ of {} clients have no training example, the first is client \d+; {}"
+EMPTY = r"\d+ of {} clients have no training example, the first is client \d+; use fewer clients, more equal sizes or a"
 OWNER_COUNT = "the number of owners with at least"
 DRAWS = r"none of 5 Dirichlet draws gave every client 99 training examples, at best \d+; use a larger alpha, fewer "
 NATURAL = {"train_owners": OWNERS, "test_owners": TEST_OWNERS, "train": TRAIN[:8], "test": TEST[:5]}
@@ -50,20 +50,16 @@ REJECTED = [
     ("class_deck", {"clients": 5, "per_client": 11}, "`per_client` must be in 1..10.* Received: .*per_client=11"),
     ("class_deck", {"least": 2}, "`least` must be in 0..1: 2 examples of label 0 are split into 2 shares. Received: "),
     ("class_deck", {"test_least": 2}, "`test_least` must be in 0..1: 2 examples of label 0"),
-    (
-        "class_deck",
-        {"clients": 20, "per_client": 1, "least": 0, "sizes": "dirichlet"},
-        EMPTY.format(20, "use fewer clients or a larger least"),
-    ),
+    ("class_deck", {"clients": 20, "per_client": 1, "least": 0, "sizes": "dirichlet"}, EMPTY.format(20)),
     ("quantity", {"clients": 4, "least": 6}, LEAST.format(5, 20, 4, 6)),
-    ("quantity", {"clients": 19, "least": 0}, EMPTY.format(19, "use a larger least or fewer clients. Received: ")),
+    ("quantity", {"clients": 19, "least": 0}, EMPTY.format(19)),
     ("labels", {"per_client": 11}, r"`per_client` must be in 1..10, .* Received: per_client=11"),
     ("labels", {"clients": 7}, "a multiple of the 10 labels. Received: clients=7, per_client=2"),
     ("labels", {"clients": 15}, "at least one example for each of its 3 shards, but label 0 has 2 examples; use fewer"),
     (
         "labels",
         {"clients": 5, "per_client": 4, "draw": "consecutive"},
-        "`clients` must be a multiple of the 10 labels with draw: consecutive. Received: clients=5",
+        "must be a multiple of the 10 labels with draw: ",
     ),
     ("natural", {**NATURAL, "clients": 5}, f"`clients` must be in 1..4, {OWNER_COUNT} 1 training examples. Received: "),
     ("natural", {**NATURAL, "clients": 2, "least": 3}, f"in 1..1, {OWNER_COUNT} 3 training examples. Received: clie"),
@@ -71,11 +67,7 @@ REJECTED = [
     ("natural", {**NATURAL, "clients": 2, "test_owners": None}, "the data have no owners .* test='own'"),
     ("dirichlet", {"alpha": 1.0, "train": TRAIN, "clients": 20, "least": 101}, LEAST.format(100, 2000, 20, 101)),
     ("dirichlet", {"alpha": 0.1, "train": TRAIN, "clients": 20, "least": 99}, DRAWS),
-    (
-        "dirichlet_turns",
-        {"alpha": 1.0, "train": TRAIN, "clients": 1000, "sigma": 2.0},
-        EMPTY.format(1000, "lower sigma or use fewer clients. Received: clients=1000, sigma=2.0"),
-    ),
+    ("dirichlet_turns", {"alpha": 1.0, "train": TRAIN, "clients": 1000, "sigma": 2.0}, EMPTY.format(1000)),
 ]
 
 
@@ -89,11 +81,7 @@ def test_impossible_splits_are_rejected(name, options, message, monkeypatch):
 def test_iid_assigns_equal_parts_and_drops_the_rest():
     train, test = np.arange(103, dtype=np.int32) % 5, np.arange(27, dtype=np.int32) % 5
     partition = iid.split(train, test, 5, rng(), clients=10)
-    for ids, each in ((partition.train, 10), (partition.test, 2)):
-        assert [len(ids) for ids in ids] == [each] * 10
-        assert len(set(np.concatenate(ids).tolist())) == 10 * each
-    for client, ids in enumerate(partition.train):
-        assert set(np.flatnonzero(partition.label_mask[client])) == set(train[ids])
+    assert (partition.train.sizes.tolist(), partition.test.sizes.tolist()) == ([10] * 10, [2] * 10)
 
 
 def test_iid_draws_from_all_of_the_data():
@@ -354,13 +342,10 @@ def test_dirichlet_splits_use_examples_once_in_the_sizes_distances_and_labels(mo
 
 def test_labels_are_drawn_by_weight_times_remaining_examples():
     # Two of each label, weights 3 and 1: both of label 0 with chance 6/8 * 3/5, none with 2/8 * 1/7.
-    generator, seen = rng(), np.zeros(3)
-    for _ in range(4000):
-        counts = dirichlet_equal._draw_label_counts(np.array([3.0, 1.0]), np.array([2, 2]), 2, generator)
-        assert counts.sum() == 2
-        seen[counts[0]] += 1
+    draws = [dirichlet_equal._draw_label_counts(np.array([3.0, 1.0]), np.array([2, 2]), 2, rng(n)) for n in range(4000)]
+    assert {int(counts.sum()) for counts in draws} == {2}
     expected = 4000 * np.array([2 / 56, 0.55 - 2 / 56, 0.45])
-    assert np.abs(seen - expected).max() < 4 * np.sqrt(4000 * 0.25)
+    assert np.abs(np.bincount([counts[0] for counts in draws]) - expected).max() < 4 * np.sqrt(4000 * 0.25)
 
 
 def test_turns_follow_the_prior_until_a_label_is_exhausted():
@@ -383,29 +368,23 @@ def test_long_splits_are_drawn_in_blocks_and_sizes_are_lognormal(monkeypatch):
     assert sorted(partition.train.ids.tolist()) == list(range(2000))
 
 
-@pytest.mark.parametrize(
-    ("train", "test", "classes", "clients", "message"),
-    [
+def test_partitions_of_other_data_and_without_examples_are_rejected(tmp_path):
+    stored, path = split(labels, 100), tmp_path / "p.npz"
+    stored.save(path)
+    assert file.split(TRAIN, TEST, 10, None, clients=100, path=str(path)).sha256 == stored.sha256
+    for train, test, classes, clients, message in (
         (TRAIN, TEST, 10, 99, "`clients` must be 100, the number of clients in .*p.npz. Received: clients=99"),
         (TRAIN, TEST, 11, 100, "belongs to data with 10 labels. Received: 11 labels"),
         (TRAIN[:1900], TEST, 10, 100, r"other data: it refers to train example 19\d+. Received: 1900"),
         (TRAIN, TEST[:500], 10, 100, r"it refers to test example 5\d\d. Received: 500"),
         (TRAIN[::-1], TEST, 10, 100, "client 0 has examples with labels outside its `label_mask`"),
-    ],
-)
-def test_partition_of_other_data_is_rejected(tmp_path, train, test, classes, clients, message):
-    stored = split(labels, 100)
-    stored.save(tmp_path / "p.npz")
-    assert file.split(TRAIN, TEST, 10, None, clients=100, path=str(tmp_path / "p.npz")).sha256 == stored.sha256
-    with pytest.raises(InputError, match=message):
-        file.split(train, test, classes, None, clients=clients, path=tmp_path / "p.npz")
-
-
-def test_file_without_examples_or_of_larger_data_is_rejected(tmp_path):
+    ):
+        with pytest.raises(InputError, match=message):
+            file.split(train, test, classes, None, clients=clients, path=path)
     for train, validation, message in (
         (shares([3], [4]), shares([1999], []), "it refers to held-out example 1999. Received: 1999"),
         (shares([0], []), None, "every client must have a training example. Received: none for client 1"),
     ):
-        Partition(train, shares([], []), np.ones((2, 10), bool), validation).save(tmp_path / "p.npz")
+        Partition(train, shares([], []), np.ones((2, 10), bool), validation).save(path)
         with pytest.raises(InputError, match=message):
-            file.split(TRAIN[:1999], TEST, 10, None, clients=2, path=tmp_path / "p.npz")
+            file.split(TRAIN[:1999], TEST, 10, None, clients=2, path=path)

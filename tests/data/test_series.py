@@ -83,9 +83,9 @@ def test_every_series_of_a_class_is_in_one_split(tmp_path):
         assert sorted(set(split.y)) == [0, 1]
 
 
-@pytest.mark.parametrize("month", ["{}", "2020-{:02}-01", "2020-01-01 {:02}:30", "{:02}/13/2020"])
-def test_times_are_numbers_or_dates(tmp_path, month):
-    assert (np.diff(forecasts(write(tmp_path / "rain.csv", month=month)).train.x[..., 0]) == 1).all()
+def test_times_are_numbers_or_dates(tmp_path):
+    for month in ("{}", "2020-{:02}-01", "2020-01-01 {:02}:30", "{:02}/13/2020"):
+        assert (np.diff(forecasts(write(tmp_path / "rain.csv", month=month)).train.x[..., 0]) == 1).all()
 
 
 def test_a_missing_value_becomes_the_one_before(tmp_path):
@@ -97,19 +97,17 @@ def test_a_missing_value_becomes_the_one_before(tmp_path):
     assert sorted(set(forecasts(first, missing="previous").train.x.flat)) == [1, 2, 3, 4, 5, 6, 7]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_options_that_do_not_fit_are_rejected(tmp_path):
+    path = write(tmp_path / "rain.csv")
+    for options, message in (
         ({"series": None}, "repeats a time of the same series; set `series` to the column of its name"),
         ({"window": 12}, "has 12 rows, but a window and its horizon need 13; remove the series, or choose a smaller"),
         ({"window": 11}, "no training window fits before or after the first time of the test split"),
         ({"time": "climate"}, "`time` must name a column of numbers or of dates such as 2024-12-31 or"),
         ({"channels": ["snow"]}, "`channels` must name a column. Received: channels='snow'"),
         ({"channels": None}, "column 'climate' must be a number. Received: 'cold'"),
-    ],
-)
-def test_options_that_do_not_fit_are_rejected(tmp_path, options, message):
-    assert message in refusal(forecasts, write(tmp_path / "rain.csv"), **options)
+    ):
+        assert message in refusal(forecasts, path, **options)
 
 
 def test_a_series_with_two_classes_is_rejected(tmp_path):

@@ -54,25 +54,20 @@ def test_a_prediction_has_the_fields_of_its_form(form, outputs, top, fields, lin
     assert targets.find(form).format({**fields, **({"map": "a.png"} if form == "label_map" else {})}) == line
 
 
-def test_there_are_at_most_as_many_ranks_as_classes_and_five_words():
-    assert len(read("label", LABELS, 9)) == 6
-    assert len(targets.find("positions").names((), 90, 9)) == 10
-
-
-@pytest.mark.parametrize(
-    ("form", "outputs", "message"),
-    [
-        ("numbers", {"values": SHARES * np.nan}, "a sentence must contain a word"),
-        ("several_targets", {**OUTPUTS, "ox": np.array(np.nan)}, "a sentence must contain a word"),
-        ("label", {**LABELS, "class": np.int32(-1)}, "a sentence must contain a word"),
-        ("label_set", {**LABEL_SET, "probabilities": SHARES * np.nan}, "a sentence must contain a word"),
-        ("label_map", {**LABEL_MAP, "class": np.array([[1, -1]])}, "a sentence must contain a word"),
-        ("positions", {**NEXT, "lengths": 0}, "the beginning of a sentence must contain a word"),
-        ("positions", {**MASKS, "is_mask": np.zeros(3)}, "a sentence must contain <mask> for the word to predict"),
-    ],
-)
-def test_an_invalid_item_has_a_reason(form, outputs, message):
-    assert refusal(read, form, outputs, 1) == message
+def test_an_invalid_item_has_a_reason_and_ranks_are_limited():
+    for form, outputs, message in (
+        ("numbers", {"values": SHARES * np.nan}, "a sentence"),
+        ("several_targets", {**OUTPUTS, "ox": np.array(np.nan)}, "a sentence"),
+        ("label", {**LABELS, "class": np.int32(-1)}, "a sentence"),
+        ("label_set", {**LABEL_SET, "probabilities": SHARES * np.nan}, "a sentence"),
+        ("label_map", {**LABEL_MAP, "class": np.array([[1, -1]])}, "a sentence"),
+        ("positions", {**NEXT, "lengths": 0}, "the beginning of a sentence"),
+    ):
+        assert refusal(read, form, outputs, 1) == f"{message} must contain a word"
+    message = "a sentence must contain <mask> for the word to predict"
+    assert refusal(read, "positions", {**MASKS, "is_mask": np.zeros(3)}, 1) == message
+    # At most as many ranks as classes, and five words.
+    assert len(read("label", LABELS, 9)) == 6 and len(targets.find("positions").names((), 90, 9)) == 10
 
 
 @pytest.mark.parametrize("form", targets.FORMS)

@@ -14,15 +14,8 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data import labelled_text, pydoc, text, wikitext2
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.described import describe, from_description
-from hetero_tf.data.tokenizers import (
-    build_splitter,
-    check_spaces,
-    find_tokens,
-    learn_pieces,
-    read_tokens,
-    split_characters,
-)
-from hetero_tf.data.words import build_vocabulary, encode, read_words, reshape_to_rows
+from hetero_tf.data.tokenizers import build_splitter, find_tokens, learn_pieces, split_characters, unspaced_length
+from hetero_tf.data.words import build_vocabulary, encode, read_words
 
 CHINESE = "显示或设置系统时间。\n列出目录的内容,按字母排序。\n"
 
@@ -41,33 +34,26 @@ def test_words_become_characters_or_their_longest_pieces():
 
 
 @pytest.mark.parametrize(
-    ("words", "mean", "longest"),
+    ("text", "mean"),
     [
-        (CHINESE.split(), 12, "'列出目录的内容,按字母排序。'"),
-        (["แสดงเวลาของระบบ", "<eos>"], 15, "'แสดงเวลาของระบบ'"),
-        (["ファイルの一覧を表示する"], 12, "'ファイルの一覧を表示する'"),
-        (["ACGT" * 10, "ACG"], 22, f"'{'ACGT' * 10}'"[:41]),
+        (CHINESE, 12),
+        ("แสดงเวลาของระบบ <eos>", 15),
+        ("ファイルの一覧を表示する", 12),
+        ("ACGT" * 10 + " ACG", 22),
+        *((text, None) for text in ("显示 或 设置 系统 时间", "Donaudampfschifffahrtsgesellschaft auf der Donau", "시간을 표시", "")),
     ],
-)
-def test_text_without_spaces_is_rejected(words, mean, longest):
-    sentence = refusal(check_spaces, "text (a.txt)", words)
-    assert sentence.startswith(
-        f"text (a.txt): the text has no spaces between words: its words have {mean} characters on average, such as "
-    )
-    assert longest[:15] in sentence
-    assert sentence.endswith(". Set `tokenizer: characters` or `tokenizer: subwords`. Received: tokenizer='words'")
-
-
-@pytest.mark.parametrize(
-    "words", ["显示 或 设置 系统 时间", "Donaudampfschifffahrtsgesellschaft auf der Donau", "시간을 표시", ""]
-)
-def test_text_with_spaces_is_accepted(words):
-    check_spaces("text", words.split())
+)  # fmt: skip
+def test_texts_without_spaces_are_recognized_by_the_length_of_their_words(text, mean):
+    length = unspaced_length(text.split())
+    assert (length and round(length)) == mean
 
 
 def test_loaders_of_text_take_characters(tmp_path):
     (tmp_path / "a.txt").write_text(CHINESE, "utf-8")
-    assert "a.txt): the text has no spaces" in refusal(text.load, tmp_path, train="a.txt", rows=1, test_rows=1)
+    assert refusal(text.load, tmp_path, train="a.txt", rows=1, test_rows=1) == (
+        f"text ({tmp_path}/a.txt): the text has no spaces between words: its words have 12 characters on average, such as "
+        "'列出目录的内容,按字母排序。'. Set `tokenizer: characters` or `tokenizer: subwords`. Received: tokenizer='words'"
+    )
     dataset = text.load(tmp_path, train="a.txt", test="a.txt", rows=1, test_rows=2, tokenizer="characters")
     assert dataset.codec.vocabulary[:4] == ("<ukn>", "<eos>", "显", "示") and dataset.train.x.shape == (1, 26)
     assert dataset.train.x[0, 9:13].tolist() == [11, 1, 12, 13]
@@ -80,10 +66,6 @@ def test_labelled_texts_become_lower_case_characters(tmp_path):
     dataset = labelled_text.load(tmp_path, **options, tokenizer="characters")
     assert dataset.codec.vocabulary == ("<pad>", "<ukn>", "时", "▁", "a", "间", "b")
     assert dataset.train.x.tolist() == [[2, 3, 4, 0], [5, 6, 5, 5]]
-    (tmp_path / "a.csv").write_text("text,label\n显示或设置系统时间,x\n列出目录的内容,y\n", "utf-8")
-    assert "such as '显示或设置系统时间'. Set `tokenizer: characters` or" in refusal(
-        labelled_text.load, tmp_path, **options
-    )
 
 
 def learn_naively(words, count):
@@ -143,29 +125,21 @@ def test_labelled_texts_become_subwords_of_a_word_piece_file(tmp_path):
 
 
 def test_special_tokens_and_scores_are_skipped(tmp_path):
-    path = tmp_path / "m.vocab"
-    path.write_text("<unk>\t0\n<s>\t0\n</s>\t0\n▁the\t-3.1\ning\t-4\r\n\n", "utf-8")
-    assert read_tokens(path, "subwords") == ("▁the", "ing")
-    path.write_text("<pad>\n<ukn>\n##a\n#\n", "utf-8")
-    assert read_tokens(path, "subwords") == ("a", "▁#")
-    assert find_tokens(tmp_path, "m.vocab", "words") == ("##a", "#")
-    assert find_tokens(tmp_path, None, "words") is None
-
-
-@pytest.mark.parametrize(
-    ("content", "tokenizer", "sentence"),
-    [
-        ("a b\n", "words", "in each line. Received: 'a b'"),
-        ("ab\n", "characters", "of at most 1 characters in each line. Received: 'ab'"),
-        ("▁a▁\n", "subwords", "of at most 32 characters in each line. Received: '▁a▁'"),
-        ("a" * 33, "subwords", f"of at most 32 characters in each line. Received: '{'a' * 33}'"),
-        ("<pad>\n", "words", "in each line. Received: none"),
-    ],
-)
-def test_wrong_files_are_rejected(tmp_path, content, tokenizer, sentence):
-    (tmp_path / "v").write_text(content, "utf-8")
-    message = refusal(read_tokens, tmp_path / "v", tokenizer)
-    assert message.startswith(f"{tmp_path}/v: expected a token of `tokenizer: {tokenizer}`") and sentence in message
+    (tmp_path / "v").write_text("<unk>\t0\n<s>\t0\n</s>\t0\n▁the\t-3.1\ning\t-4\r\n\n", "utf-8")
+    assert find_tokens(tmp_path, "v", "subwords") == ("▁the", "ing")
+    (tmp_path / "v").write_text("<pad>\n<ukn>\n##a\n#\n", "utf-8")
+    assert find_tokens(tmp_path, "v", "subwords") == ("a", "▁#")
+    assert find_tokens(tmp_path, "v", "words") == ("##a", "#") and find_tokens(tmp_path, None, "words") is None
+    for content, tokenizer, sentence in (
+        ("a b\n", "words", " in each line. Received: 'a b'"),
+        ("ab\n", "characters", " of at most 1 characters in each line. Received: 'ab'"),
+        ("▁a▁\n", "subwords", " of at most 32 characters in each line. Received: '▁a▁'"),
+        ("a" * 33, "subwords", f" of at most 32 characters in each line. Received: '{'a' * 33}'"),
+        ("<pad>\n", "words", " in each line. Received: none"),
+    ):
+        (tmp_path / "v").write_text(content, "utf-8")
+        message = refusal(find_tokens, tmp_path, "v", tokenizer)
+        assert message == f"{tmp_path}/v: expected a token of `tokenizer: {tokenizer}`{sentence}"
 
 
 def write(path, content):
@@ -185,24 +159,19 @@ def test_lines_end_in_eos_equal_words_are_one_object_and_damaged_files_are_detec
     assert "`train` must name an existing file" in refusal(text.load, tmp_path, kind=NotAvailable, train="a" * 300)
 
 
-@pytest.mark.parametrize("content", [b"a b\r\n\r\nc\r\n", b"\xef\xbb\xbfa b\n\nc\n", b"a b\n\nc"])
-def test_line_ends_marks_and_packing_do_not_matter(tmp_path, content):
-    expected = ["a", "b", "<eos>", "<eos>", "c", "<eos>"]
-    assert read_words(write(tmp_path / "a.txt", content)) == expected
-    assert read_words(write(tmp_path / "a.txt.gz", gzip.compress(content))) == expected
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "a.txt: expected text. Received: an empty file or blank lines only"),
-        (b"\n\n \n", "a.txt: expected text. Received: an empty file or blank lines only"),
-        (b"good\nbad \xff byte\n", "a.txt:2: is not UTF-8 text; save it as UTF-8"),
-        (b"a\nb\0c\n", "a.txt:2: is not UTF-8 text"),
-    ],
-)
-def test_bad_texts_are_one_sentence(tmp_path, content, message):
-    assert message in refusal(read_words, write(tmp_path / "a.txt", content))
+def test_line_ends_marks_and_packing_do_not_matter_and_bad_texts_are_one_sentence(tmp_path):
+    for content in (b"a b\r\n\r\nc\r\n", b"\xef\xbb\xbfa b\n\nc\n", b"a b\n\nc"):
+        for path in (write(tmp_path / "a.txt", content), write(tmp_path / "a.txt.gz", gzip.compress(content))):
+            assert read_words(path) == ["a", "b", "<eos>", "<eos>", "c", "<eos>"]
+    empty = "a.txt: expected text. Received: an empty file or blank lines only"
+    encoding = "a.txt:2: is not UTF-8 text; save it as UTF-8"
+    for content, message in (
+        (b"", empty),
+        (b"\n\n \n", empty),
+        (b"good\nbad \xff\n", encoding),
+        (b"a\nb\0c\n", encoding),
+    ):
+        assert message in refusal(read_words, write(tmp_path / "a.txt", content))
 
 
 def test_vocabulary_keeps_the_order_and_if_small_the_frequent_words():
@@ -218,28 +187,20 @@ def test_vocabulary_keeps_the_order_and_if_small_the_frequent_words():
     assert build_vocabulary(words, 99) == build_vocabulary(words)
 
 
-def test_rows_are_contiguous_and_the_rest_is_cut():
-    np.testing.assert_array_equal(reshape_to_rows(np.arange(11), 3, "rows"), [[0, 1, 2], [3, 4, 5], [6, 7, 8]])
-    with pytest.raises(InputError, match="`rows` must not exceed the 11 words of the text. Received: rows=12"):
-        reshape_to_rows(np.arange(11), 12, "rows")
-
-
-def test_test_text_uses_the_training_vocabulary(tmp_path):
+def test_rows_are_contiguous_and_use_the_training_vocabulary(tmp_path):
     write(tmp_path / "a.txt", b"a b\nc d\n")
-    write(tmp_path / "b.txt", b"b z\n")
-    dataset = text.load(tmp_path, train="a.txt", test="b.txt", rows=2, test_rows=1)
-    assert dataset.codec.vocabulary == ("<ukn>", "<eos>", "a", "b", "c", "d")
+    write(tmp_path / "b.txt", b"b z q\n")
+    dataset = text.load(tmp_path, train="a.txt", test="b.txt", rows=2, test_rows=3)
+    assert dataset.codec.vocabulary == ("<ukn>", "<eos>", "a", "b", "c", "d") and dataset.classes == 6
     assert dataset.train.x.tolist() == [[2, 3, 1], [4, 5, 1]]
-    assert dataset.test.x.tolist() == [[3, 0, 1]]
-    assert dataset.classes == 6
-
-
-def test_end_of_the_text_is_the_default_test_split(tmp_path, monkeypatch):
+    # The fourth word is cut off.
+    assert dataset.test.x.tolist() == [[3], [0], [0]]
+    message = "`rows` must not exceed the 6 words of the text. Received: rows=7"
+    assert refusal(text.load, tmp_path, train="a.txt", test="b.txt", rows=7) == message
+    # The end of the text is the default test split.
     write(tmp_path / "a.txt", b"a b c d\ne f g h\n")
-    monkeypatch.chdir(tmp_path)
-    dataset = text.load(None, train="a.txt", rows=1, test_rows=1, test_share=0.3)
-    assert dataset.train.x.tolist() == [[2, 3, 4, 5, 1, 6, 7]]
-    assert dataset.test.x.tolist() == [[0, 0, 1]]
+    dataset = text.load(tmp_path, train="a.txt", rows=1, test_rows=1, test_share=0.3)
+    assert (dataset.train.x.tolist(), dataset.test.x.tolist()) == ([[2, 3, 4, 5, 1, 6, 7]], [[0, 0, 1]])
 
 
 def test_column_of_texts_is_read_as_lines(tmp_path):

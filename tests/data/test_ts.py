@@ -26,11 +26,8 @@ def test_a_file_has_series_of_several_channels_and_their_classes_and_another_the
     write(tmp_path)
     dataset = load(tmp_path, test_share=0.25)
     assert dataset.train.x.shape == (8, 3, 2) and dataset.test.x.shape == (4, 3, 2)
-    assert (dataset.codec.KIND, dataset.class_names, dataset.source) == (
-        "series",
-        ("dry", "wet"),
-        f"series ({tmp_path}/own.ts)",
-    )
+    assert (dataset.codec.KIND, dataset.class_names) == ("series", ("dry", "wet"))
+    assert dataset.source == f"series ({tmp_path}/own.ts)"
     for split in (dataset.train, dataset.test):
         first = split.x[:, 0, 0]
         np.testing.assert_array_equal(split.x[:, :, 0], first[:, None] + np.arange(3))

@@ -201,7 +201,7 @@ FILES = {
     "apostrophes.csv": ("\n".join(",".join(f"'{cell}'" for cell in row.split(",")) for row in ROWS), READ),
     "commented_names.csv": ("# of a sensor\n# " + TEXT, READ),
     "markdown.txt": ("\n".join(f"|{row.replace(',', '|')}|" for row in [ROWS[0], "---,:--,---", *ROWS[1:]]), READ),
-    "carets.csv": (TEXT.replace(",", "^"), "separates values by '^'; save it with commas"),
+    "carets.csv": (TEXT.replace(",", "^"), "Received: the single column 'x^z^y'"),
     "units.csv": ("\n".join([ROWS[0], "[m],[kg],[-]", *ROWS[1:]]), ['missing_values: ["[m]", "[kg]", "[-]"]', "missing: drop"]),
     "unknown_label.csv": (
         TABLE.assign(y=[("unknown", 0, 1)[n % 3 if n % 6 == 0 else 1 + n % 2] for n in range(N)]).to_csv(index=False),
@@ -304,6 +304,7 @@ COLUMNS = {
     "smoker": (["Yes", "yes", "no"] * 40, "# check: smoker: Yes and yes differ only in case; are they the same?"),
     "weight": ([f"{50 + n % 40} kg" for n in NS], "# check: weight: numbers with a unit such as 50 kg; remove the uni"),
     "hours": ([f"{n % 24:02}:30" for n in NS], "ignore: [hours]   # check: hours: times of day, which are"),
+    "when": (HOURS, "# check: column 'when' has times of day, which the features of a date leave out; add a column"),
     "city": ([unicodedata.normalize(("NFC", "NFD")[n % 2], "Café") for n in NS], "city: the single value Café"),
     "note": ([f"line\nof {n % 3}" for n in NS], "note category 3 distinct"),
 }
