@@ -9,16 +9,9 @@ import numpy as np
 from hetero_tf.base.constraints import CountOrZero, Names, Pixels, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
+from hetero_tf.data import column_types
 from hetero_tf.data.codecs import date, number, picture
-from hetero_tf.data.column_types import (
-    ColumnRoles,
-    ColumnScales,
-    ColumnTypes,
-    build_column,
-    look_up,
-    read_numbers,
-    read_targets,
-)
+from hetero_tf.data.column_types import ColumnScales, ColumnTypes
 from hetero_tf.data.columns import to_names
 from hetero_tf.data.dataset import Dataset, Split, held_out, hold_out
 from hetero_tf.data.dates import DATE_EXAMPLES, date_features, parse_date
@@ -105,7 +98,7 @@ def load(
     """
     if (image is None) != (size is None):
         raise InputError(f"`image` and `size` must be set together, or neither. Received: image={image!r}, size={size}")
-    roles = ColumnRoles(
+    roles = column_types.ColumnRoles(
         *(to_names(label), owner, group, ignore, categorical, columns or {}, categories == "one_hot", numbers),
         *(missing, missing_values, scale or {}, targets),
     )
@@ -120,7 +113,7 @@ def load(
 def _picture_dataset(tables, roles, options, test_share, names):
     image, *shape = options
     tables[0].check_column("image", image)
-    names, targets = read_targets(tables, roles.label, roles.owner, names, targets=roles.targets)
+    names, targets = column_types.read_targets(tables, roles.label, roles.owner, names, targets=roles.targets)
     splits = []
     for table, target in zip(tables, targets):
         contents = ((table.locate(row), lambda data=data: data) for row, data in enumerate(table.columns[image]))
@@ -135,13 +128,18 @@ def _picture_dataset(tables, roles, options, test_share, names):
 def _table_dataset(tables, roles, test_share, class_names, validation):
     names = roles.find_feature_columns(tables[0])
     tables = [roles.prepare(table) for table in tables]
-    _check_same_columns(tables)
+    for table in tables[1:]:
+        if list(tables[0].columns) != list(table.columns):
+            odd = sorted(tables[0].columns.keys() ^ table.columns.keys()) or "another order"
+            raise InputError(
+                f"{table.source}: must have the columns of {tables[0].source}. Received: {odd} in only one of them"
+            )
     summaries = inspect_table(tables[0])
     if roles.missing == "drop":
         tables = [table.drop_missing([*names, *roles.label, roles.owner]) for table in tables]
     train = tables[0]
     is_class = roles.type_of(roles.label[0]) == "category"
-    classes, targets = read_targets(tables, roles.label, roles.owner, class_names, is_class, roles.targets)
+    classes, targets = column_types.read_targets(tables, roles.label, roles.owner, class_names, is_class, roles.targets)
     (groups_of_classes,) = strata(targets[0][0])
     groups = None if roles.group is None else train.read_texts(roles.group).codes
     is_test = np.zeros(train.rows, bool)
@@ -151,7 +149,7 @@ def _table_dataset(tables, roles, test_share, class_names, validation):
     if validation is not None:
         rows = np.delete(rows, np.flatnonzero(~is_test)[validation])
     fitted = train if validation is None else train.select(rows)
-    fields = tuple(build_column(fitted, name, roles, ~is_test[rows], summaries[name]) for name in names)
+    fields = tuple(column_types.build_column(fitted, name, roles, ~is_test[rows], summaries[name]) for name in names)
     splits = [Split(_encode_features(table, fields), *target) for table, target in zip(tables, targets)]
     training, tests = splits if len(splits) == 2 else (splits[0].select(~is_test), splits[0].select(is_test))
     types = {field.name: field.describe()["codec"] for field in fields}
@@ -159,15 +157,6 @@ def _table_dataset(tables, roles, test_share, class_names, validation):
     summary = TableSummary(tuple(columns))
     source = f"table ({train.source})"
     return Dataset(training, tests, fields, len(classes), source, class_names=classes, summary=summary)
-
-
-def _check_same_columns(tables):
-    for table in tables[1:]:
-        if list(tables[0].columns) != list(table.columns):
-            odd = sorted(tables[0].columns.keys() ^ table.columns.keys()) or "another order"
-            raise InputError(
-                f"{table.source}: must have the columns of {tables[0].source}. Received: {odd} in only one of them"
-            )
 
 
 def _encode_features(table, fields):
@@ -184,7 +173,7 @@ def _encode(table, name, codec, x):
     """Write the features of a column into an array of zeros [n, features]."""
     filled = table if codec.fill is None else table.fill(name, codec.fill)
     if isinstance(codec, number.Codec):
-        x[:, 0] = read_numbers(filled, name)
+        x[:, 0] = column_types.read_numbers(filled, name)
         if codec.marks_missing:
             x[:, 1] = table.missing_rows(name)
     elif isinstance(codec, date.Codec):
@@ -193,7 +182,7 @@ def _encode(table, name, codec, x):
         days = (parse_date(text, codec.order) for text in texts.texts)
         x[:] = np.array([date_features(day) for day in days if day])[texts.codes]
     else:
-        indices = look_up(filled, name, codec.categories, "not a category of the training rows")
+        indices = column_types.look_up(filled, name, codec.categories, "not a category of the training rows")
         if codec.one_hot:
             x[np.arange(len(indices)), indices] = 1
         else:

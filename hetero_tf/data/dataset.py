@@ -14,7 +14,7 @@ from hetero_tf.base.seeds import rng
 from hetero_tf.data import targets
 from hetero_tf.data.codecs import Field, fit, stored_shape
 from hetero_tf.data.columns import is_number, sort_categories
-from hetero_tf.data.disk_array import DiskArray, update_digest
+from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.inspection import TableSummary, different_cases, outlier, shorten
 from hetero_tf.data.targets import LABEL, POSITIONS, BaseTargets, strata
 
@@ -249,7 +249,10 @@ class Dataset:
         packed = tuple(field.codec for field in self.outputs)
         digest = hashlib.sha256(repr((self.classes, self.fields, *packed)).encode())
         splits = {"train": self.train, "test": self.test}
-        update_digest(digest, [array for split in splits.values() for array in (split.x, split.y) if array is not None])
+        for array in (array for split in splits.values() for array in (split.x, split.y) if array is not None):
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            for block in array.blocks() if isinstance(array, DiskArray) else [array]:
+                digest.update(np.ascontiguousarray(block).data)
         for name, split in splits.items():
             if split.owners is not None:
                 digest.update(f"owners of {name} {split.owners.shape}".encode())
@@ -270,15 +273,10 @@ class Dataset:
         """
         warnings = [*self.notes, *(self.summary.warnings if isinstance(self.summary, TableSummary) else ())]
         warnings += [f"classes {sentence}" for sentence in different_cases(self.class_names or ())]
-        return [*warnings, *self._outliers(), *self.form.warn(self, clients)]
-
-    def _outliers(self):
-        """Return sentences about features in which an outlier makes all other values equal after standardisation."""
-        names = [name for field in self.fields for name in field.codec.features(field.name)]
-        if not names:
-            return []
-        columns = zip(names, self.train.x.reshape(-1, len(names)).T, *self.feature_statistics)
-        return list(filter(None, (outlier(f"column {shorten(name)!r}", *values) for name, *values in columns)))
+        if names := [name for field in self.fields for name in field.codec.features(field.name)]:
+            columns = zip(names, self.train.x.reshape(-1, len(names)).T, *self.feature_statistics)
+            warnings += filter(None, (outlier(f"column {shorten(name)!r}", *values) for name, *values in columns))
+        return [*warnings, *self.form.warn(self, clients)]
 
     @property
     def baseline(self) -> tuple[str, float, str]:
@@ -302,22 +300,17 @@ def _check_split(location, split, dataset):
     if x.dtype not in codec.DTYPES or x.ndim != ndim or x.size == 0:
         raise InputError(f"{location}: expected {codec.STORED}, all dimensions above 0. Received: {x.dtype} {x.shape}")
     codec.check(location, x)
-    if x.dtype.kind == "f":
-        _check_finite(location, x)
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        index = tuple(np.argwhere(~np.isfinite(x))[0].tolist())
+        values = "pixels" if x.ndim == 4 else "numbers"
+        position = f"row {index[0]}, feature {index[1]}" if x.ndim == 2 else str(index)
+        raise InputError(f"{location}: expected finite {values}. Received: {x[index]} in {position}")
     if targets.form_of(y) != dataset.targets or y is not None and len(y) != len(x):
         received = "none" if y is None else f"{y.dtype} {y.shape}"
         description = form.DESCRIPTION.replace("[n", f"[{len(x)}")
         raise InputError(f"{location}: expected {description}, one per {codec.EXAMPLE}. Received: {received}")
     form.check(location, split, dataset)
     _check_owners(location, split)
-
-
-def _check_finite(location, x):
-    if not np.isfinite(x).all():
-        index = tuple(np.argwhere(~np.isfinite(x))[0].tolist())
-        values = "pixels" if x.ndim == 4 else "numbers"
-        position = f"row {index[0]}, feature {index[1]}" if x.ndim == 2 else str(index)
-        raise InputError(f"{location}: expected finite {values}. Received: {x[index]} in {position}")
 
 
 def _check_owners(location, split):

@@ -34,10 +34,9 @@ class Description:
 
     def __post_init__(self):
         rows = self.target_statistics
-        if (rows is None) == (self.targets == NUMBERS) or not self.fields:
+        is_valid = (rows is None) == (self.targets != NUMBERS) and self.fields
+        if not is_valid or rows is not None and ({*map(len, rows)} != {self.classes} or min(rows[1]) <= 0):
             raise ValueError("target_statistics and fields must fit the other values")
-        if rows is not None and ({*map(len, rows)} != {self.classes} or min(rows[1]) <= 0):
-            raise ValueError("target_statistics must fit the other values")
 
 
 @dataclasses.dataclass(frozen=True)

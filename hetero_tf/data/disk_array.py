@@ -6,10 +6,10 @@ truncated during a run raises an error instead of SIGBUS.
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -128,11 +128,3 @@ class DiskArray:
                     raise Damaged(f"{self.path}: was truncated after it was opened; restore it and start again")
                 part, offset = part[read:], offset + read
             begin = end
-
-
-def update_digest(digest: Any, arrays: Iterable[np.ndarray | DiskArray]) -> None:
-    """Add arrays with their dtypes and shapes to a hash of `hashlib`."""
-    for array in arrays:
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        for block in array.blocks() if isinstance(array, DiskArray) else [array]:
-            digest.update(np.ascontiguousarray(block).data)

@@ -332,7 +332,11 @@ LABELS = (
     "whole numbers 0..k-1, texts or one-hot rows, one for each example; numbers to predict need the task regression, "
     'and targets="numbers" in Python'
 )
-Targets = tuple[np.ndarray, np.ndarray, int, tuple[str, ...] | None]
+OTHER_TARGETS = {
+    NUMBERS: "finite numbers [n] or [n, targets]",
+    LABEL_SET: "0 and 1, or bool, [n, labels]",
+    LABEL_MAP: "whole numbers from 0, [n, height, width]",
+}
 
 
 def read_targets(
@@ -342,7 +346,7 @@ def read_targets(
     classes: int | None,
     names: Sequence[str] | None,
     targets: str = LABEL,
-) -> Targets:
+) -> tuple[np.ndarray, np.ndarray, int, tuple[str, ...] | None]:
     """Return the targets of both splits in the form of `Split.y`, the number of classes, and their names or None.
 
     Args:
@@ -356,15 +360,16 @@ def read_targets(
     names = None if names is None else tuple(map(str, names))
     if targets == LABEL:
         return _read_labels(source, {"y_train": y_train, "y_test": y_test}, classes, names)
-    if targets not in _READERS:
-        raise InputError(f"`targets` must be one of {', '.join((LABEL, *_READERS))}. Received: targets={targets!r}")
-    read, expected = _READERS[targets]
+    if targets not in OTHER_TARGETS:
+        forms = ", ".join((LABEL, *OTHER_TARGETS))
+        raise InputError(f"`targets` must be one of {forms}. Received: targets={targets!r}")
     arrays = []
     for name, values in (("y_train", y_train), ("y_test", y_test)):
         values = np.asarray(values)
-        array = read(values) if values.size and values.dtype.kind in "biuf" else None
+        array = _read_form(targets, values) if values.size and values.dtype.kind in "biuf" else None
         if array is None:
-            raise InputError(f"{source}: {name} must be {expected}. Received: {values.dtype} {values.shape}")
+            received = f"{values.dtype} {values.shape}"
+            raise InputError(f"{source}: {name} must be {OTHER_TARGETS[targets]}. Received: {received}")
         arrays.append(array)
     train, test = arrays
     counted = train.shape[1]
@@ -385,29 +390,18 @@ def infer_form(targets: np.ndarray) -> str:
     return NUMBERS if not is_probability and (values != np.round(values)).any() else LABEL
 
 
-def _numbers(values):
-    if values.ndim == 1:
-        values = values[:, None]
-    with np.errstate(over="ignore"):
-        return values.astype(np.float32) if values.ndim == 2 else None
-
-
-def _label_sets(values):
-    return values.astype(bool) if values.ndim == 2 and np.isin(values, (0, 1)).all() else None
-
-
-def _label_maps(values):
+def _read_form(targets, values):
+    """Return numbers in a form of `OTHER_TARGETS`; None if they have another one."""
+    if targets == NUMBERS:
+        values = values[:, None] if values.ndim == 1 else values
+        with np.errstate(over="ignore"):
+            return values.astype(np.float32) if values.ndim == 2 else None
+    if targets == LABEL_SET:
+        return values.astype(bool) if values.ndim == 2 and np.isin(values, (0, 1)).all() else None
     if values.ndim == 4 and values.shape[-1] == 1:
         values = values[..., 0]
     is_map = values.ndim == 3 and values.dtype.kind in "iu" and values.min() >= 0 and values.max() < 2**31 - 1
     return values.astype(np.int32) if is_map else None
-
-
-_READERS = {
-    NUMBERS: (_numbers, "finite numbers [n] or [n, targets]"),
-    LABEL_SET: (_label_sets, "0 and 1, or bool, [n, labels]"),
-    LABEL_MAP: (_label_maps, "whole numbers from 0, [n, height, width]"),
-}
 
 
 def _read_labels(source, arrays, classes, names):

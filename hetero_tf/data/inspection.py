@@ -336,19 +336,16 @@ def _find_numbers(texts, counts):
     """Return the notation of most texts and their numbers, float64 `[n]`, NaN for others; None if few are numbers."""
     if not any(map(_LEADING_ZERO.match, texts)) and (plain := to_numbers(texts)) is not None:
         return "plain", plain
-    start = texts[:SAMPLED_TEXTS]
     candidates = []
     for notation in NOTATIONS:
-        if 3 * sum(map(is_number, _plain(start, notation))) < len(start):
+        plain_texts = texts if notation == "plain" else [to_plain_number(text, notation) for text in texts]
+        start = plain_texts[:SAMPLED_TEXTS]
+        if 3 * sum(map(is_number, start)) < len(start):
             continue
-        numbers = np.array([float(text) if is_number(text) else np.nan for text in _plain(texts, notation)])
+        numbers = np.array([float(text) if is_number(text) else np.nan for text in plain_texts])
         candidates.append((int(counts[np.isfinite(numbers)].sum()), notation, numbers))
     rows, *best = max(candidates, key=lambda each: each[0], default=(0,))
     return best if 2 * rows > counts.sum() else ("plain", None)
-
-
-def _plain(texts, notation):
-    return texts if notation == "plain" else [to_plain_number(text, notation) for text in texts]
 
 
 def _describe_numbers(numbers, counts, rows, are_codes):

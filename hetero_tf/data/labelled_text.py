@@ -64,11 +64,8 @@ def load(
             the training texts
         learned, validation: Vocabulary of a started run, and texts of which no words are learned, see `data.load`.
     """
-    tables, names = _read_tables(data_dir, path, test, (text, label, owner), header)
+    tables, names = _read_tables(data_dir, path, test, {"text": text, "label": label, "owner": owner}, header)
     if missing == "drop":
-        for table in tables:
-            table.check_column("text", text)
-            table.check_column("label", label)
         tables = [table.drop_missing((text, label)) for table in tables]
     texts = [_split_texts(table, text, tokenizer) for table in tables]
     names, targets = read_targets(tables, (label,), owner, names)
@@ -92,10 +89,14 @@ def load(
 
 def _read_tables(data_dir, path, test, columns, header):
     """Return the tables of the training rows and, if present, of the test rows, and the class names or None."""
-    source, (text, label, owner) = find(data_dir, path, "path"), columns
+    source, text, label = find(data_dir, path, "path"), columns["text"], columns["label"]
     if not source.is_dir() or not has_text_folders(source):
-        names = [text, label, *([] if owner is None else [owner])]
-        return read_tables(data_dir, path, test, ColumnSelection(names, (), None), label, header=header)
+        selection = ColumnSelection(list(filter(None, columns.values())), (), None)
+        tables, names = read_tables(data_dir, path, test, selection, label, header=header)
+        for table in tables:
+            table.check_column("text", text)
+            table.check_column("label", label)
+        return tables, names
     tables = read_text_folders(source, text, label)
     if test is not None:
         tables[1:] = read_text_folders(find(data_dir, test, "test", is_folder=True), text, label)[:1]
@@ -133,11 +134,9 @@ def read_text_folders(folder: Path, text: str, label: str) -> list[RawTable]:
         InputError: See `list_class_folders`; or a file is not UTF-8 text.
     """
     names, *splits = list_class_folders(folder, TEXTS)
-    return [_read_table(split, names, text, label) for split in splits if split is not None]
-
-
-def _read_table(split, names, text, label):
-    contents = [read_text(Path(file)) for file in split.files]
-    labels = TextColumn.from_values(names[number] for number in split.labels)
-    columns = {text: TextColumn.from_values(contents), label: labels}
-    return RawTable(str(split.folder), columns, lambda row: str(split.files[row]))
+    tables = []
+    for split in filter(None, splits):
+        contents = TextColumn.from_values([read_text(Path(file)) for file in split.files])
+        labels = TextColumn.from_values(names[number] for number in split.labels)
+        tables.append(RawTable(str(split.folder), {text: contents, label: labels}, split.files.__getitem__))
+    return tables

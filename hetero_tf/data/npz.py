@@ -57,7 +57,10 @@ def load(
     parts = {name: [part for part in stored if part.startswith(f"{name}.")] or [name] for name in NAMES}
     names = [*itertools.chain.from_iterable(parts.values()), *({*OWNERS, *TEXTS} & set(stored))]
     data = read_arrays(file, names)
-    arrays = [_examples(data, name, parts[name]) for name in NAMES]
+    arrays = [
+        data[name] if parts[name] == [name] else {part.removeprefix(f"{name}."): data[part] for part in parts[name]}
+        for name in NAMES
+    ]
     is_table = isinstance(arrays[0], np.ndarray) and arrays[0].ndim == 2
     example_kind = "arrays" if isinstance(arrays[0], dict) else kind or ("table" if is_table else "images")
     named: dict = {name: data.get(name) for name in (*OWNERS, *TEXTS)}
@@ -83,8 +86,3 @@ def _open(folder, name):
         return dataclasses.replace(array, row=(*array.row, 1)) if array.ndim == 3 else array
     check_memory(array.path, array.nbytes)
     return array[:]
-
-
-def _examples(data, name, parts):
-    """Return an array, or its parts x_train.NAME by NAME."""
-    return data[name] if parts == [name] else {part.removeprefix(f"{name}."): data[part] for part in parts}

@@ -10,16 +10,9 @@ import numpy as np
 from hetero_tf.base.constraints import CountOrZero, Names, SmallCount, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
+from hetero_tf.data import column_types
 from hetero_tf.data.codecs import Field
 from hetero_tf.data.codecs.series import Codec
-from hetero_tf.data.column_types import (
-    convert_numbers,
-    find_date_order,
-    look_up,
-    parse_numbers,
-    read_numbers,
-    read_targets,
-)
 from hetero_tf.data.columns import RawTable, TextColumn, sort_categories, to_names
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, Split, held_out
@@ -122,25 +115,28 @@ def load(
     file = find(data_dir, path, "path", is_folder=False)
     table = read_table(file, True, delimiter, skip, encoding).mark_missing(missing_values)
     names = _channel_names(table, label, time, series, to_names(channels or ()), is_forecast)
-    table = convert_numbers(table, {*names, *(label if is_forecast else ())}, numbers)
+    table = column_types.convert_numbers(table, {*names, *(label if is_forecast else ())}, numbers)
     parts, notes = _apply_gaps(table, time, divide_series(table, time, series), gaps)
     base = _base_channels(table, names, label) * sizes[1] if relative else None
-    values, (rows, owners) = _read_channels(table, names, parts, missing), _find_windows(table, parts, sizes)
-    check_memory(table.source, COPIES * rows[:, :window].size * len(names) * np.dtype(np.float32).itemsize)
-    if is_forecast:
-        y_names, y, splits = _read_forecasts(table, parts, label, rows, window, test_share, missing)
-    else:
-        y_names, y, splits = _read_classes(table, parts, label, owners, test_share)
-    x = values[rows[:, :window]].astype(np.float32)
+    (x, y, owners), y_names, splits = _read_windows(table, parts, (names, label), sizes, missing, test_share)
     if base is not None:
         x, y = x - x[:, -1:], y - x[:, -1, base]
     windows, fields = Split(x, y, owners if series else None), (Field("series", Codec(x.shape[1:], names, base)),)
-    uses: dict[str | None, ColumnUse] = dict.fromkeys(label, "label") | dict.fromkeys(names, "feature")
-    uses |= {series: "owner", time: "time"}
-    columns = (replace(each, role=uses.get(each.name, "ignored")) for each in inspect_table(table).values())
-    about: dict[str, Any] = {"class_names": y_names, "summary": TableSummary(tuple(columns)), "notes": notes}
+    about: dict[str, Any] = {"summary": _summarize(table, names, time, series, label), "notes": notes}
     train, test = map(windows.select, splits)
-    return Dataset(train, test, fields, len(y_names), f"series ({table.source})", **about)
+    return Dataset(train, test, fields, len(y_names), f"series ({table.source})", class_names=y_names, **about)
+
+
+def _read_windows(table, parts, columns, sizes, missing, test_share):
+    """Return inputs, targets and series of all windows, the names of the targets, and the windows of both splits."""
+    channels, label = columns
+    values, (rows, owners) = _read_channels(table, channels, parts, missing), _find_windows(table, parts, sizes)
+    check_memory(table.source, COPIES * rows[:, : sizes[0]].size * len(channels) * np.dtype(np.float32).itemsize)
+    if sizes[1]:
+        names, y, splits = _read_forecasts(table, parts, label, rows, sizes[0], test_share, missing)
+    else:
+        names, y, splits = _read_classes(table, parts, label, owners, test_share)
+    return (values[rows[:, : sizes[0]]].astype(np.float32), y, owners), names, splits
 
 
 def _base_channels(table, channels, label):
@@ -151,6 +147,13 @@ def _base_channels(table, channels, label):
             f"Received: label={unknown[0]!r}, channels={', '.join(channels)}"
         )
     return tuple(map(channels.index, label))
+
+
+def _summarize(table, channels, time, series, label):
+    uses: dict[str, ColumnUse] = dict.fromkeys(label, "label") | dict.fromkeys(channels, "feature")
+    uses |= {series: "owner", time: "time"}
+    columns = inspect_table(table).values()
+    return TableSummary(tuple(replace(each, role=uses.get(each.name, "ignored")) for each in columns))
 
 
 def _channel_names(table, label, time, series, names, is_forecast):
@@ -176,7 +179,9 @@ def divide_series(table: RawTable, time: str, series: str | None) -> list[Series
     """
     times, codes = _read_times(table, time), np.zeros(table.rows, np.int32)
     if series is not None:
-        codes = look_up(table, series, sort_categories(set(table.read_texts(series).texts)), "not a series")
+        codes = column_types.look_up(
+            table, series, sort_categories(set(table.read_texts(series).texts)), "not a series"
+        )
     order = np.lexsort((times, codes))
     groups = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
     gaps = _find_gaps([times[rows] for rows in groups])
@@ -217,11 +222,11 @@ def _read_times(table, name):
     table.check_complete(name)
     values = table.columns[name]
     orders = date_orders(values.texts) if isinstance(values, TextColumn) else ()
-    numbers = None if orders else parse_numbers(values)
+    numbers = None if orders else column_types.parse_numbers(values)
     if numbers is not None:
         return numbers
     column = table.read_texts(name)
-    seconds = to_seconds(column.texts, find_date_order(table, name)) if orders else None
+    seconds = to_seconds(column.texts, column_types.find_date_order(table, name)) if orders else None
     if seconds is None:
         problem = "times with and without a time zone" if orders else repr(column.texts[0])
         raise InputError(
@@ -263,7 +268,7 @@ def _read_channels(table: RawTable, names: Sequence[str], parts: Sequence[Series
         if is_missing[sources].any():
             advice = "fill it in" if missing == "previous" else "fill it in, or set `missing: previous`"
             raise table.value_error(int(is_missing[sources].argmax()), name, f"has no value here; {advice}")
-        values[:, index] = read_numbers(table.select(sources), name)
+        values[:, index] = column_types.read_numbers(table.select(sources), name)
     return values
 
 
@@ -291,7 +296,7 @@ def _read_forecasts(table, parts, columns, rows, window, test_share, missing):
 
 def _read_classes(table, parts, columns, owners, test_share):
     """Return the class names, the class of each window, and the windows of both splits, which share no series."""
-    names, [(labels, _)] = read_targets([table], columns, None)
+    names, [(labels, _)] = column_types.read_targets([table], columns, None)
     for part in parts:
         other = np.flatnonzero(labels[part.rows] != labels[part.rows[0]])
         if len(other):

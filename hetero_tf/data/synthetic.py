@@ -1,5 +1,6 @@
 """Small generated data sets with learnable structure, for tests and first experiments."""
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -72,41 +73,44 @@ def load(
         raise InputError(f"`classes` and `owners` must be in 1..{examples}. Received: {classes=}, {owners=}")
     shape = {"images": (size, size, channels), "series": (length, channels), "table": (size,)}.get(kind)
 
-    def make_split(purpose, count):
-        patterns, generator = rng(seed, "synthetic patterns"), rng(seed, purpose)
-        if kind == "text":
-            return Split(_draw_text(patterns, generator, count, length, vocabulary))
-        labels = generator.permutation(np.arange(count, dtype=np.int32) % classes)
-        if kind == "audio":
-            x = _draw_clips(patterns, generator, labels, length, classes, rate)
-        elif kind == "sequences":
-            x = _draw_sequences(patterns, generator, labels, length, vocabulary, classes)
-        else:
-            x = _draw_noisy(patterns, generator, labels, shape, classes, np.uint8 if kind == "images" else np.float32)
-        return Split(x, labels, owners=None if owners is None else np.arange(count, dtype=np.int32) % owners)
-
-    counts = (rows, test_rows) if kind == "text" else (examples, test_examples)
-    train, test = map(make_split, ("synthetic train", "synthetic test"), counts)
+    draws = {
+        "audio": functools.partial(_draw_clips, length=length, classes=classes, rate=rate),
+        "sequences": functools.partial(_draw_sequences, length=length, vocabulary=vocabulary, classes=classes),
+        "text": functools.partial(_draw_text, length=length, vocabulary=vocabulary),
+    }
+    draw = draws.get(kind) or functools.partial(_draw_noisy, shape=shape, classes=classes, is_image=kind == "images")
+    counts, parts = (examples, test_examples), ("synthetic train", "synthetic test")
+    if kind == "text":
+        counts, classes, owners = (rows, test_rows), vocabulary, None
+    train, test = (_draw_split(draw, seed, *each, kind == "text", classes, owners) for each in zip(parts, counts))
     if kind in CODECS:
         codec, special = CODECS[kind]
         known = (*special, *(f"word{number}" for number in range(2, vocabulary)))
         fields: tuple[Field, ...] = (Field("text", codec(length, known)),)
     else:
         fields = array_fields(kind, train.x, rate=rate if kind == "audio" else None)
-    count = vocabulary if kind == "text" else classes
-    dataset = Dataset(train, test, fields, count, f"synthetic {kind} (seed {seed})")
+    dataset = Dataset(train, test, fields, classes, f"synthetic {kind} (seed {seed})")
     return _with_targets(dataset, targets) if shape else dataset
 
 
-def _draw_noisy(patterns, generator, labels, shape, classes, dtype):
+def _draw_split(draw, seed, purpose, count, is_text, classes, owners):
+    patterns, generator = rng(seed, "synthetic patterns"), rng(seed, purpose)
+    if is_text:
+        return Split(draw(patterns, generator, np.zeros(count)))
+    labels = generator.permutation(np.arange(count, dtype=np.int32) % classes)
+    x = draw(patterns, generator, labels)
+    return Split(x, labels, owners=None if owners is None else np.arange(count, dtype=np.int32) % owners)
+
+
+def _draw_noisy(patterns, generator, labels, shape, classes, is_image):
     """Return examples `[n, *shape]`, each the pattern of its class with noise."""
     patterns = patterns.uniform(40, 216, (classes, *shape))
-    x = np.empty((len(labels), *shape), dtype)
+    x = np.empty((len(labels), *shape), np.uint8 if is_image else np.float32)
     # Drawing in pieces gives the same numbers as one draw, with less memory.
     for first in range(0, len(labels), PIECE):
         piece_labels = labels[first : first + PIECE]
         noisy = patterns[piece_labels] + generator.normal(0, 30, (len(piece_labels), *shape))
-        x[first : first + PIECE] = np.clip(np.round(noisy), 0, 255) if dtype == np.uint8 else noisy
+        x[first : first + PIECE] = np.clip(np.round(noisy), 0, 255) if is_image else noisy
     return x
 
 
@@ -117,19 +121,18 @@ def _with_targets(dataset, targets):
     if targets == LABEL_MAP:
         splits = [_with_rectangles(split, dataset.classes) for split in (dataset.train, dataset.test)]
     else:
-        means = [_part_means(split.x, dataset.classes) for split in (dataset.train, dataset.test)]
+        parts, values = dataset.classes, [split.x.reshape(len(split.x), -1) for split in (dataset.train, dataset.test)]
+        # The means of groups of the values of an example.
+        means = [
+            np.stack([x[:, part::parts].mean(1, np.float64) for part in range(parts)], 1).astype(np.float32)
+            for x in values
+        ]
         middle = np.median(means[0], 0)
         splits = [
             replace(split, y=(mean if targets == NUMBERS else mean > middle))
             for split, mean in zip((dataset.train, dataset.test), means)
         ]
     return replace(dataset, train=splits[0], test=splits[1])
-
-
-def _part_means(x, parts):
-    """Return the mean of each of `parts` groups of the values of an example, float32 `[n, parts]`."""
-    values = x.reshape(len(x), -1).astype(np.float64)
-    return np.stack([values[:, part::parts].mean(1) for part in range(parts)], 1).astype(np.float32)
 
 
 def _with_rectangles(split, classes):
@@ -169,9 +172,9 @@ def _draw_sequences(patterns, generator, labels, length, vocabulary, classes):
 
 def _draw_text(patterns, generator, rows, length, vocabulary):
     successors = patterns.integers(1, vocabulary, (vocabulary, 2), dtype=np.int32)
-    x = generator.integers(1, vocabulary, (rows, length), dtype=np.int32)
+    x = generator.integers(1, vocabulary, (len(rows), length), dtype=np.int32)
     for position in range(1, length):
         # One word in five is random: otherwise a row enters a short cycle with few words.
-        likely = successors[x[:, position - 1], generator.integers(0, 2, rows)]
-        x[:, position] = np.where(generator.random(rows) < 0.8, likely, x[:, position])
+        likely = successors[x[:, position - 1], generator.integers(0, 2, len(rows))]
+        x[:, position] = np.where(generator.random(len(rows)) < 0.8, likely, x[:, position])
     return x

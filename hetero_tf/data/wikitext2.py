@@ -58,11 +58,10 @@ def load(
     """
     root = Path(data_dir or os.path.expanduser(CACHE))
     published = {"train": TRAIN, "test": TEST} if verify else {}
-    if not download:
-        reason = "downloads are disabled (download: false)"
-    else:
-        reason = "" if data_dir is None or root.is_dir() else f"the folder {root} does not exist"
-    files = {split: _find_file(root, split) for split in MEMBERS}
+    reason = "" if data_dir is None or root.is_dir() else f"the folder {root} does not exist"
+    reason = reason if download else "downloads are disabled (download: false)"
+    names = {split: [root / folder / name.format(split) for folder in FOLDERS for name in NAMES] for split in MEMBERS}
+    files: dict = {split: next(filter(os.path.exists, paths), None) for split, paths in names.items()}
     # A file that is there is verified before the other one is downloaded.
     words = {split: _read_verified(path, published.get(split)) for split, path in files.items() if path}
     for split in [split for split, path in files.items() if path is None]:
@@ -71,11 +70,6 @@ def load(
     source = f"WikiText-2 ({files['train'].parent})"
     options = TokenOptions(tokenizer, None, validation=validation)
     return text_dataset(words["train"], words["test"], source, options, rows=rows, test_rows=test_rows)
-
-
-def _find_file(root, split):
-    paths = (root / folder / name.format(split) for folder in FOLDERS for name in NAMES)
-    return next(filter(os.path.exists, paths), None)
 
 
 def _download(folder, split, reason):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,19 +24,8 @@ _TIMES = {"date", "datetime", "datum", "ds", "day", "hour", "minute", "month", "
 _TIMES |= {"timestamp", "year", "zeit"}
 
 
-@dataclass(frozen=True)
-class TimeColumns:
-    """Columns that order the rows of a table.
-
-    Attributes:
-        time: The column of times.
-        series: The column of the names of the series; None for a single series.
-        parts: The rows of each series.
-    """
-
-    time: str
-    series: str | None
-    parts: tuple[Series, ...]
+# Column of times, column of the names of the series (None for a single one), and the rows of each series.
+TimeColumns = tuple[str, str | None, list[Series]]
 
 
 def find_times(table: RawTable, summaries: Mapping[str, ColumnSummary], request: Request) -> TimeColumns | str | None:
@@ -77,7 +66,7 @@ def find_times(table: RawTable, summaries: Mapping[str, ColumnSummary], request:
         steps = np.concatenate([np.diff(part.rows) for part in parts])
         is_long = table.rows >= LEAST_ROWS and min(len(part.rows) for part in parts) >= LEAST_ROWS_OF_A_SERIES
         if is_long and (is_date or (steps > 0).all() or (steps < 0).all()):
-            return TimeColumns(time, series, tuple(parts))
+            return time, series, parts
         reason = f"column {time!r} is not used as time, since " + ("it is unordered" if is_long else "series are short")
     return reason
 
@@ -90,15 +79,16 @@ def draft_series(
     loader: Mapping[str, Choice],
 ) -> DataDraft:
     """Draft how a recipe reads a table as time series; `loader` has the options of `data` that name the file."""
-    others = {name: summary for name, summary in summaries.items() if name not in (times.time, times.series)}
+    time, series, parts = times
+    others = {name: summary for name, summary in summaries.items() if name not in (time, series)}
     label, _ = choose_label(table, others, replace(request, task="regression"))
-    reason = f"rows with different {times.time}: windows of rows forecast the next one; csv trains single rows"
-    options = {"name": Choice("series", reason, True), **loader, "label": label, "time": Choice(times.time)}
-    shortest = min(len(part.rows) for part in times.parts)
-    if times.series is not None:
-        reason = f"{len(times.parts):,} series with different {times.time}, at least {shortest:,} rows each: clients"
-        options["series"] = Choice(times.series, reason, True)
-    options |= _choose_window(times, min(LONGEST_WINDOW, shortest // 4))
+    reason = f"rows with different {time}: windows of rows forecast the next one; csv trains single rows"
+    options = {"name": Choice("series", reason, True), **loader, "label": label, "time": Choice(time)}
+    shortest = min(len(part.rows) for part in parts)
+    if series is not None:
+        reason = f"{len(parts):,} series with different {time}, at least {shortest:,} rows each: clients"
+        options["series"] = Choice(series, reason, True)
+    options |= _choose_window(parts, min(LONGEST_WINDOW, shortest // 4))
     if (numbers := choose_notation(others.values())) is not None:
         options["numbers"] = numbers
         table = convert_numbers(table, others, numbers.value)
@@ -108,23 +98,23 @@ def draft_series(
     if counts := [f"{name} ({count:,})" for name in others if (count := int(table.missing_rows(name).sum()))]:
         reason = f"missing values of {', '.join(counts)} become the value before"
         options["missing"] = Choice("previous", reason, True)
-    if following := [name for name in to_names(label.value) if _follows_last_value(table, name, times.parts)]:
+    if following := [name for name in to_names(label.value) if _follows_last_value(table, name, parts)]:
         reason = f"{', '.join(following)} stays near its last value: models see the changes from that of a window"
         options["relative"] = Choice(True, reason)
     notes = [f"column {each.name} has a single value, {each.low}" for each in others.values() if each.distinct == 1]
     notes += note_sentinels(others.values())
-    if any((np.diff(part.rows) < 0).any() for part in times.parts):
-        notes.append(f"rows are sorted by {times.time}, the oldest first")
+    if any((np.diff(part.rows) < 0).any() for part in parts):
+        notes.append(f"rows are sorted by {time}, the oldest first")
     return DataDraft(options, Choice("regression", "a forecast of the next value"), tuple(notes))
 
 
-def _choose_window(times, longest):
+def _choose_window(parts, longest):
     """Return the window and, if gaps are too frequent, the option to join the rows before and after them."""
     window = Choice(longest, "rows of an input; as many as matter for the next one", True)
-    windows = sum(max(len(part.rows) - longest, 0) for part in times.parts)
-    if 2 * sum(len(part.starts((longest, 1, 1))) for part in times.parts) >= windows:
+    windows = sum(max(len(part.rows) - longest, 0) for part in parts)
+    if 2 * sum(len(part.starts((longest, 1, 1))) for part in parts) >= windows:
         return {"window": window}
-    runs = [np.diff(np.flatnonzero([True, *part.gaps[1:], True])) for part in times.parts]
+    runs = [np.diff(np.flatnonzero([True, *part.gaps[1:], True])) for part in parts]
     usual = int(np.median(np.concatenate(runs)))
     if usual > SHORTEST_WINDOW:
         reason = f"times are missing, usually after {usual} rows; `gaps: join` allows longer windows across gaps"

@@ -11,6 +11,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import read_bytes
 from hetero_tf.base.npz_reader import read_arrays
+from hetero_tf.data import table_files
 from hetero_tf.data.arrow_files import ENDINGS as ARROW
 from hetero_tf.data.arrow_files import ColumnSelection, column_contents, find_splits, read_splits
 from hetero_tf.data.audio import inspect_sounds
@@ -24,21 +25,11 @@ from hetero_tf.data.labelled_text import has_text_folders, read_text_folders
 from hetero_tf.data.masks import decode_mask
 from hetero_tf.data.picture_files import ENDINGS as PICTURES
 from hetero_tf.data.picture_files import LARGEST_FILE, picture_header
-from hetero_tf.data.table_files import (
-    EXCEL,
-    JSON_LINES,
-    TABLE_ENDINGS,
-    is_table,
-    read_content,
-    read_rows,
-    read_text,
-    table_ending,
-)
 from hetero_tf.data.tfds import NAME
 from hetero_tf.data.tokenizers import unspaced_length
 from hetero_tf.data.words import read_words, split_lines, split_text
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
-from hetero_tf.starter.series import TimeColumns, draft_series, find_times
+from hetero_tf.starter.series import draft_series, find_times
 from hetero_tf.starter.tables import LABEL_NAMES, choose_label, draft_table, find_owner, task_of_numbers
 from hetero_tf.starter.training import ROWS_PER_CLIENT
 
@@ -214,32 +205,27 @@ def _draft_audio(folder, request):
     sounds = inspect_sounds(files)
     if sounds is None:
         raise InputError(f"{folder}: none of the sampled WAV files has a readable header; copy them again")
-    return _draft(request, "audio", {"rate": _choose_rate(sounds), "seconds": _choose_seconds(sounds)})
-
-
-def _choose_rate(sounds):
     rate, count = sounds.rates[0]
+    choice = Choice(rate, "the rate of the files")
     if rate > ENOUGH:
-        return Choice(ENOUGH, f"most files have {rate:,} Hz; sounds above {ENOUGH // 2:,} Hz need a higher rate", True)
-    if count < sounds.examined:
-        return Choice(rate, "the rate of most files; others are converted", True)
-    return Choice(rate, "the rate of the files")
-
-
-def _choose_seconds(sounds):
+        reason = f"most files have {rate:,} Hz; sounds above {ENOUGH // 2:,} Hz need a higher rate"
+        choice = Choice(ENOUGH, reason, True)
+    elif count < sounds.examined:
+        choice = Choice(rate, "the rate of most files; others are converted", True)
     shortest, median, most, longest = sounds.seconds
-    if shortest == longest and longest <= LONGEST:
-        return Choice(longest, "the duration of all files")
-    seconds = max(round(min(most, 2 * median, LONGEST), 1), 0.1)
-    extent = f"files have {shortest:.3g} to {longest:.3g} s, {median:.3g} in the median"
-    return Choice(seconds, f"{extent}; longer ones are cut off, zeros follow shorter ones", True)
+    seconds = Choice(longest, "the duration of all files")
+    if shortest < longest or longest > LONGEST:
+        extent = f"files have {shortest:.3g} to {longest:.3g} s, {median:.3g} in the median"
+        reason = f"{extent}; longer ones are cut off, zeros follow shorter ones"
+        seconds = Choice(max(round(min(most, 2 * median, LONGEST), 1), 0.1), reason, True)
+    return _draft(request, "audio", {"rate": choice, "seconds": seconds})
 
 
 # The encoding of western Europe in Windows, and bytes that its texts do not have.
 WINDOWS, UNPRINTABLE = "cp1252", {*range(32)} - {*b"\t\n\r"}
 # Rows of the smallest table.
 LEAST_ROWS = 5
-TABLES, TEXTS = (*TABLE_ENDINGS, *JSON_LINES, *EXCEL), (".txt", ".text", ".md")
+TABLES, TEXTS = (*table_files.TABLE_ENDINGS, *table_files.JSON_LINES, *table_files.EXCEL), (".txt", ".text", ".md")
 # Endings and first lines of files that other programs read, with their format.
 OTHER_FORMATS = {
     "HTML or XML": ((".html", ".htm", ".xml"), r"<[!?a-z][^>]*>"),
@@ -298,7 +284,7 @@ def _find_file_splits(folder):
     """Return the file of the training and, if present, of the test split, or the only file; empty for others."""
     endings = (*TABLES, *TEXTS, ".npz")
     files = [each for each in sorted(folder.iterdir()) if each.is_file() and not each.name.startswith(".")]
-    files = [each for each in files if table_ending(each) in endings]
+    files = [each for each in files if table_files.table_ending(each) in endings]
     by_stem = {each.name.partition(".")[0].lower(): each for each in files}
     if "train" not in by_stem:
         return files if len(files) == 1 else []
@@ -308,7 +294,7 @@ def _find_file_splits(folder):
 
 def _draft_file(path, request, test=None):
     """Draft a file by its ending; `test` is the path of the test rows or None."""
-    ending = table_ending(path)
+    ending = table_files.table_ending(path)
     if ending == ".npz":
         return _draft_npz(path, request)
     if ending in ARROW:
@@ -325,11 +311,11 @@ def _draft_file(path, request, test=None):
         options["test"] = Choice(test, "the file of the test split")
     if ending not in TABLES:
         _check_format(path, ending)
-        if not is_table(path):
+        if not table_files.is_table(path):
             loader = {"name": Choice("text"), "train": options.pop("path"), **options}
             return draft_running(read_words(path), request, loader)
     rows = _read_rows(path, ending, options)
-    header = ending in JSON_LINES or rows.have_names
+    header = ending in table_files.JSON_LINES or rows.have_names
     if not header:
         options["header"] = Choice(False, "the first line has values like the lines below it", True)
     return _draft_rows(rows.build_table(header), request, "csv", options)
@@ -338,11 +324,11 @@ def _draft_file(path, request, test=None):
 def _read_rows(path, ending, options):
     """Return the rows of a table, which may have the encoding of Windows; add the option that says so."""
     try:
-        return read_rows(path)
+        return table_files.read_rows(path)
     except InputError:
-        if ending not in TABLE_ENDINGS or set(read_content(path)) & UNPRINTABLE:
+        if ending not in table_files.TABLE_ENDINGS or set(table_files.read_content(path)) & UNPRINTABLE:
             raise
-        rows = read_rows(path, encoding=WINDOWS)
+        rows = table_files.read_rows(path, encoding=WINDOWS)
         reason = "the text is not UTF-8; letters such as ä and é are those of Windows"
         options["encoding"] = Choice(WINDOWS, reason, True)
         return rows
@@ -350,7 +336,7 @@ def _read_rows(path, ending, options):
 
 def _check_format(path, ending):
     """Raise `InputError` for a file of another program, which is neither a table nor text."""
-    line = read_content(path)[:1000].lstrip().partition(b"\n")[0].decode("latin-1")
+    line = table_files.read_content(path)[:1000].lstrip().partition(b"\n")[0].decode("latin-1")
     for name, (endings, start) in OTHER_FORMATS.items():
         if ending in endings or re.match(start, line, re.IGNORECASE):
             raise InputError(f"{path}: is {name}; save it as CSV or Parquet, for example with pandas")
@@ -371,12 +357,12 @@ def _draft_rows(table, request, loader, options):
     text = find_sentences(table, summaries, request)
     if text is not None and "encoding" in options:
         # The loader of texts reads no other encoding.
-        read_text(Path(table.source))
+        table_files.read_text(Path(table.source))
     if text is not None and request.task in (None, *LABEL_TASKS):
         return draft_labelled(table, text, summaries, request, {"name": Choice("labelled_text"), **options})
     if not {"header", "test"} & options.keys():
         times = find_times(table, summaries, request)
-    if isinstance(times, TimeColumns):
+    if isinstance(times, tuple):
         return draft_series(table, times, summaries, request, options)
     draft = draft_table(table, summaries, request, {"name": Choice(loader), **options})
     return draft if times is None else replace(draft, notes=(*draft.notes, times))

@@ -222,7 +222,9 @@ def draft_table(
         raise InputError(f"{table.source}: no column can be a feature of the label {', '.join(names)}; {reasons}")
     columns, options = columns.without(ignored), {**loader, "label": label}
     if owner is not None:
-        options["owner"] = _choose_owner(summaries[owner])
+        each, rows = summaries[owner], summaries[owner].rows / summaries[owner].distinct
+        reason = f"{each.distinct:,} distinct values, about {rows:.0f} rows each: clients; their rows are in training "
+        options["owner"] = Choice(owner, f"{reason}and test, unless `group` names the column", True)
     if group is not None:
         reason = f"rows of one {group} stay together in training or test; check whether they belong together"
         options["group"] = Choice(group, reason, True)
@@ -260,12 +262,6 @@ def find_owner(
         if is_owner and is_complete and least <= summary.rows / summary.distinct < most:
             return name
     return None
-
-
-def _choose_owner(summary):
-    rows = summary.rows / summary.distinct
-    reason = f"{summary.distinct:,} distinct values, about {rows:.0f} rows each: clients; their rows are in training "
-    return Choice(summary.name, f"{reason}and test, unless `group` names the column", True)
 
 
 def _choose_types(columns):
@@ -306,17 +302,18 @@ def choose_notation(summaries: Iterable[ColumnSummary]) -> Choice | None:
     """Return the notation of most columns of numbers that are not plain; None if all are plain."""
     odd = [each for each in summaries if each.type == "number" and each.notation != "plain"]
     # Numbers such as 5 % are equal in both notations.
-    odd = [each for each in odd if each.notation == "comma" or _has_points(each)] or odd
+    points = {
+        each.name
+        for each in odd
+        if any(to_plain_number(text, "point") != to_plain_number(text, "comma") for text, _ in each.frequent)
+    }
+    odd = [each for each in odd if each.notation == "comma" or each.name in points] or odd
     if not odd:
         return None
     # Of equally frequent notations, point is first.
     notation, _ = Counter(sorted((each.notation for each in odd), reverse=True)).most_common(1)[0]
     first = next(each for each in odd if each.notation == notation)
     return Choice(notation, f"{first.name} has numbers such as {first.frequent[0][0]}", True)
-
-
-def _has_points(summary):
-    return any(to_plain_number(text, "point") != to_plain_number(text, "comma") for text, _ in summary.frequent)
 
 
 def _find_odd(columns):

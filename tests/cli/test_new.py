@@ -60,7 +60,6 @@ def test_json_lists_the_choices(run):
         ((), "new needs one path, such as my_table.csv, or a name of TensorFlow Datasets, such as mnist"),
         (("./none.csv",), "`PATH` must name an existing file. Received: PATH='./none.csv'; searched: "),
         (("t.csv", "--task=segmentation"), "--task: t.csv can train classification or binary or ordinal or regress"),
-        (("t.csv", "--label=e"), "t.csv: `--label` must name a column. Received: --label='e'"),
     ],
 )
 def test_problems_have_one_sentence(run, words, message):

@@ -34,13 +34,6 @@ def test_a_plugin_keeps_the_contract(name, options, tmp_path):
         check()
 
 
-@pytest.mark.parametrize("loader", STANDS_IN)
-def test_missing_data_are_replaced_by_the_fallback(loader, tmp_path):
-    options, fallback = STANDS_IN[loader]
-    dataset = data.load(Plugin(loader, options), fallback, tmp_path)
-    assert dataset.stand_in_for is not None and dataset.classes > 1
-
-
 def test_a_missing_folder_is_reported_unless_unused(name, options):
     try:
         dataset = data.load(Plugin(name, options), None, Path("/nowhere/at/all"))

@@ -33,27 +33,16 @@ def test_images_get_a_channel_axis_labels_become_int32_and_floats_bytes(tmp_path
     assert dataset.test.x.reshape(-1).tolist() == [0, 255, 128, 1]
 
 
-def with_pixel(value):
-    x = np.zeros((6, 4, 5))
-    x[1, 2, 3] = value
-    return x
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"x_train": with_pixel(np.nan)}, r"x_train must be images .* Received: float64 \(6, 4, 5, 1\), nan to nan"),
-        ({"x_train": with_pixel(-0.1)}, r"x_train must be images .* Received: float64 \(6, 4, 5, 1\), -0.1 to 0.0"),
+def test_invalid_arrays_are_rejected(tmp_path):
+    x = GOOD["x_train"] / 255
+    for changed, message in (
+        ({"x_train": np.where(x > 0.4, np.nan, x)}, r"x_train must be images .* \(6, 4, 5, 1\), nan to nan"),
+        ({"x_train": x - 0.1}, r"x_train must be images .* \(6, 4, 5, 1\), -0.1 to 0.3"),
         ({"x_train": GOOD["x_train"].astype(np.int64)}, r"x_train must be images .*, uint8 in 0..255 .* int64"),
-        ({"x_train": GOOD["x_train"][0, 0]}, r"must be images \[n, height, width\] .* Received: uint8 \(5,\)"),
-        ({"classes": 2}, r"every label must be in 0..1. Received: 2 at position 2"),
         ({"train_owners": np.zeros(6)}, r"train_owners must be integers \[n\] from 0. Received: float64 \(6,\)"),
-    ],
-)
-def test_invalid_arrays_are_rejected(tmp_path, changed, message):
-    with pytest.raises(InputError, match=message) as refusal:
-        load(tmp_path, **changed)
-    assert str(tmp_path / "own.npz") in str(refusal.value)
+    ):
+        with pytest.raises(InputError, match=f"{tmp_path}/own.npz.*{message}"):
+            load(tmp_path, **changed)
 
 
 def test_owners_are_read_if_present_and_a_missing_file_lists_searched_paths(tmp_path):

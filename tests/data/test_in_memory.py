@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import check_refusals
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import from_arrays, from_tf_data, npz
@@ -143,9 +144,9 @@ def test_tf_data_and_descriptions_have_the_same_arrays():
     assert dataset.describe()[:2] == ["inputs: 5 arrays of 6 training examples", "input: picture, uint8 [4, 5, 1]"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
+def test_arrays_that_do_not_match_are_rejected():
+    check_refusals(
+        build,
         ({"x": {**X, "a b": X["size"]}}, r"mine: x_test must have the arrays picture, .*, a b. Received: \['picture"),
         ({"x_test": X["table"]}, "mine: x_test must have the arrays picture, table, .* Received: ndarray"),
         ({"x": {"a b": Y}, "x_test": {"a b": Y}}, "the name of an array must be letters, .* Received: 'a b'"),
@@ -155,11 +156,7 @@ def test_tf_data_and_descriptions_have_the_same_arrays():
         ({"x": {**X, "size": np.zeros(5)}}, "the arrays of x_train must be equally long. .*'size': 5"),
         ({"x_test": {**FIRST, "table": np.zeros((4, 3))}}, r"x_test\['table'\] must have .* float32 \(2,\). .* \(3,\)"),
         ({"y": {"kind": Y}}, "mine: y_test must have the arrays kind. Received: ndarray"),
-    ],
-)
-def test_arrays_that_do_not_match_are_rejected(changed, message):
-    with pytest.raises(InputError, match=message):
-        build(**changed)
+    )
 
 
 RNG = np.random.default_rng(0)
@@ -184,10 +181,8 @@ def test_images_and_rows_become_data_sets():
         ({"x_train": np.full((6, 2), 1e39)}, r"mine, train split: expected finite numbers. Received: inf in row 0"),
         ({"x_test": np.zeros((0, 2))}, r"x_test must be numbers .* Received: float64 \(0, 2\)"),
         ({"x_test": IMAGES[:2]}, r"x_test must be numbers .* Received: uint8 \(2, 4, 5, 3\)"),
-        ({"class_names": ["a", "b"]}, r"every label must be in 0..1. Received: 2 at position 2"),
         ({"feature_names": ["a"]}, r"`feature_names` must name the features of a table .* Received: 1 names"),
         ({"y_train": LABELS[:5]}, r"mine, train split: expected labels int32 \[6\], one per row. .* int32 \(5,\)"),
-        ({"test_owners": LABELS}, r"expected owners int32 \[2\]. Received: int32 \(6,\)"),
         ({"y_train": np.ma.masked_equal(LABELS, 2)}, "y_train must be whole numbers"),
         ({"x_train": np.ma.masked_equal(ROWS, ROWS[2, 1])}, "expected finite numbers. Received: nan in row 2, feature"),
     ],
@@ -244,8 +239,3 @@ def test_names_are_read_from_the_file(tmp_path):
     dataset = npz.load(tmp_path, path="own.npz")
     assert (dataset.classes, dataset.class_names, dataset.source) == (4, tuple("abcd"), f"table ({tmp_path}/own.npz)")
     assert [field.name for field in dataset.fields] == ["x", "y"]
-    (tmp_path / "own.npz").write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="own.npz: cannot be read as an .npz file"):
-        npz.load(tmp_path, path="own.npz")
-    with pytest.raises(InputError, match="expected the files .* Missing: x_train; data: npz reads .npz files"):
-        npz.load(tmp_path, path=".")

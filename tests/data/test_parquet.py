@@ -1,6 +1,7 @@
 """Parquet and Arrow files, and the folders of Hugging Face's `datasets`: splits, columns, pictures, refusals."""
 
 import datetime
+import functools
 import json
 
 import numpy as np
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
-from refusals import refusal
+from refusals import check_refusals, refusal
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import parquet
@@ -154,12 +155,11 @@ def test_files_that_are_damaged_or_do_not_belong_together(tmp_path):
     whole = (tmp_path / "own.parquet").read_bytes()
     for content in (b"", b"PAR1", whole[:-9], whole[:100] + whole[120:], b"x" * 400):
         (tmp_path / "own.parquet").write_bytes(content)
-        with pytest.raises(InputError, match="own.parquet: is damaged, or not a Parquet or Arrow file") as refusal:
+        with pytest.raises(InputError, match="own.parquet: is damaged, or not a Parquet or Arrow file") as error:
             load(tmp_path)
-        assert "\n" not in str(refusal.value)
+        assert "\n" not in str(error.value)
     (tmp_path / "own.arrow").write_bytes(b"x" * 40)
-    with pytest.raises(InputError, match="own.arrow: is damaged, or not a Parquet or Arrow file"):
-        load(tmp_path, path="own.arrow")
+    assert "own.arrow: is damaged, or not a Parquet or Arrow file" in refusal(load, tmp_path, path="own.arrow")
     with pa.OSFile(str(tmp_path / "own.arrow"), "wb") as sink, pa.ipc.new_file(sink, rows().schema) as writer:
         writer.write_table(rows())
     assert len(load(tmp_path, path="own.arrow").train.x) == 16
@@ -167,9 +167,6 @@ def test_files_that_are_damaged_or_do_not_belong_together(tmp_path):
     (tmp_path / "own.arrow").write_bytes(content.replace(b"cowoxcow", b"cow\xff\xffcow"))
     with pytest.raises(InputError, match="own.arrow: is damaged, .* Invalid UTF8"):
         load(tmp_path, path="own.arrow")
-    pq.write_table(rows().append_column("label", [["a"] * 20]), tmp_path / "own.parquet")
-    with pytest.raises(InputError, match="own.parquet: column names must be unique. Received: 'label' twice"):
-        load(tmp_path)
     (tmp_path / "two").mkdir()
     pq.write_table(rows(), tmp_path / "two" / "a.parquet")
     pq.write_table(rows(kinds=False), tmp_path / "two" / "b.parquet")
@@ -192,7 +189,8 @@ def test_saved_sets_in_another_order_or_with_odd_labels_are_rejected(tmp_path):
 
 def test_options_that_do_not_fit_are_rejected(tmp_path):
     pq.write_table(rows(), tmp_path / "own.parquet")
-    for options, message in (
+    check_refusals(
+        functools.partial(load, tmp_path),
         ({"image": "height"}, "`image` and `size` must be set together, or neither. Received: image='height'"),
         ({"size": 8}, "`image` and `size` must be set together"),
         (
@@ -200,9 +198,7 @@ def test_options_that_do_not_fit_are_rejected(tmp_path):
             "own.parquet: column 'height' must contain the bytes of picture files. Received: 'doub",
         ),
         ({"image": "im", "size": 8}, "`image` must name a column. Received: image='im'"),
-    ):
-        with pytest.raises(InputError, match=message):
-            load(tmp_path, **options)
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"use_dictionary": False, "column_encoding": {"kind": "DELTA_BYTE_ARRAY"}}])

@@ -224,7 +224,6 @@ def test_changed_files_are_rejected(saved):
         np.savez(path, **(whole | changes))
         with pytest.raises(InputError, match=message):
             Partition.load(path)
-    assert "none.npz: could not read: No such file or directory" in refusal(Partition.load, path.with_name("none.npz"))
 
 
 def test_no_flip_or_cut_of_a_saved_partition_is_silent(saved):

@@ -17,3 +17,10 @@ def refusal(action, *arguments, kind=InputError, **options):
 def raising(error):
     """A function that raises an error whatever its arguments are."""
     return mock.Mock(side_effect=error)
+
+
+def check_refusals(action, *cases):
+    """Check that `action(**options)` raises an `InputError` whose message matches, for each `(options, pattern)`."""
+    for options, pattern in cases:
+        with pytest.raises(InputError, match=pattern):
+            action(**options)

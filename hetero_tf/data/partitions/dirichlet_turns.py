@@ -47,7 +47,9 @@ def split(
 
 def _assign(labels, classes, clients, alpha, sigma, rng):
     shuffled = splitting.shuffle_within_labels(labels, rng)
-    sizes = _draw_sizes(len(labels), clients, sigma, rng)
+    drawn = rng.lognormal(math.log(len(labels) // clients), sigma, clients)
+    sizes = (drawn / drawn.sum() * len(labels)).astype(np.int64)
+    sizes[0] += len(labels) - sizes.sum()
     priors = rng.dirichlet(np.full(classes, alpha), size=clients)
     turns = rng.permutation(np.repeat(np.arange(clients), sizes))
     remaining = np.bincount(labels, minlength=classes)
@@ -55,13 +57,6 @@ def _assign(labels, classes, clients, alpha, sigma, rng):
     # Count down as in the authors' code: a label's last example is used first, a client's last slot is filled first.
     ids = shuffled[np.cumsum(remaining)[label] - 1 - _previous_counts(label)]
     return splitting.group(ids[::-1], turns[::-1], clients)
-
-
-def _draw_sizes(total, clients, sigma, rng):
-    drawn = rng.lognormal(math.log(total // clients), sigma, clients)
-    sizes = (drawn / drawn.sum() * total).astype(np.int64)
-    sizes[0] += total - sizes.sum()
-    return sizes
 
 
 def _draw_labels(turns, priors, remaining, rng):

@@ -49,7 +49,13 @@ def split(
     splitting.check_labels("labels", train_labels, clients)
     shards = _count_shards(train_labels, classes, clients, per_client)
     if draw == "consecutive":
-        class_sets = _consecutive_labels(classes, clients, per_client)
+        if clients % classes:
+            raise InputError(
+                f"`clients` must be a multiple of the {classes} labels with draw: consecutive. "
+                f"Received: clients={clients}"
+            )
+        first = np.repeat(np.arange(classes), clients // classes)
+        class_sets = (first[:, None] + np.arange(per_client)) % classes
         if shuffled:
             exchanging = rng.permutation(clients)[: round(shuffled * clients)]
             class_sets[np.sort(exchanging)] = class_sets[exchanging]
@@ -87,14 +93,6 @@ def _count_shards(labels, classes, clients, per_client):
             f"per_client={per_client}"
         )
     return shards
-
-
-def _consecutive_labels(classes, clients, per_client):
-    if clients % classes:
-        raise InputError(
-            f"`clients` must be a multiple of the {classes} labels with draw: consecutive. Received: clients={clients}"
-        )
-    return (np.repeat(np.arange(classes), clients // classes)[:, None] + np.arange(per_client)) % classes
 
 
 def _assign_shards(labels, client, label, shape, shards, rng):

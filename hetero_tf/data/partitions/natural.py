@@ -38,7 +38,15 @@ def split(
     """
     if train_owners is None:
         raise InputError("the partition `natural` needs data with an owner for each example; use another partition")
-    chosen = _choose_owners(train_owners, clients, max(least, 1), rng)
+    least = max(least, 1)
+    candidates, counts = np.unique(train_owners, return_counts=True)
+    candidates = candidates[counts >= least]
+    if not 1 <= clients <= len(candidates):
+        raise InputError(
+            f"`clients` must be in 1..{len(candidates)}, the number of owners with at least {least} training "
+            f"examples. Received: clients={clients}"
+        )
+    chosen = np.sort(rng.permutation(candidates)[:clients])
     assigned = splitting.shuffle(_select_owners(train_owners, chosen), rng)
     tests: str | ClientExamples = test
     if test == "own" and test_labels.ndim == 1:
@@ -48,17 +56,6 @@ def split(
             )
         tests = _select_owners(test_owners, chosen)
     return splitting.build_partition(assigned, held_out, tests, train_labels, test_labels, classes, rng)
-
-
-def _choose_owners(owners, clients, least, rng):
-    candidates, counts = np.unique(owners, return_counts=True)
-    candidates = candidates[counts >= least]
-    if not 1 <= clients <= len(candidates):
-        raise InputError(
-            f"`clients` must be in 1..{len(candidates)}, the number of owners with at least {least} training "
-            f"examples. Received: clients={clients}"
-        )
-    return np.sort(rng.permutation(candidates)[:clients])
 
 
 def _select_owners(owners, chosen):
