@@ -102,7 +102,13 @@ def read_arrow(source: str, files: Sequence[Path], selection: ColumnSelection) -
     """
     import pyarrow as pa
 
-    tables = [_read_file(path, selection) for path in files]
+    tables = []
+    for path in files:
+        with _open(path) as (schema, read):
+            names = selection.select(path, schema)
+            tables.append(read(names).select(names))
+            # Otherwise pyarrow trusts the offsets and texts of damaged files.
+            tables[-1].validate(full=True)
     for path, table in zip(files, tables):
         if table.schema.types != tables[0].schema.types or table.schema.names != tables[0].schema.names:
             raise InputError(f"{path}: must have the columns of {files[0]}, with the same types")
@@ -126,15 +132,6 @@ def column_contents(path: Path) -> dict[str, str]:
     """Return the content of each column of a file, see `content_of`."""
     with _open(path) as (schema, _):
         return {field.name: content_of(field.type) for field in schema}
-
-
-def _read_file(path, selection):
-    with _open(path) as (schema, read):
-        names = selection.select(path, schema)
-        table = read(names).select(names)
-        # Otherwise pyarrow trusts the offsets and texts of damaged files.
-        table.validate(full=True)
-        return table
 
 
 @contextlib.contextmanager

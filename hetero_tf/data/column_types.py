@@ -149,8 +149,13 @@ def build_column(
     Raises:
         InputError: The values have another type, or no type is likely.
     """
-    if roles.type_of(name) is None:
-        _check_decisions(table, summary)
+    for decision in summary.decisions if roles.type_of(name) is None else ():
+        if decision.is_required:
+            value = f"{{{name!r}: {decision.value}}}" if decision.option == "columns" else decision.value
+            problem = f"has {decision.reason}; set `{decision.option}: {value}`, or another type in `columns`"
+            column, text = TextColumn.of(table.columns[name]), decision.text
+            where = table.locate(column.row_of(text)) if text in column.texts else table.source
+            raise InputError(f"{where}: column {name!r} {problem}")
     values = table
     if roles.missing != "error" and (empty := table.missing_rows(name)).any():
         if empty[is_training].all():
@@ -167,17 +172,6 @@ def build_column(
         if isinstance(codec, number.Codec):
             codec = replace(codec, marks_missing=True)
     return Field(name, replace(codec, fill=_fill_value(values, name, codec, roles.missing, is_training)))
-
-
-def _check_decisions(table, summary):
-    """Raise `InputError` for a column whose type its values do not determine, with the option that does."""
-    name = summary.name
-    for decision in (each for each in summary.decisions if each.is_required):
-        value = f"{{{name!r}: {decision.value}}}" if decision.option == "columns" else decision.value
-        problem = f"has {decision.reason}; set `{decision.option}: {value}`, or another type in `columns`"
-        column, text = TextColumn.of(table.columns[name]), decision.text
-        where = table.locate(column.row_of(text)) if text in column.texts else table.source
-        raise InputError(f"{where}: column {name!r} {problem}")
 
 
 def _infer_codec(table, name, roles, summary):

@@ -163,27 +163,22 @@ def _encode_features(table, fields):
     features = sum(field.codec.size for field in fields)
     check_memory(table.source, COPIES * 4 * table.rows * features)
     x, first = np.zeros((table.rows, features), np.float32), 0
-    for field in fields:
-        _encode(table, field.name, field.codec, x[:, first : first + field.codec.size])
-        first += field.codec.size
-    return x
-
-
-def _encode(table, name, codec, x):
-    """Write the features of a column into an array of zeros [n, features]."""
-    filled = table if codec.fill is None else table.fill(name, codec.fill)
-    if isinstance(codec, number.Codec):
-        x[:, 0] = column_types.read_numbers(filled, name)
-        if codec.marks_missing:
-            x[:, 1] = table.missing_rows(name)
-    elif isinstance(codec, date.Codec):
-        expected = f"a date such as {DATE_EXAMPLES[codec.order]}"
-        texts = filled.require(name, lambda text: parse_date(text, codec.order) is not None, expected)
-        days = (parse_date(text, codec.order) for text in texts.texts)
-        x[:] = np.array([date_features(day) for day in days if day])[texts.codes]
-    else:
-        indices = column_types.look_up(filled, name, codec.categories, "not a category of the training rows")
-        if codec.one_hot:
-            x[np.arange(len(indices)), indices] = 1
+    for name, codec in ((field.name, field.codec) for field in fields):
+        filled = table if codec.fill is None else table.fill(name, codec.fill)
+        if isinstance(codec, number.Codec):
+            x[:, first] = column_types.read_numbers(filled, name)
+            if codec.marks_missing:
+                x[:, first + 1] = table.missing_rows(name)
+        elif isinstance(codec, date.Codec):
+            order, expected = codec.order, f"a date such as {DATE_EXAMPLES[codec.order]}"
+            texts = filled.require(name, lambda text, order=order: parse_date(text, order) is not None, expected)
+            days = (parse_date(text, order) for text in texts.texts)
+            x[:, first : first + codec.size] = np.array([date_features(day) for day in days if day])[texts.codes]
         else:
-            x[:, 0] = indices
+            indices = column_types.look_up(filled, name, codec.categories, "not a category of the training rows")
+            if codec.one_hot:
+                x[np.arange(len(indices)), first + indices] = 1
+            else:
+                x[:, first] = indices
+        first += codec.size
+    return x

@@ -310,16 +310,10 @@ def _check_split(location, split, dataset):
         description = form.DESCRIPTION.replace("[n", f"[{len(x)}")
         raise InputError(f"{location}: expected {description}, one per {codec.EXAMPLE}. Received: {received}")
     form.check(location, split, dataset)
-    _check_owners(location, split)
-
-
-def _check_owners(location, split):
     owners = split.owners
-    if owners is None:
-        return
-    if owners.dtype != np.int32 or owners.shape != split.x.shape[:1]:
-        raise InputError(f"{location}: expected owners int32 [{len(split.x)}]. Received: {owners.dtype} {owners.shape}")
-    if owners.min() < 0:
+    if owners is not None and (owners.dtype != np.int32 or owners.shape != x.shape[:1]):
+        raise InputError(f"{location}: expected owners int32 [{len(x)}]. Received: {owners.dtype} {owners.shape}")
+    if owners is not None and owners.min() < 0:
         raise InputError(
             f"{location}: owners must be integers from 0. Received: {owners.min()} at position {owners.argmin()}"
         )

@@ -89,7 +89,9 @@ def _build_time(parts):
     year = int(parts["year"])
     if len(parts["year"]) == 2:
         year += 1900 if year >= FIRST_SHORT_YEAR else 2000
-    month = _month_number(parts["name"]) if parts.get("name") else int(parts.get("month") or 0)
+    # A word that is not the start of a month is month 0, which is no date.
+    start, month = f" {(parts.get('name') or '-').lower()}", int(parts.get("month") or 0)
+    month = next((number for number, names in enumerate(_MONTHS, 1) if start in f" {names}"), month)
     if parts.get("quarter"):
         month = 3 * int(parts["quarter"]) - 2
     hour, half = int(parts["hour"] or 0), (parts.get("half") or "").lower()
@@ -106,12 +108,6 @@ def _build_time(parts):
         return datetime.datetime(year, month, day, hour, minute, second, microseconds, _zone(parts["zone"]))
     except ValueError:
         return None
-
-
-def _month_number(name):
-    """Return the number of a month; 0 for another word."""
-    start = f" {name.lower()}"
-    return next((number for number, names in enumerate(_MONTHS, 1) if start in f" {names}"), 0)
 
 
 def _zone(text):

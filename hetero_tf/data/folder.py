@@ -101,23 +101,18 @@ def list_class_folders(folder: Path, kind: FileKind) -> tuple[tuple[str, ...], C
         InputError: A folder has fewer than two classes, no files or an unknown class.
     """
     train, test = split_folders(folder)
-    names = _find_classes(train, kind)
-    return names, _list_files(train, names, kind), None if test is None else _list_files(test, names, kind)
-
-
-def _find_classes(folder, kind):
-    names = list_folders(folder)
+    names = tuple(list_folders(train))
     if len(names) < 2:
         raise InputError(
-            f"{folder}: expected one folder of {kind.noun} per class, at least two classes, such as "
-            f"{folder}/cat/1{kind.endings[0]}. Received: {', '.join(names) or 'no folder'}"
+            f"{train}: expected one folder of {kind.noun} per class, at least two classes, such as "
+            f"{train}/cat/1{kind.endings[0]}. Received: {', '.join(names) or 'no folder'}"
         )
     if set(names) == {"images", "masks"}:
         raise InputError(
-            f"{folder}: images/ and masks/ are pictures with masks, not two classes; use data: masks and task: "
+            f"{train}: images/ and masks/ are pictures with masks, not two classes; use data: masks and task: "
             f"segmentation. Received: data: {kind.loader}"
         )
-    return tuple(names)
+    return names, _list_files(train, names, kind), None if test is None else _list_files(test, names, kind)
 
 
 def _list_files(folder, names, kind):

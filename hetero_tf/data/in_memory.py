@@ -113,11 +113,6 @@ def _by_name(targets):
     return {POSITION.format(index): each for index, each in enumerate(targets)} if type(targets) is tuple else targets
 
 
-def _flatten(targets):
-    targets = _by_name(targets)
-    return list(targets.values()) if isinstance(targets, dict) else [targets]
-
-
 def _fields(source, x, kind, names, rate):
     if (rate is None) == (kind == "audio"):
         raise InputError(
@@ -187,7 +182,8 @@ def _read_pairs(source, part, pairs):
     pairs = _as_pairs(pairs)
     spec = pairs.element_spec
     is_tuple = isinstance(spec, tuple) and len(spec) in (2, 3)
-    specs: list[Any] = [*_flatten(spec[1]), *spec[2:]] if is_tuple else [None]
+    y = _by_name(spec[1]) if is_tuple else None
+    specs: list[Any] = [*(y.values() if isinstance(y, dict) else [y]), *(spec[2:] if is_tuple else ())]
     # Batches usually have an unknown size, in contrast to one-hot labels.
     if not all(hasattr(each, "shape") and (not each.shape.rank or each.shape[0] is not None) for each in specs):
         remedy = (
@@ -415,7 +411,13 @@ def _read_labels(source, arrays, classes, names):
     if classes is None and train.dtype == bool and train.ndim == 1:
         classes = 2
     if classes is None:
-        classes = train.shape[1] if train.ndim == 2 else _count_classes(source, train_labels)
+        classes = train.shape[1] if train.ndim == 2 else int(train_labels.max()) + 1
+        # A stray label such as 255 would give the model 256 outputs; unused labels need an explicit `classes`.
+        if train.ndim != 2 and len(np.unique(train_labels)) != classes:
+            raise InputError(
+                f"{source}: y_train must contain every label from 0 to {classes - 1}; renumber the labels or set "
+                "`classes`"
+            )
     for name, array in arrays.items():
         if array.ndim == 2 and array.shape[1] != classes:
             raise InputError(
@@ -469,13 +471,3 @@ def to_integers(source: str, name: str, expected: str, values: np.ndarray) -> np
     if values.dtype.kind not in "iu" or values.ndim != 1 or values.size == 0 or values.max() >= 2**31 - 1:
         raise InputError(f"{source}: {name} must be {expected}. Received: {values.dtype} {values.shape}")
     return values.astype(np.int32)
-
-
-def _count_classes(source, labels):
-    # A stray label such as 255 would give the model 256 outputs; unused labels need an explicit `classes`.
-    seen = np.unique(labels)
-    if seen[-1] != len(seen) - 1:
-        raise InputError(
-            f"{source}: y_train must contain every label from 0 to {seen[-1]}; renumber the labels or set `classes`"
-        )
-    return len(seen)

@@ -52,7 +52,10 @@ def load(
     """
     file = find(data_dir, path, "path")
     if file.is_dir():
-        return _load_folder(file, classes, targets)
+        arrays = [_open(file, name) for name in NAMES]
+        owners = {name: _open(file, name) for name in OWNERS if (file / f"{name}.npy").exists()}
+        source = f"images that stay on disk ({file})"
+        return from_arrays(*arrays, **owners, classes=classes, source=source, targets=targets)
     stored = array_names(file)
     parts = {name: [part for part in stored if part.startswith(f"{name}.")] or [name] for name in NAMES}
     names = [*itertools.chain.from_iterable(parts.values()), *({*OWNERS, *TEXTS} & set(stored))]
@@ -65,13 +68,6 @@ def load(
     example_kind = "arrays" if isinstance(arrays[0], dict) else kind or ("table" if is_table else "images")
     named: dict = {name: data.get(name) for name in (*OWNERS, *TEXTS)}
     return from_arrays(*arrays, **named, classes=classes, source=f"{example_kind} ({file})", targets=targets, kind=kind)
-
-
-def _load_folder(folder, classes, targets):
-    arrays = [_open(folder, name) for name in NAMES]
-    owners = {name: _open(folder, name) for name in OWNERS if (folder / f"{name}.npy").exists()}
-    source = f"images that stay on disk ({folder})"
-    return from_arrays(*arrays, **owners, classes=classes, source=source, targets=targets)
 
 
 def _open(folder, name):

@@ -77,7 +77,11 @@ def _download(folder, split, reason):
     try:
         if reason:
             raise ValueError(reason)
-        content = fetch(SOURCE.format(split), *MEMBERS[split])
+        size, sha256 = MEMBERS[split]
+        with urllib.request.urlopen(SOURCE.format(split), timeout=SECONDS) as response:
+            content = response.read(size + 1)
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise ValueError(f"{SOURCE.split('/')[2]} sent a file that differs from the published one")
     except (OSError, HTTPException, ValueError) as error:
         cause = str(getattr(error, "reason", error)).replace(";", ",")
         raise NotAvailable(
@@ -89,15 +93,6 @@ def _download(folder, split, reason):
         folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / f"{split}.txt", content)
     return folder / f"{split}.txt"
-
-
-def fetch(address: str, size: int, sha256: str) -> bytes:
-    """Return a published file of known size and digest; `ValueError` if the server sends another one."""
-    with urllib.request.urlopen(address, timeout=SECONDS) as response:
-        content = response.read(size + 1)
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise ValueError(f"{address.split('/')[2]} sent a file that differs from the published one")
-    return content
 
 
 def _read_verified(path, published):

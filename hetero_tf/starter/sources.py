@@ -310,7 +310,10 @@ def _draft_file(path, request, test=None):
     if test is not None:
         options["test"] = Choice(test, "the file of the test split")
     if ending not in TABLES:
-        _check_format(path, ending)
+        line = table_files.read_content(path)[:1000].lstrip().partition(b"\n")[0].decode("latin-1")
+        for name, (endings, start) in OTHER_FORMATS.items():
+            if ending in endings or re.match(start, line, re.IGNORECASE):
+                raise InputError(f"{path}: is {name}; save it as CSV or Parquet, for example with pandas")
         if not table_files.is_table(path):
             loader = {"name": Choice("text"), "train": options.pop("path"), **options}
             return draft_running(read_words(path), request, loader)
@@ -332,14 +335,6 @@ def _read_rows(path, ending, options):
         reason = "the text is not UTF-8; letters such as ä and é are those of Windows"
         options["encoding"] = Choice(WINDOWS, reason, True)
         return rows
-
-
-def _check_format(path, ending):
-    """Raise `InputError` for a file of another program, which is neither a table nor text."""
-    line = table_files.read_content(path)[:1000].lstrip().partition(b"\n")[0].decode("latin-1")
-    for name, (endings, start) in OTHER_FORMATS.items():
-        if ending in endings or re.match(start, line, re.IGNORECASE):
-            raise InputError(f"{path}: is {name}; save it as CSV or Parquet, for example with pandas")
 
 
 def _draft_rows(table, request, loader, options):

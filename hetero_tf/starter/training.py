@@ -152,7 +152,12 @@ def layers_for(dataset: Dataset) -> tuple[str, ...]:
             unit = "- UNet: {filters: !w 16, depth: 2, norm: sbn, scaler: true}"
             last = "- Conv2D: {filters: !classes , kernel_size: 1}"
             return ("# a small U-Net: one output for each pixel", unit, last)
-        return _residual_layers(min(shape[:2])) if min(shape[:2]) > LARGEST_OF_CNN else _cnn_layers(*shape[:2])
+        size = min(shape[:2])
+        if size > LARGEST_OF_CNN:
+            return _residual_layers(size)
+        stages = min(max(int(math.log2(max(size, LEAST_MAP) / LEAST_MAP)) + 1, 1), len(CHANNELS))
+        comment = f"# a small CNN, since the pictures have {shape[0]} x {shape[1]} pixels"
+        return (comment, *_convolutions(CHANNELS[:stages]), "- GlobalAveragePooling2D", _HEAD)
     if isinstance(codec, sound.Codec):
         comment = "# a small CNN over the spectrogram, a map of frames and mel bands"
         return (comment, *_convolutions(CHANNELS_OF_SOUND), "- GlobalAveragePooling2D", _HEAD)
@@ -169,13 +174,6 @@ def layers_for(dataset: Dataset) -> tuple[str, ...]:
 def _convolutions(channels):
     lines = [f"- [PaddedConv2D: {{filters: !w {filters}}}, Scaler, Norm, ReLU, MaxPooling2D]" for filters in channels]
     return (*lines[:-1], lines[-1].replace(", MaxPooling2D", ""))
-
-
-def _cnn_layers(height, width):
-    size = min(height, width)
-    stages = min(max(int(math.log2(max(size, LEAST_MAP) / LEAST_MAP)) + 1, 1), len(CHANNELS))
-    comment = f"# a small CNN, since the pictures have {height} x {width} pixels"
-    return (comment, *_convolutions(CHANNELS[:stages]), "- GlobalAveragePooling2D", _HEAD)
 
 
 def _residual_layers(size):

@@ -104,21 +104,14 @@ def decode_clip(data: "tf.Tensor", rate: int, count: int) -> "tf.Tensor":
         mono = tf.reduce_mean(samples, -1)
 
     def resample():
-        periods, before, after = _resampling_sizes(source_rate, rate, count)
-        old, new = periods * before, periods * after
+        # The number of blocks, and the samples of a block before and after; see `sound_files.resampling_sizes`.
+        divisors = tf.constant([number for number in range(1, rate + 1) if rate % number == 0])
+        blocks = tf.reduce_max(tf.where(tf.equal(source_rate % divisors, 0), divisors, 1))
+        periods = tf.cast(tf.math.ceil((count / rate + MARGIN) * tf.cast(blocks, tf.float64)), tf.int32)
+        old, new = periods * (source_rate // blocks), periods * (rate // blocks)
         spectrum = tf.signal.rfft(mono, old[None])[: tf.minimum(old, new) // 2 + 1]
         return tf.signal.irfft(spectrum, new[None]) * tf.cast(new / old, tf.float32)
 
     clip = tf.cond(tf.equal(source_rate, rate), lambda: mono, resample)[:count]
     clip = tf.clip_by_value(clip, -1.0, 1.0)
     return tf.ensure_shape(tf.pad(clip, [[0, count - tf.size(clip)]]), [count])
-
-
-def _resampling_sizes(source_rate, rate, count):
-    """Return the number of blocks, and the samples of a block before and after; see `sound_files.resampling_sizes`."""
-    import tensorflow as tf
-
-    divisors = tf.constant([number for number in range(1, rate + 1) if rate % number == 0])
-    blocks = tf.reduce_max(tf.where(tf.equal(source_rate % divisors, 0), divisors, 1))
-    periods = tf.cast(tf.math.ceil((count / rate + MARGIN) * tf.cast(blocks, tf.float64)), tf.int32)
-    return periods, source_rate // blocks, rate // blocks

@@ -42,19 +42,13 @@ def split(
     """
     splitting.check_labels("dirichlet", train_labels, clients)
     splitting.check_least("least", least, len(train_labels), clients, "training examples")
-    assigned = splitting.shuffle(_draw_until_enough(train_labels, classes, clients, alpha, max(least, 1), rng), rng)
-    return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
-
-
-def _draw_until_enough(labels, classes, clients, alpha, least, rng):
-    """Return the first draw in which every client has `least` examples."""
-    ids_by_label = [np.flatnonzero(labels == label) for label in range(classes)]
-    best = 0
+    ids_by_label, best = [np.flatnonzero(train_labels == label) for label in range(classes)], 0
     for _ in range(ATTEMPTS):
-        assigned = _draw(ids_by_label, len(labels), clients, alpha, rng)
+        assigned = _draw(ids_by_label, len(train_labels), clients, alpha, rng)
         best = max(best, int(assigned.sizes.min()))
-        if best >= least:
-            return assigned
+        if best >= max(least, 1):
+            assigned = splitting.shuffle(assigned, rng)
+            return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
     raise InputError(
         f"none of {ATTEMPTS} Dirichlet draws gave every client {least} training examples, at best {best}; "
         f"use a larger alpha, fewer clients or a smaller least. Received: clients={clients}, alpha={alpha}, "

@@ -40,15 +40,10 @@ def split(
     Reference: FeDepth authors' code, "balanced-dir".
     """
     splitting.check_labels("dirichlet_equal", train_labels, clients)
-    assigned = splitting.shuffle(_assign(train_labels, classes, clients, alpha, rng), rng)
-    return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
-
-
-def _assign(labels, classes, clients, alpha, rng):
-    size = len(labels) // clients
+    size = len(train_labels) // clients
     # Examples of a label are interchangeable: a draw of the label uses its next example in random order.
-    shuffled = splitting.shuffle_within_labels(labels, rng)
-    remaining = np.bincount(labels, minlength=classes)
+    shuffled = splitting.shuffle_within_labels(train_labels, rng)
+    remaining = np.bincount(train_labels, minlength=classes)
     ends = np.cumsum(remaining)
     weights = np.maximum(rng.dirichlet(np.full(classes, alpha), size=clients), SMALLEST)
     positions = np.empty((clients, size), np.int64)
@@ -56,7 +51,9 @@ def _assign(labels, classes, clients, alpha, rng):
         counts = _draw_label_counts(weights[client], remaining, size, rng)
         positions[client] = splitting.ranges(ends - remaining, counts)
         remaining -= counts
-    return splitting.group(shuffled[positions.reshape(-1)], np.repeat(np.arange(clients), size), clients)
+    assigned = splitting.group(shuffled[positions.reshape(-1)], np.repeat(np.arange(clients), size), clients)
+    assigned = splitting.shuffle(assigned, rng)
+    return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
 
 
 def _draw_label_counts(weights, remaining, count, rng):

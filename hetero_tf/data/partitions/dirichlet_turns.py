@@ -41,22 +41,18 @@ def split(
     Reference: authors' code of FedDyn (arXiv 2111.04263) and FedDC (arXiv 2203.11751).
     """
     splitting.check_labels("dirichlet_turns", train_labels, clients)
-    assigned = _assign(train_labels, classes, clients, alpha, sigma, rng)
-    return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
-
-
-def _assign(labels, classes, clients, alpha, sigma, rng):
-    shuffled = splitting.shuffle_within_labels(labels, rng)
-    drawn = rng.lognormal(math.log(len(labels) // clients), sigma, clients)
-    sizes = (drawn / drawn.sum() * len(labels)).astype(np.int64)
-    sizes[0] += len(labels) - sizes.sum()
+    total, shuffled = len(train_labels), splitting.shuffle_within_labels(train_labels, rng)
+    drawn = rng.lognormal(math.log(total // clients), sigma, clients)
+    sizes = (drawn / drawn.sum() * total).astype(np.int64)
+    sizes[0] += total - sizes.sum()
     priors = rng.dirichlet(np.full(classes, alpha), size=clients)
     turns = rng.permutation(np.repeat(np.arange(clients), sizes))
-    remaining = np.bincount(labels, minlength=classes)
+    remaining = np.bincount(train_labels, minlength=classes)
     label = _draw_labels(turns, priors, remaining.copy(), rng)
     # Count down as in the authors' code: a label's last example is used first, a client's last slot is filled first.
     ids = shuffled[np.cumsum(remaining)[label] - 1 - _previous_counts(label)]
-    return splitting.group(ids[::-1], turns[::-1], clients)
+    assigned = splitting.group(ids[::-1], turns[::-1], clients)
+    return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
 
 
 def _draw_labels(turns, priors, remaining, rng):
