@@ -43,28 +43,6 @@ def split_lines(texts: Iterable[str]) -> list[str]:
     return words
 
 
-def build_vocabulary(words: Sequence[str], size: int | None = None) -> tuple[str, ...]:
-    """Return the vocabulary: `<ukn>`, `<eos>`, then the words in order of first appearance.
-
-    Args:
-        words: Words of the training text.
-        size: Largest vocabulary size including both special words; the most frequent words stay, ties go to the earlier
-            word. None: all words.
-
-    Returns:
-        Tuple of words; a word's index is its id.
-    """
-    counts = {UNKNOWN: 0, END: 0}
-    for word in words:
-        counts[word] = counts.get(word, 0) + 1
-    known = list(counts)[2:]
-    if size is not None:
-        # sorted() is stable, so a tie goes to the word that appeared first.
-        frequent = set(sorted(known, key=counts.__getitem__, reverse=True)[: size - 2])
-        known = [word for word in known if word in frequent]
-    return (UNKNOWN, END, *known)
-
-
 @dataclass(frozen=True)
 class TokenOptions:
     """The options that turn texts into tokens.
@@ -86,6 +64,9 @@ class TokenOptions:
 
 def learn_vocabulary(words: Sequence[str], options: TokenOptions, rows: int | None = None) -> tuple[str, ...]:
     """Return the vocabulary of a training text: `<ukn>`, `<eos>`, then the tokens of the run, the file or the words.
+
+    Words and characters are in the order of first appearance. If there are too many, the most frequent ones stay; of
+    equally frequent ones, the earlier one.
 
     Args:
         words: The words of the text.
@@ -111,7 +92,15 @@ def learn_vocabulary(words: Sequence[str], options: TokenOptions, rows: int | No
         # Subwords depend on the vocabulary, so their rows are taken as equal parts of the words.
         return (UNKNOWN, END, *learn_pieces(_leave_out(words, options, rows), options.size - 2))
     tokens = split_characters(words, (END,)) if options.tokenizer == "characters" else words
-    return build_vocabulary(_leave_out(tokens, options, rows), options.size)
+    counts = {UNKNOWN: 0, END: 0}
+    for token in _leave_out(tokens, options, rows):
+        counts[token] = counts.get(token, 0) + 1
+    known = list(counts)[2:]
+    if options.size is not None:
+        # sorted() is stable, so a tie goes to the word that appeared first.
+        frequent = set(sorted(known, key=counts.__getitem__, reverse=True)[: options.size - 2])
+        known = [token for token in known if token in frequent]
+    return (UNKNOWN, END, *known)
 
 
 def _leave_out(tokens, options, rows):

@@ -59,36 +59,26 @@ def keys_for(dataset: Dataset, task: Choice) -> dict[str, Choice]:
 
 def _input(dataset):
     if isinstance(dataset.codec, picture.Codec):
-        means, stds = picture_statistics(dataset)
+        x = dataset.train.x
+        pictures = x[np.array(sample(range(len(x)), max(SAMPLED_VALUES // math.prod(x.shape[1:]), 1)))]
+        values = pictures.astype(np.float64) / (255 if pictures.dtype == np.uint8 else 1)
+        means = [round(float(each), 4) for each in values.mean((0, 1, 2))]
+        stds = [max(round(float(each), 4), 0.001) for each in values.std((0, 1, 2))]
         return Choice({"name": "images", "mean": means, "std": stds}, "mean and deviation of the training pictures")
     if isinstance(dataset.codec, sound.Codec):
-        mean, std = spectrogram_statistics(dataset)
+        import tensorflow as tf
+
+        from hetero_tf.data.inputs import audio
+
+        clips = dataset.train.x[np.array(sample(range(len(dataset.train.x)), SAMPLED_CLIPS))]
+        spectrogram = audio.build("float32", rate=dataset.codec.rate).spectrogram
+        values = spectrogram(tf.constant(clips / FULL_SCALE, tf.float32)).numpy()
+        mean, std = round(float(values.mean()), 2), max(round(float(values.std()), 2), 0.01)
         return Choice({"name": "audio", "mean": mean, "std": std}, "mean and deviation of the training spectrograms")
     if dataset.targets == POSITIONS:
         segment = min(SEGMENT, dataset.train.x.shape[1] - 1)
         return Choice({"name": "next_word", "segment": segment}, "each word is predicted from those before it")
     return Choice(dataset.codec.KIND)
-
-
-def picture_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:
-    """Return mean and standard deviation of each channel of the training pictures, as shares of 255."""
-    x = dataset.train.x
-    pictures = x[np.array(sample(range(len(x)), max(SAMPLED_VALUES // math.prod(x.shape[1:]), 1)))]
-    values = pictures.astype(np.float64) / (255 if pictures.dtype == np.uint8 else 1)
-    mean, std = values.mean((0, 1, 2)), values.std((0, 1, 2))
-    return [round(float(each), 4) for each in mean], [max(round(float(each), 4), 0.001) for each in std]
-
-
-def spectrogram_statistics(dataset: Dataset) -> tuple[float, float]:
-    """Return mean and standard deviation of the spectrograms of the training clips."""
-    import tensorflow as tf
-
-    from hetero_tf.data.inputs import audio
-
-    clips = dataset.train.x[np.array(sample(range(len(dataset.train.x)), SAMPLED_CLIPS))]
-    spectrogram = audio.build("float32", rate=dataset.codec.rate).spectrogram
-    values = spectrogram(tf.constant(clips / FULL_SCALE, tf.float32)).numpy()
-    return round(float(values.mean()), 2), max(round(float(values.std()), 2), 0.01)
 
 
 def _partition(dataset):

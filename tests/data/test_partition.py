@@ -15,7 +15,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.partitions import drawing, iid, labels, splitting
 from hetero_tf.data.partitions import partition as partitions
-from hetero_tf.data.partitions.partition import ClientExamples, Partition, label_counts, label_distances, label_mask
+from hetero_tf.data.partitions.partition import ClientExamples, Partition, label_counts, label_mask
 from hetero_tf.run.data import load_data, split
 
 LISTS = [[4, 1], [], [7], [0, 9, 2]]
@@ -86,7 +86,9 @@ def test_label_statistics_against_loops():
         share = expected / np.maximum(expected.sum(1, keepdims=True), 1)
         gap = np.abs(share - expected.sum(0) / expected.sum()).sum(1) / 2
         gap[1] = 0
-        np.testing.assert_allclose(label_distances(data, examples, 6), gap, atol=1e-12)
+        summary = Partition(examples, ClientExamples.empty(4), np.ones((4, 6), bool)).summary(data)["label_distance"]
+        expected = {name: getattr(np, name)(gap) for name in ("min", "mean", "std", "max")}
+        assert summary == pytest.approx(expected, abs=1e-12)
 
 
 def test_cut_gives_the_least_and_then_the_parts_and_shuffle_keeps_the_owners():

@@ -22,7 +22,7 @@ from hetero_tf.data.partitions import (
     labels,
     quantity,
 )
-from hetero_tf.data.partitions.partition import Partition, label_distances, label_mask
+from hetero_tf.data.partitions.partition import Partition, label_mask
 from hetero_tf.run.data import split as split_data
 
 DIRICHLET = [dirichlet, dirichlet_equal, dirichlet_turns]
@@ -319,7 +319,7 @@ def test_dirichlet_splits_use_examples_once_in_the_sizes_distances_and_labels(mo
     else:
         assert partition.train.sizes.sum() == 2000 and partition.train.sizes.min() >= 10
     far, near, same = (
-        label_distances(TRAIN, split(module, alpha=alpha).train, 10).mean() for alpha in (0.05, 1.0, 1000.0)
+        split(module, alpha=alpha).summary(TRAIN)["label_distance"]["mean"] for alpha in (0.05, 1.0, 1000.0)
     )
     assert far > 0.65 > 0.5 > near > 0.2 > 0.15 > same
     partition = split(module, alpha=0.1)

@@ -15,7 +15,7 @@ from hetero_tf.data import labelled_text, pydoc, text, wikitext2
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.described import describe, from_description
 from hetero_tf.data.tokenizers import build_splitter, find_tokens, learn_pieces, split_characters, unspaced_length
-from hetero_tf.data.words import build_vocabulary, encode, read_words
+from hetero_tf.data.words import TokenOptions, encode, learn_vocabulary, read_words
 
 CHINESE = "显示或设置系统时间。\n列出目录的内容,按字母排序。\n"
 
@@ -175,16 +175,17 @@ def test_line_ends_marks_and_packing_do_not_matter_and_bad_texts_are_one_sentenc
 
 
 def test_vocabulary_keeps_the_order_and_if_small_the_frequent_words():
+    def learn(words, size=None):
+        return learn_vocabulary(words, TokenOptions("words", size))
+
     # heterofl-facts: `<ukn>` is an extra symbol, not the corpus's own `<unk>`.
     words = ["the", "<unk>", "<eos>", "cat", "the", "<eos>"]
-    assert build_vocabulary(words) == ("<ukn>", "<eos>", "the", "<unk>", "cat")
-    assert encode(["cat", "dog", "<eos>"], build_vocabulary(words)).tolist() == [4, 0, 1]
-    assert encode([], build_vocabulary(words)).dtype == np.int32
+    assert learn(words) == ("<ukn>", "<eos>", "the", "<unk>", "cat")
+    assert encode(["cat", "dog", "<eos>"], learn(words)).tolist() == [4, 0, 1]
+    assert encode([], learn(words)).dtype == np.int32
     words = ["rare", "b", "a", "a", "b", "c", "c", "c", "<eos>"]
-    assert build_vocabulary(words, 6) == ("<ukn>", "<eos>", "rare", "b", "a", "c")
-    assert build_vocabulary(words, 5) == ("<ukn>", "<eos>", "b", "a", "c")
-    assert build_vocabulary(words, 4) == ("<ukn>", "<eos>", "b", "c")
-    assert build_vocabulary(words, 99) == build_vocabulary(words)
+    for size, known in {6: ("rare", "b", "a", "c"), 5: ("b", "a", "c"), 4: ("b", "c"), 99: learn(words)[2:]}.items():
+        assert learn(words, size) == ("<ukn>", "<eos>", *known)
 
 
 def test_rows_are_contiguous_and_use_the_training_vocabulary(tmp_path):

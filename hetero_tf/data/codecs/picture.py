@@ -54,7 +54,13 @@ class Codec(BaseCodec):
     FILES = PICTURES
 
     def check(self, location: str, stored: np.ndarray) -> None:
-        check_channels_last(location, stored.shape)
+        # The layout of PyTorch: the last axis is no number of channels and the second one is, or is before equal sides.
+        _, first, second, last = stored.shape
+        if last > 4 and (first <= 4 or first < second == last):
+            raise InputError(
+                f"{location}: expected images [n, height, width, channels], but the second axis seems to be the "
+                f"channels; convert them with np.moveaxis(x, 1, -1). Received: {tuple(stored.shape)}"
+            )
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
         shape = (count, *self.shape)
@@ -142,17 +148,3 @@ def field(x: Any) -> Field:
     """Return the field of stored images, an array or `DiskArray` [n, height, width, channels]."""
     low, high = (float(x.min()), float(x.max())) if x.dtype != np.uint8 and x.size else (0.0, 255.0)
     return Field("image", Codec(tuple(x.shape[1:]), x.dtype.name, low, high))
-
-
-def check_channels_last(location: str, shape: tuple[int, ...]) -> None:
-    """Raise `InputError` for images [n, channels, height, width], the layout of PyTorch.
-
-    The check fires if the last axis exceeds 4 and the second one does not, or if the second axis is shorter than two
-    equal last axes above 4.
-    """
-    _, first, second, last = shape
-    if last > 4 and (first <= 4 or first < second == last):
-        raise InputError(
-            f"{location}: expected images [n, height, width, channels], but the second axis seems to be the channels; "
-            f"convert them with np.moveaxis(x, 1, -1). Received: {tuple(shape)}"
-        )

@@ -110,24 +110,6 @@ def label_counts(
     return *np.divmod(pairs, classes), counts
 
 
-def label_distances(labels: np.ndarray, examples: ClientExamples, classes: int) -> np.ndarray:
-    """Compute the distance between each client's label distribution and that of all clients.
-
-    Args:
-        labels, examples, classes: As for `label_counts`.
-
-    Returns:
-        float64 `[clients]`, the total variation distance: 0 for equal distributions, 1 if they have no label in common.
-        It is 0 for a client without examples.
-    """
-    client, label, count = label_counts(labels, examples, classes)
-    sizes = np.bincount(client, weights=count, minlength=len(examples))
-    overall = np.bincount(label, weights=count, minlength=classes) / max(count.sum(), 1)
-    # The total variation distance is the sum of positive differences, so absent labels contribute nothing.
-    above = np.maximum(count / sizes[client] - overall[label], 0)
-    return np.bincount(client, weights=above, minlength=len(examples))
-
-
 @dataclass(frozen=True)
 class Partition:
     """Examples and labels of every client, validated at construction.
@@ -180,16 +162,23 @@ class Partition:
 
         Returns:
             {"clients", "train_examples", "test_examples", "labels" of a client, "one_label_clients", "train_used",
-            "test_used", "label_distance"}; examples, labels and distance (`label_distances`) as
-            {"min", "mean", "std", "max"} over clients. With held-out examples also "held_out_examples" and
-            "held_out_used".
+            "test_used", "label_distance"}; examples, labels and distance as {"min", "mean", "std", "max"} over clients.
+            The distance between the label distributions of a client and of all clients is their total variation: 0 for
+            equal ones, 1 if they have no label in common, 0 for a client without examples. With held-out examples also
+            "held_out_examples" and "held_out_used".
         """
         labels, distance, held_out = self.label_mask.sum(axis=1), {}, {}
         if self.held_out.ids.size:
             held_out = {"held_out_examples": _summarise(self.held_out.sizes), "held_out_used": len(self.held_out.ids)}
         if train_labels is not None:
             classes = max(self.label_mask.shape[1], int(train_labels.max()) + 1)
-            distance["label_distance"] = _summarise(label_distances(train_labels, self.train, classes))
+            client, label, count = label_counts(train_labels, self.train, classes)
+            sizes = np.bincount(client, weights=count, minlength=len(self.train))
+            overall = np.bincount(label, weights=count, minlength=classes) / max(count.sum(), 1)
+            # The total variation distance is the sum of positive differences, so absent labels contribute nothing.
+            above = np.maximum(count / sizes[client] - overall[label], 0)
+            distances = np.bincount(client, weights=above, minlength=len(self.train))
+            distance["label_distance"] = _summarise(distances)
         return {
             "clients": len(self.train),
             "train_examples": _summarise(self.train.sizes),
