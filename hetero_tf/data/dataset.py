@@ -107,7 +107,17 @@ class Dataset:
                 f"{self.source}: train and test {self.codec.NOUN} must have the same shape. Received: {expected} and "
                 f"{self.test.x.shape[1:]}"
             )
-        self._check_class_names()
+        if self.class_names is not None and len(self.class_names) != self.classes:
+            raise InputError(
+                f"{self.source}: `class_names` must have one entry per class. "
+                f"Received: {len(self.class_names)} entries, classes={self.classes}"
+            )
+        first = {name: index for index, name in reversed([*enumerate(self.class_names or ())])}
+        for index, name in enumerate(self.class_names or ()):
+            if name.splitlines() != [name] or first[name] != index:
+                raise InputError(
+                    f"{self.source}: class names must be unique single lines of text. Received: {name!r} for {index}"
+                )
         texts = [text for field in self.fields for text in (field.name, *field.codec.texts)]
         try:
             # Half of a surrogate pair cannot be saved as UTF-8.
@@ -117,20 +127,6 @@ class Dataset:
                 f"{self.source}: names, categories and words must be valid Unicode text. "
                 f"Received: {error.object[error.start]!r}"
             ) from None
-
-    def _check_class_names(self):
-        if self.class_names is not None and len(self.class_names) != self.classes:
-            raise InputError(
-                f"{self.source}: `class_names` must have one entry per class. "
-                f"Received: {len(self.class_names)} entries, classes={self.classes}"
-            )
-        seen: set[str] = set()
-        for index, name in enumerate(self.class_names or ()):
-            if name.splitlines() != [name] or name in seen:
-                raise InputError(
-                    f"{self.source}: class names must be unique single lines of text. Received: {name!r} for {index}"
-                )
-            seen.add(name)
 
     @property
     def codec(self) -> Any:

@@ -155,11 +155,6 @@ class ColumnSummary:
         return [*ignored, *(decision for decision, applies in usable.items() if applies and decision.text)]
 
     @property
-    def is_unusable(self) -> bool:
-        """True if the column can only be left out."""
-        return bool(self.decisions) and self.decisions[0].value == "ignore"
-
-    @property
     def is_continuous(self) -> bool:
         """True if numbers measure an amount; False for class numbers 0 to k-1 or 1 to k, and for few numbers."""
         # An id may be a text, which has no range.
@@ -206,12 +201,6 @@ class TableSummary:
 
     columns: tuple[ColumnSummary, ...]
     count: int = 0
-
-    @classmethod
-    def of_features(cls, names: Sequence[str], x: np.ndarray) -> "TableSummary":
-        """Summarize the features [n, features] of a table that was not inspected."""
-        columns = (inspect_column(name, x[:, index]) for index, name in enumerate(names[:MAX_COLUMNS]))
-        return cls(tuple(columns), len(names))
 
     def lines(self) -> list[str]:
         """Return a line about the table, and one for each column."""

@@ -91,21 +91,19 @@ class Rows:
         """
         if len(self.cells) <= header or not self.cells[0]:
             raise InputError(f"{self.path}: expected at least one row of data. Received: none")
-        names = self._read_names() if header else [f"column_{index}" for index in range(len(self.cells[0]))]
+        names = [f"column_{index}" for index in range(len(self.cells[0]))]
+        if header:
+            names = [normalize(name) or f"{NAMELESS}{index}" for index, name in enumerate(self.cells[0])]
+            name, count = Counter(names).most_common(1)[0]
+            if count > 1:
+                where = f"{self.path}:{self.numbers[0]}"
+                raise InputError(f"{where}: column names must be unique. Received: {name!r} twice; rename one of them")
         rows, numbers = self.cells[int(header) :], self.numbers[int(header) :]
         columns = {name: TextColumn.from_values(row[index] for row in rows) for index, name in enumerate(names)}
         # A column without name and values is that of a delimiter at the end of each row.
         for name in [name for name, each in columns.items() if name.startswith(NAMELESS) and set(each.texts) <= {""}]:
             del columns[name]
         return RawTable(str(self.path), columns, lambda row: f"{self.path}{self.sign}{numbers[row]}")
-
-    def _read_names(self):
-        names = [normalize(name) or f"{NAMELESS}{index}" for index, name in enumerate(self.cells[0])]
-        name, count = Counter(names).most_common(1)[0]
-        if count > 1:
-            where = f"{self.path}:{self.numbers[0]}"
-            raise InputError(f"{where}: column names must be unique. Received: {name!r} twice; rename one of them")
-        return names
 
 
 def _unzip(content):

@@ -211,7 +211,8 @@ def draft_table(
     owner = find_owner(summaries, names)
     group = find_owner(summaries, names, LEAST_ROWS_OF_A_GROUP, LEAST_ROWS_OF_AN_OWNER)
     features = [summary for name, summary in summaries.items() if name not in (*names, owner, group)]
-    ignored = {each.name: each.decisions[0].reason for each in features if each.is_unusable}
+    decisions = {each.name: each.decisions[0] for each in features if each.decisions}
+    ignored = {name: first.reason for name, first in decisions.items() if first.value == "ignore"}
     columns = _Columns(table, features, [summaries[name] for name in names], task.value).without(ignored)
     types = _choose_types(columns)
     values = _choose_values(columns, types)

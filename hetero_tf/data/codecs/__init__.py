@@ -21,7 +21,7 @@ from hetero_tf.base.constraints import Range
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.typed_json import from_json
 from hetero_tf.data.columns import Scale
-from hetero_tf.data.inspection import TableSummary
+from hetero_tf.data.inspection import MAX_COLUMNS, TableSummary, inspect_column
 
 Positive = Annotated[int, Range(low=1)]
 
@@ -252,7 +252,8 @@ class ColumnCodec(BaseCodec):
             # The features of a table whose files were not inspected.
             is_plain = len(fields) == x.shape[1]
             names = [fields[index].name if is_plain else f"feature {index}" for index in range(x.shape[1])]
-            summary = TableSummary.of_features(names, x)
+            columns = (inspect_column(name, x[:, index]) for index, name in enumerate(names[:MAX_COLUMNS]))
+            summary = TableSummary(tuple(columns), len(names))
         return summary.lines()
 
     def describe_inputs(self, fields: Sequence["Field"], invalid: str) -> list[str]:
