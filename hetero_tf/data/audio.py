@@ -52,8 +52,12 @@ def load(
     names, train, test = list_class_folders(folder, SOUNDS)
     read = functools.partial(_read_split, rate=rate, count=count)
     splits = (read(train), read(test)) if test else hold_out(read(train), test_share, str(folder))
-    sounds, fields = inspect_sounds(train.files), (Field("audio", sound.Codec(count, rate)),)
-    summary = None if sounds is None else sounds.text
+    sounds, fields, summary = inspect_sounds(train.files), (Field("audio", sound.Codec(count, rate)),), None
+    if sounds is not None:
+        low, median, _, high = sounds.seconds
+        shares = [f" {100 * count / sounds.examined:.0f} %" * (count < sounds.examined) for _, count in sounds.rates]
+        rates = [f"{each:,} Hz{share}" for (each, _), share in zip(sounds.rates, shares)]
+        summary = join_items(f"  files: {low:.3g} to {high:.3g} s, {median:.3g} in the median; ", rates)
     return Dataset(*splits, fields, len(names), f"audio ({folder})", class_names=names, summary=summary)
 
 
@@ -87,14 +91,6 @@ class SoundSummary:
     examined: int
     seconds: tuple[float, float, float, float]
     rates: tuple[tuple[int, int], ...]
-
-    @property
-    def text(self) -> str:
-        """A line about the files."""
-        low, median, _, high = self.seconds
-        extent = f"  files: {low:.3g} to {high:.3g} s, {median:.3g} in the median; "
-        shares = [f" {100 * count / self.examined:.0f} %" * (count < self.examined) for _, count in self.rates]
-        return join_items(extent, [f"{rate:,} Hz{share}" for (rate, _), share in zip(self.rates, shares)])
 
 
 def inspect_sounds(paths: Sequence[str]) -> SoundSummary | None:

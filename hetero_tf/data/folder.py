@@ -40,7 +40,6 @@ class ClassFolder:
     """
 
     folder: Path
-    # Strings take a third of the memory of paths.
     files: list[str]
     labels: list[int]
 

@@ -1,14 +1,11 @@
 """Files of everyday life: `new` reads each as a person would, says what it left out, or refuses it with the remedy."""
 
-import bz2
 import datetime
 import gzip
 import io
 import json
-import lzma
 import sys
 import unicodedata
-import zipfile
 
 import numpy as np
 import pandas as pd
@@ -59,10 +56,6 @@ def parquet(**columns):
     return file_of("to_parquet", TABLE.assign(**columns))
 
 
-def changed_label(row, text):
-    return TABLE.assign(y=changed(Y, row, text)).to_csv(index=False)
-
-
 def sets(join):
     return frame("xz", tags=[join(each) for each in SETS])
 
@@ -72,32 +65,19 @@ def series(times, **columns):
     return pd.DataFrame({"time": list(times), "v": wave, **columns}).to_csv(index=False)
 
 
-def zipped(text):
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("inside.csv", text)
-    return buffer.getvalue()
-
-
 def file_of(write, data=TABLE, **options):
     buffer = io.BytesIO()
     getattr(data, write)(buffer, **options)
     return buffer.getvalue()
 
 
-def zstd(text):
-    return pa.compress(text.encode(), "zstd", asbytes=True)
-
-
 TEXTS = pd.DataFrame({"id": range(N), "text": WORDS, "stars": np.arange(N) % 5 + 1, "label": Y})
 GAPS = [*HOURS[:40], *(HOURS[40:] + pd.Timedelta(days=3))]
+PACKED = {"gz": "gzip", "bz2": "bz2", "xz": "xz", "zip": "zip"}
 # Name of the file: (content, lines of the recipe, or the refusal).
 FILES = {
-    "a.csv.gz": (gzip.compress(TEXT.encode()), READ),
-    "a.csv.bz2": (bz2.compress(TEXT.encode()), READ),
-    "a.csv.xz": (lzma.compress(TEXT.encode()), READ),
-    "a.csv.zst": (zstd(TEXT), READ),
-    "a.csv.zip": (zipped(TEXT), READ),
+    **{f"a.csv.{ending}": (file_of("to_csv", index=False, compression=name), READ) for ending, name in PACKED.items()},
+    "a.csv.zst": (pa.compress(TEXT.encode(), "zstd", asbytes=True), READ),
     "a.data": (TEXT, READ),
     "noext": (TEXT, READ),
     "a.tsv": (TEXT.replace(",", "\t"), READ),
@@ -133,19 +113,16 @@ FILES = {
     "few_rows.csv": ("x,z,y\n1,2,yes\n", "expected at least 5 rows to train and test. Received: 1"),
     "one_class.csv": (TEXT.replace("no", "yes"), "the label 'y' has the single value yes; add rows of another class"),
     "repeated.csv": (TEXT + TEXT.split("\n")[1] + "\n", ["# check: 1 of 121 rows repeat another row"]),
-    "no_label.csv": (changed_label(4, ""), ["missing: drop   # check: the label y has no value in 1 rows"]),
+    "no_label.csv": (frame("xz", y=changed(Y, 4, "")), ["missing: drop   # check: the label y has no value in 1 rows"]),
     "notes.csv": (
-        TABLE.assign(y=changed(Y, 4, ""), note=["call"] * 20 + [""] * (N - 20)).to_csv(index=False),
+        frame("xz", y=changed(Y, 4, ""), note=["call"] * 20 + [""] * (N - 20)),
         ["rows with any missing value are left out, 100 by note; `ignore` it to keep them"],
     ),
     "rare.csv": (TABLE.assign(y=np.arange(N) < 3).to_csv(index=False), ["# check: always predicting False has an acc"]),
     "stars.csv": (frame("x", stars=np.arange(N) % 5 + 1), ["# check: 5 distinct numbers in 120 rows; ordinal if they"]),
     "grades.csv": (
         frame("x", **{"class": np.arange(N) % 6 + 3}, z=Z),
-        [
-            "label: class   # the column named class",
-            "# check: 6 distinct numbers in 120 rows; regression if they are am",
-        ],
+        ["label: class   # the column named class", "# check: 6 distinct numbers in 120 rows; regression if they are am"],
     ),
     "price.csv": (
         frame("x", price=np.arange(N) ** 2, kind=Y),
@@ -351,10 +328,8 @@ def test_excel_is_read_with_its_extra(tmp_path, monkeypatch):
     above = pd.DataFrame([["Report 2024", None, None], [None] * 3, list(TABLE), *TABLE.values.tolist()])
     above.to_excel(path, index=False, header=False)
     _, text = read(path)
-    assert all(
-        plain(line) in plain(text)
-        for line in (*READ, "the title above the names of the columns is left out: 'Report 2024'")
-    )
+    title = "the title above the names of the columns is left out: 'Report 2024'"
+    assert all(plain(line) in plain(text) for line in (*READ, title))
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     assert "Excel files need the extra `excel`; pip install 'hetero_tf[excel]'" in refusal(read, path)
 
