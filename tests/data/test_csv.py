@@ -4,9 +4,8 @@ import functools
 
 import numpy as np
 import pytest
-from refusals import check_refusals
+from refusals import check_refusals, refusal
 
-from hetero_tf.base.errors import InputError
 from hetero_tf.data import csv
 from hetero_tf.data.codecs import Field, category, number
 
@@ -56,18 +55,18 @@ def test_categories_as_numbers_are_one_feature_and_a_column_names_the_owners(tmp
     assert (test.owners.tolist(), test.x.tolist(), test.y.tolist()) == ([4], [[1, 0, 1]], [1])
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("1,green,1,f1,ox", r"test.csv:2: column 'colour' has the value 'green', which is not a category of the "),
-        ("1,red,1,f1,oxx", r"column 'kind' has the value 'oxx', .* not a class of the training rows; did you mean 'ox'"),
-        (",red,1,f1,ox", r"test.csv:2: column 'height' has no value here"),
-    ],
-)  # fmt: skip
-def test_test_rows_must_be_like_the_training_rows(tmp_path, line, message):
-    write(tmp_path, [LINES[0], line], "test.csv")
-    with pytest.raises(InputError, match=message):
-        load(write(tmp_path), test="test.csv")
+def test_test_rows_must_be_like_the_training_rows(tmp_path):
+    write(tmp_path)
+    for line, message in (
+        ("1,green,1,f1,ox", "column 'colour' has the value 'green', which is not a category of the "),
+        (
+            "1,red,1,f1,oxx",
+            "column 'kind' has the value 'oxx', which is not a class of the training rows; did you mean 'ox'",
+        ),
+        (",red,1,f1,ox", "column 'height' has no value here"),
+    ):
+        write(tmp_path, [LINES[0], line], "test.csv")
+        assert f"test.csv:2: {message}" in refusal(load, tmp_path, test="test.csv")
 
 
 def test_options_that_do_not_fit_are_rejected(tmp_path):
@@ -90,29 +89,19 @@ def column(folder, values, **options):
     return dataset.codec.texts or sorted(set(np.concatenate([dataset.train.x, dataset.test.x])[:, 0].tolist()))
 
 
-@pytest.mark.parametrize(
-    ("notation", "values", "expected"),
-    [
-        ("comma", ["1.234,5", "-2,25", "1 000", "12 %", "7"], [-2.25, 0.12, 7, 1000, 1234.5]),
-        ("point", ["1,234.5", "-2.25", "1'000", "12.5%", "007", "1e2"], [-2.25, 0.125, 7, 100, 1000, 1234.5]),
-    ],
-)
-def test_numbers_in_another_notation_are_read_by_an_option(tmp_path, notation, values, expected):
-    np.testing.assert_allclose(column(tmp_path, values, numbers=notation), expected, rtol=1e-6)
-
-
-def test_ids_are_no_numbers_and_the_order_of_dates_follows_from_the_values(tmp_path):
-    for days, order in (
-        (("31.12.2024", "01.02.2024"), "dmy"),
-        (("1/2/2024", "12/31/2024"), "mdy"),
-        (("1.2.2024",), "dmy"),
-    ):
-        lines = ["day,n,kind", *(f"{days[n % len(days)]},{n},{'uv'[n % 2]}" for n in range(8))]
+def test_numbers_in_another_notation_and_the_order_of_dates_and_ids(tmp_path):
+    comma, point = ["1.234,5", "-2,25", "1 000", "12 %", "7"], ["1,234.5", "-2.25", "1'000", "12.5%", "007", "1e2"]
+    np.testing.assert_allclose(column(tmp_path, comma, numbers="comma"), [-2.25, 0.12, 7, 1000, 1234.5], rtol=1e-6)
+    np.testing.assert_allclose(
+        column(tmp_path, point, numbers="point"), [-2.25, 0.125, 7, 100, 1000, 1234.5], rtol=1e-6
+    )
+    for days, order in {"31.12.2024 01.02.2024": "dmy", "1/2/2024 12/31/2024": "mdy", "1.2.2024": "dmy"}.items():
+        lines = ["day,n,kind", *(f"{days.split()[n % len(days.split())]},{n},{'uv'[n % 2]}" for n in range(8))]
         (day, _) = load(write(tmp_path, lines), columns={"day": "date"}, test_share=0.5).fields
         assert day.codec.order == order
     assert column(tmp_path, ["1_3", "2_3"]) == ("1_3", "2_3")
-    with pytest.raises(InputError, match=r"own.csv:1: the line sep=; declares another delimiter; leave `delimiter"):
-        load(tmp_path, delimiter="comma")
+    message = "own.csv:1: the line sep=; declares another delimiter; leave `delimiter"
+    assert message in refusal(load, tmp_path, delimiter="comma")
 
 
 def test_types_and_scales_are_set_by_column(tmp_path):
@@ -146,8 +135,8 @@ SPARSE += [f"{'' if n == 3 else n},{'NA' if n == 4 else 'red' if n % 4 else 'blu
 def test_missing_values_are_replaced_by_values_of_the_training_rows(tmp_path, missing):
     write(tmp_path, [SPARSE[0], ",,u", "500,red,v"], "test.csv")
     dataset = load(write(tmp_path, SPARSE), test="test.csv", missing=missing)
-    with pytest.raises(InputError, match="own.csv:2: column 'colour' must be a number. Received: 'blue'"):
-        load(tmp_path, test="test.csv", missing=missing, columns={"colour": "number"})
+    text = refusal(load, tmp_path, test="test.csv", missing=missing, columns={"colour": "number"})
+    assert text.endswith("own.csv:2: column 'colour' must be a number. Received: 'blue'")
     size, colour = (field.codec for field in dataset.fields)
     numbers = np.array([n for n in range(20) if n != 3])
     expected = {"mean": numbers.mean(), "category": numbers.mean(), "median": np.median(numbers), "most_frequent": 0}

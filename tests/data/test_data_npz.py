@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import refusal
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import npz
@@ -73,19 +74,18 @@ def test_folder_equals_npz_file_of_the_same_arrays(tmp_path):
     assert load_folder(tmp_path, x_train=coloured, x_test=coloured[:2]).train.x.shape == (6, 4, 5, 3)
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"x_train": np.zeros((6, 4, 5))}, r"own/x_train.npy: must be images uint8 .* Received: float64"),
-        ({"x_train": np.asfortranarray(GOOD["x_train"])}, r"x_train.npy: must contain .* C order; .* Received: uint8"),
-        ({"y_train": np.array([0, 1, 2, 0, 1, 2.5])}, r"y_train must be whole numbers 0..k-1, .* Received: float64"),
-        ({"y_train": GOOD["y_train"].astype(object)}, r"own/y_train.npy: cannot be read as a .npy file of"),
-    ],
-)
-def test_invalid_files_of_a_folder_are_rejected(tmp_path, changed, message):
-    with pytest.raises(InputError, match=message) as refusal:
-        load_folder(tmp_path, **changed)
-    assert str(tmp_path / "own") in str(refusal.value)
+def test_invalid_files_of_a_folder_are_rejected(tmp_path):
+    load_folder(tmp_path)
+    for changed, message in (
+        ({"x_train": np.zeros((6, 4, 5))}, "own/x_train.npy: must be images uint8 in 0..255. Received: float64"),
+        (
+            {"x_train": np.asfortranarray(GOOD["x_train"])},
+            "own/x_train.npy: must contain numbers with at least one axis in C",
+        ),
+        ({"y_train": np.array([0, 1, 2, 0, 1, 2.5])}, "own): y_train must be whole numbers 0..k-1, "),
+        ({"y_train": GOOD["y_train"].astype(object)}, "own/y_train.npy: cannot be read as a .npy file of"),
+    ):
+        assert message in refusal(load_folder, tmp_path, **changed)
     (tmp_path / "own" / "x_train.npy").unlink()
-    with pytest.raises(InputError, match=r"own: expected the files x_train.npy, y_train.npy, .* Missing: x_train"):
-        npz.load(tmp_path, path="own")
+    message = "own: expected the files x_train.npy, y_train.npy, x_test.npy, y_test.npy. Missing: x_train"
+    assert message in refusal(npz.load, tmp_path, path="own")

@@ -77,15 +77,14 @@ def test_a_writer_may_have_no_test_images_but_not_only_these(folder):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda document: [1], "is damaged, or not one of LEAF's JSON files: TypeError"),
-        (lambda document: {"users": []}, "is damaged, or not one of LEAF's JSON files: KeyError('user_data')"),
-        (writer(x=[[0.5] * 783] * 4), "is damaged, or not one of LEAF's JSON files: ValueError"),
-        (writer(y=[1, 2, 3]), "expected labels int32 [12], one per image. Received: int32 (11,)"),
+        (lambda document: [1], "TypeError"),
+        (lambda document: {"users": []}, "KeyError('user_data')"),
+        (writer(x=[[0.5] * 783] * 4), "ValueError"),
     ],
 )
 def test_other_json_than_leaf_is_rejected(folder, change, message):
     changed(folder, change)
-    assert message in refusal(femnist.load, folder)
+    assert f"is damaged, or not one of LEAF's JSON files: {message}" in refusal(femnist.load, folder)
 
 
 def test_empty_or_missing_folder_explains_the_expected_files(folder, tmp_path):
