@@ -34,6 +34,14 @@ def test_bytes_are_scaled_to_0_1_and_floats_are_unchanged_by_means_of_one_length
     )
 
 
+def test_rows_are_normalised_on_request():
+    rows, build = STORED["table"][0], registry.find("inputs", "table").build
+    statistics = np.arange(7.0), np.arange(1.0, 8)
+    for normalise, (mean, std) in {"standard": statistics, "none": (0, 1)}.items():
+        inputs, _ = batch(build("float64", normalise=normalise, statistics=statistics), rows, all_labels(4), [2, 0])
+        np.testing.assert_allclose(inputs, (rows[0][[2, 0]] - mean) / std)
+
+
 def ways(image):
     """All crops of an image padded with zeros, and their mirror images."""
     height, width = image.shape[:2]

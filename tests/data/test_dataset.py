@@ -28,9 +28,8 @@ def build(train, test=None, classes=2, fields=None, source="s", **named):
     return Dataset(train, train if test is None else test, fields, classes, source, **named)
 
 
-@pytest.mark.parametrize(
-    ("train", "test", "classes", "message"),
-    [
+def test_invalid_arrays_are_rejected():
+    for train, test, classes, message in (
         (images(), images(top=2), 2, r"s, test split: every label must be in 0..1. Received: 2 at position 2"),
         (images(), Split(images().x, images().y - 1), 2, r"every label must be in 0..1. Received: -1 at position 0"),
         (text(), text(top=7), 5, r"every word id must be in 0..4. Received: 7 at position 0"),
@@ -47,11 +46,9 @@ def build(train, test=None, classes=2, fields=None, source="s", **named):
         (Split(images().x, images().y.astype(np.int64)), images(), 2, r"Received: int64 \(4,\)"),
         (Split(text().x.astype(np.int64)), text(), 5, r"expected words int32 \[rows, length\].* int64 \(2, 5\)"),
         (Split(text().x[0]), text(), 5, r"Received: int32 \(5,\)"),
-    ],
-)
-def test_invalid_arrays_are_rejected(train, test, classes, message):
-    with pytest.raises(InputError, match=message):
-        build(train, test, classes)
+    ):
+        with pytest.raises(InputError, match=message):
+            build(train, test, classes)
 
 
 def test_owners_must_fit_and_belong_to_the_digest():

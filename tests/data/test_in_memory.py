@@ -56,9 +56,8 @@ NOT_LABELS = "must be whole numbers 0..k-1, texts or one-hot rows, one for each 
 NOT_ONE_HOT = "y_train must be one-hot, with exactly one 1 in each row and else 0; for several labels, use the task "
 
 
-@pytest.mark.parametrize(
-    ("train", "test", "options", "message"),
-    [
+def test_other_labels_are_rejected():
+    for train, test, options, message in (
         ([0.5, 1.0], [1], {}, f"y_train {NOT_LABELS}"),
         ([0.0, np.nan], [1], {}, f"y_train {NOT_LABELS}"),
         ([], [1], {}, f"y_train {NOT_LABELS}"),
@@ -72,11 +71,9 @@ NOT_ONE_HOT = "y_train must be one-hot, with exactly one 1 in each row and else 
         ([[0, 1], [1, 0]], [[0, 1, 0]], {}, "y_test must have one column for each of the 2 classes. Received: (1, 3)"),
         (["a", "b"], ["b", "c"], {}, "every label of y_test must be one of the classes, which are class_names or the"),
         (["a", "b"], ["a"], {"names": ["a", "c"]}, "every label of y_train must be one of the classes"),
-    ],
-)
-def test_other_labels_are_rejected(train, test, options, message):
-    text = refusal(read_targets, "mine", train, test, **{"classes": None, "names": None, **options})
-    assert text.startswith(f"mine: {message}")
+    ):
+        text = refusal(read_targets, "mine", train, test, **{"classes": None, "names": None, **options})
+        assert text.startswith(f"mine: {message}")
 
 
 DRAWS = np.random.default_rng(0)
@@ -173,9 +170,8 @@ def test_images_and_rows_become_data_sets():
     assert from_arrays((ROWS > 0), LABELS, ROWS[:2], LABELS[:2]).train.x.max() == 1
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
+def test_invalid_arrays_are_rejected():
+    for changed, message in (
         ({"x_train": np.full((6, 2), "a")}, r"mine: x_train must be numbers \[n, features\], all dimensions above 0"),
         ({"x_train": np.full((6, 2), 1e39)}, r"mine, train split: expected finite numbers. Received: inf in row 0"),
         ({"x_test": np.zeros((0, 2))}, r"x_test must be numbers .* Received: float64 \(0, 2\)"),
@@ -184,12 +180,10 @@ def test_images_and_rows_become_data_sets():
         ({"y_train": LABELS[:5]}, r"mine, train split: expected labels int32 \[6\], one per row. .* int32 \(5,\)"),
         ({"y_train": np.ma.masked_equal(LABELS, 2)}, "y_train must be whole numbers"),
         ({"x_train": np.ma.masked_equal(ROWS, ROWS[2, 1])}, "expected finite numbers. Received: nan in row 2, feature"),
-    ],
-)
-def test_invalid_arrays_are_rejected(changed, message):
-    arrays = {"x_train": ROWS, "y_train": LABELS, "x_test": ROWS[:2], "y_test": LABELS[:2], "source": "mine"}
-    with pytest.raises(InputError, match=message):
-        from_arrays(**{**arrays, **changed})
+    ):
+        arrays = {"x_train": ROWS, "y_train": LABELS, "x_test": ROWS[:2], "y_test": LABELS[:2], "source": "mine"}
+        with pytest.raises(InputError, match=message):
+            from_arrays(**{**arrays, **changed})
 
 
 def pairs(x, y):
@@ -213,9 +207,8 @@ def test_tf_data_equals_arrays():
     assert from_tf_data(shuffled, shuffled).train.x.tolist() == (2 * ROWS).astype(np.float32).tolist()
 
 
-@pytest.mark.parametrize(
-    ("train", "message"),
-    [
+def test_invalid_tf_data_are_rejected():
+    for train, message in (
         (lambda: pairs(IMAGES, LABELS).batch(2), r"tf.data, train: must yield pairs \(x, y\); call unbatch\(\) on"),
         (lambda: pairs(IMAGES, LABELS).batch(2, True), r"must yield one example at a time; call unbatch\(\) on"),
         (lambda: tf.data.Dataset.from_tensor_slices(IMAGES), r"must yield pairs \(x, y\)"),
@@ -225,11 +218,9 @@ def test_tf_data_equals_arrays():
         ),
         (lambda: pairs(IMAGES, LABELS).repeat(), r"train: must be finite; call take\(n\)"),
         (lambda: pairs(IMAGES, LABELS).take(0), r"train: must yield at least one example. Received: none"),
-    ],
-)
-def test_invalid_tf_data_are_rejected(train, message):
-    with pytest.raises(InputError, match=message):
-        from_tf_data(train(), pairs(IMAGES, LABELS))
+    ):
+        with pytest.raises(InputError, match=message):
+            from_tf_data(train(), pairs(IMAGES, LABELS))
 
 
 def test_names_are_read_from_the_file(tmp_path):

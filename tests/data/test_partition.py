@@ -51,9 +51,8 @@ def test_clients_may_have_no_examples_and_one_out_of_range_is_rejected():
 IDS = np.arange(4, dtype=np.int32)
 
 
-@pytest.mark.parametrize(
-    ("ids", "starts", "message"),
-    [
+def test_invalid_arrays_are_rejected():
+    for ids, starts, message in (
         (IDS.astype(np.int64), [0, 4], "`ids` must be int32 with one axis. Received: int64 (4,)"),
         (IDS, [[0, 4]], "`starts` must be int64 with one axis. Received: int64 (1, 2)"),
         (IDS, [0, 3], "the sizes of the clients must add up to 4, the number of ids"),
@@ -61,10 +60,8 @@ IDS = np.arange(4, dtype=np.int32)
         (IDS, [0, 3, 2, 4], "the sizes of the clients must add up to 4"),
         (IDS, np.zeros(0, np.int64), "the sizes of the clients must add up to 4"),
         (IDS - 2, [0, 0, 1, 4], "`ids` must be example ids from 0. Received: -2"),
-    ],
-)
-def test_invalid_arrays_are_rejected(ids, starts, message):
-    assert message in refusal(ClientExamples, ids, np.asarray(starts))
+    ):
+        assert message in refusal(ClientExamples, ids, np.asarray(starts))
 
 
 def test_sizes_do_not_overflow_and_have_shares_of_labels():
@@ -145,19 +142,19 @@ def test_long_rows_of_text_are_looked_at_in_blocks(monkeypatch):
 MASK, NONE = np.array([[1, 0], [1, 1]], bool), shares([], [])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_partitions_are_checked_when_made():
+    for arguments, message in (
         ((shares([0]), NONE, MASK), r"`train` must have one entry for each of the 2 clients .* Received: 1"),
         ((shares([0], [1]), shares([]), MASK), "`test` must have one entry for each of the 2 clients"),
         ((shares([0], [1]), NONE, MASK, shares([7])), "`held_out` must have one entry for each of the 2 clients"),
         ((NONE, NONE, MASK.astype(int)), r"`label_mask` must be bool \[clients, classes\]. Received: int64"),
-        ((shares([4, 5], [6]), NONE, MASK, shares([6], [7])), "`held_out` and `train` must not overlap. Received: example 6 in both"),
-    ],
-)  # fmt: skip
-def test_partitions_are_checked_when_made(arguments, message):
-    with pytest.raises(InputError, match=message):
-        Partition(*arguments)
+        (
+            (shares([4, 5], [6]), NONE, MASK, shares([6], [7])),
+            "`held_out` and `train` must not overlap. Received: example 6 in both",
+        ),
+    ):
+        with pytest.raises(InputError, match=message):
+            Partition(*arguments)
 
 
 def test_summary_in_numbers():

@@ -116,9 +116,8 @@ DAMAGED = "is damaged or cut off; save or copy it again"
 TRANSLUCENT = "has translucent pixels, whose background is unknown; save it without transparency"
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
+def test_unusable_pictures_report_their_fault():
+    for data, reason in (
         (b"", "is empty; copy it again"),
         (b"hello", UNKNOWN),
         (b"RIFF\x10\0\0\0WAVEfmt ", UNKNOWN),
@@ -134,10 +133,8 @@ TRANSLUCENT = "has translucent pixels, whose background is unknown; save it with
         (encoded(TABLE, "PNG", transparency=CORNER), TRANSLUCENT),
         (encoded(TABLE, "GIF", transparency=CORNER), TRANSLUCENT),
         (encoded(GLASS, "WEBP"), TRANSLUCENT),
-    ],
-)
-def test_unusable_pictures_report_their_fault(data, reason):
-    assert refusal(decode_pictures, "pictures", [("a.png", lambda: data)], 1, 8, 3) == f"a.png: {reason}"
+    ):
+        assert refusal(decode_pictures, "pictures", [("a.png", lambda: data)], 1, 8, 3) == f"a.png: {reason}"
 
 
 def test_exports_reject_gifs_whose_frames_may_exhaust_memory(decode_in_graph):

@@ -63,18 +63,6 @@ def test_rounds_equal_the_plain_loop(engine, eager):
     np.testing.assert_allclose([(row["loss"], row["gradient_norm"]) for row in rows], metrics, rtol=1e-8)
 
 
-@pytest.mark.long
-def test_normalisation_makes_features_of_any_size_learnable(eager):
-    accuracy = {}
-    for normalise in ("standard", "none"):
-        process = tables.process(f"input.normalise={normalise}", "rounds=3")
-        state = process.initialize()
-        for _ in range(3):
-            state, _ = process.next(state)
-        accuracy[normalise] = process.evaluate(state)[0]["global_accuracy"]
-    assert accuracy["standard"] > 95 and accuracy["none"] < 80
-
-
 def test_statistics_leave_out_the_examples_that_select_rounds():
     held_out = tables.process(
         "partition.held_out=0.4", "client.loss={name: masked_cross_entropy, class_weights: balanced}"

@@ -56,9 +56,8 @@ def test_numbers_are_targets_of_regression(tmp_path):
     np.testing.assert_array_equal(dataset.train.y[:, 0], dataset.train.x[:, 0, 0] / 2)
 
 
-@pytest.mark.parametrize(
-    ("lines", "header", "message"),
-    [
+def test_another_file_is_rejected(tmp_path):
+    for lines, header, message in (
         ([], HEADER, "expected a header that ends with @data, and a line for each series"),
         (["1,2:a"], "@problemName x\n", "expected a header that ends with @data"),
         (["1,2:a"], "@timeStamps true\n@data\n", "series with @timeStamps true are not supported"),
@@ -67,12 +66,10 @@ def test_numbers_are_targets_of_regression(tmp_path):
         (["1,2"], HEADER, "7: every series must have 0 channels of 0 values"),
         (["1,x:a"], HEADER, "7: could not convert string to float: 'x'"),
         (["?,?:a"], HEADER, "7: has a missing value"),
-    ],
-)
-def test_another_file_is_rejected(tmp_path, lines, header, message):
-    write(tmp_path, lines, header)
-    text = refusal(load, tmp_path, missing="previous")
-    assert text.startswith(f"{tmp_path}/own.ts:{' ' * message.startswith(('e', 's'))}{message}")
+    ):
+        write(tmp_path, lines, header)
+        text = refusal(load, tmp_path, missing="previous")
+        assert text.startswith(f"{tmp_path}/own.ts:{' ' * message.startswith(('e', 's'))}{message}")
 
 
 @pytest.mark.parametrize(("header", "task"), [(HEADER, "classification"), ("@targetLabel true\n@data\n", "regression")])
