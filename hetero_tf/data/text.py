@@ -46,22 +46,15 @@ def load(
     """
     path = find(data_dir, train, "train")
     if is_typed(path):
-        texts = _read_rows(data_dir, train, test, column)
+        tables, _ = read_tables(data_dir, train, test, ColumnSelection([column], (), None), None)
+        columns = [table.text_column("column", column) for table in tables]
+        texts = [split_lines(each.texts[code] for code in each.codes) for each in columns]
+        for table, words in zip(tables, texts):
+            if set(words) <= {END}:
+                raise InputError(f"{table.source}: column {column!r} must have words. Received: none")
     else:
         texts = [read_words(each) for each in (path, *([] if test is None else [find(data_dir, test, "test")]))]
     words, test_words = texts if len(texts) == 2 else split_end(texts[0], test_share)
-    options = TokenOptions(
-        tokenizer, vocabulary, find_tokens(data_dir, vocabulary_file, tokenizer), learned, validation
-    )
+    tokens = find_tokens(data_dir, vocabulary_file, tokenizer)
+    options = TokenOptions(tokenizer, vocabulary, tokens, learned, validation)
     return text_dataset(words, test_words, f"text ({path})", options, rows=rows, test_rows=test_rows)
-
-
-def _read_rows(data_dir, train, test, name):
-    tables, _ = read_tables(data_dir, train, test, ColumnSelection([name], (), None), None)
-    texts = []
-    for table in tables:
-        column = table.text_column("column", name)
-        texts.append(split_lines(column.texts[code] for code in column.codes))
-        if set(texts[-1]) <= {END}:
-            raise InputError(f"{table.source}: column {name!r} must have words. Received: none")
-    return texts
