@@ -1,12 +1,10 @@
 """A starter recipe of each kind of data is valid, says why, and trains unchanged."""
 
 import functools
-import json
 
 import folders
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pandas as pd
 import pytest
 import tensorflow as tf
 from refusals import check_refusals
@@ -21,22 +19,16 @@ WORDS = {"sport": "goal team match player win", "food": "bread soup rice salt pl
 
 
 def rows(count=160):
-    """Rows of a table whose class and amount follow from two numbers."""
-    x = RNG.normal(size=(count, 2))
-    kinds = np.array(["low", "high"])[(x.sum(1) > 0).astype(int)]
-    return [
-        {"user": f"u{i % 8}", "name": f"N {i} x", "a": a, "b": b, "zip": f"0{i % 5}", "amount": 3 * a - b, "kind": k}
-        for i, ((a, b), k) in enumerate(zip(x, kinds))
-    ]
+    """A table whose class and amount follow from two numbers."""
+    (a, b), n = RNG.normal(size=(2, count)), np.arange(count)
+    columns = {"user": [f"u{i % 8}" for i in n], "name": [f"N {i} x" for i in n], "a": a, "b": b}
+    columns |= {"zip": [f"0{i % 5}" for i in n], "amount": 3 * a - b, "kind": np.where(a + b > 0, "high", "low")}
+    return pd.DataFrame(columns)
 
 
 def sentences(count=120):
-    names = list(WORDS)
-    return [{"text": " ".join(RNG.choice(WORDS[names[i % 2]].split(), 7)), "topic": names[i % 2]} for i in range(count)]
-
-
-def write_csv(path, table, sign=","):
-    path.write_text("\n".join([sign.join(table[0]), *(sign.join(map(str, row.values())) for row in table)]) + "\n")
+    topics = list(WORDS) * (count // 2)
+    return pd.DataFrame({"text": [" ".join(RNG.choice(WORDS[each].split(), 7)) for each in topics], "topic": topics})
 
 
 def pictures(count=80, size=8):
@@ -72,7 +64,7 @@ def _improves(text):
 
 
 def test_a_table(tmp_path):
-    write_csv(tmp_path / "t.csv", rows())
+    rows().to_csv(tmp_path / "t.csv", index=False)
     made, text = draft(tmp_path / "t.csv")
     assert {
         "  label: kind   # check: the last column that can be a label; other columns with --label, such as amount, zip, b",
@@ -87,13 +79,13 @@ def test_a_table(tmp_path):
 
 @pytest.mark.long
 def test_a_regression_and_tasks_of_labels_on_request(tmp_path, improves):
-    write_csv(tmp_path / "t.csv", rows())
+    rows().to_csv(tmp_path / "t.csv", index=False)
     made, text = draft(tmp_path / "t.csv", label=("amount",))
     assert "task: regression   # 160 distinct numbers in 160 rows" in text.splitlines()
     assert "of always predicting the mean of the training examples" in text and improves(text)
     assert improves(draft(tmp_path / "t.csv", task="binary")[1])
-    three = [{**row, "kind": "medium" if abs(row["a"]) < 0.5 else row["kind"]} for row in rows()]
-    write_csv(tmp_path / "t.csv", three)
+    table = rows()
+    table.assign(kind=table["kind"].mask(abs(table["a"]) < 0.5, "medium")).to_csv(tmp_path / "t.csv", index=False)
     _, text = draft(tmp_path / "t.csv", task="ordinal")
     order = "  class_order: [high, low, medium]   # check: list the classes from the lowest to the highest"
     assert order in text.splitlines() and improves(text)
@@ -102,7 +94,7 @@ def test_a_regression_and_tasks_of_labels_on_request(tmp_path, improves):
 
 
 def test_requests_that_do_not_fit_are_rejected(tmp_path):
-    write_csv(tmp_path / "t.csv", rows())
+    rows().to_csv(tmp_path / "t.csv", index=False)
     check_refusals(
         functools.partial(draft, tmp_path / "t.csv"),
         ({"task": "segmentation"}, "--task: .* can train classification or binary or ordinal or regression or mul"),
@@ -159,19 +151,17 @@ def test_sounds_in_folders(tmp_path, improves):
 
 
 def test_labelled_texts(tmp_path, improves):
-    write_csv(tmp_path / "t.csv", sentences())
-    (tmp_path / "t.jsonl").write_text("\n".join(json.dumps(row) for row in sentences()))
-    pq.write_table(
-        pa.table({name: [row[name] for row in sentences()] for name in ("text", "topic")}), tmp_path / "t.parquet"
-    )
+    sentences().to_csv(tmp_path / "t.csv", index=False)
+    sentences().to_json(tmp_path / "t.jsonl", orient="records", lines=True)
+    sentences().to_parquet(tmp_path / "t.parquet")
     texts = [draft(tmp_path / f"t.{ending}")[1] for ending in ("csv", "jsonl", "parquet")]
     for text in texts:
         assert "  name: labelled_text" in text and "  label: topic   # the column named topic" in text
         assert "  length: 8   # 0% of the texts are longer and cut" in text
     assert improves(texts[0])
-    for index, row in enumerate(sentences()):
-        (tmp_path / "t" / row["topic"]).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "t" / row["topic"] / f"{index}.txt").write_text(row["text"])
+    for index, text, topic in sentences().itertuples():
+        (tmp_path / "t" / topic).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "t" / topic / f"{index}.txt").write_text(text)
     made, text = draft(tmp_path / "t")
     assert "  name: labelled_text" in text and made.dataset.class_names == ("food", "sport")
 
@@ -190,16 +180,15 @@ def test_running_text(tmp_path, improves):
 
 
 def test_a_parquet_table_and_its_columns_of_other_types(tmp_path):
-    table = rows()
-    columns = {name: [row[name] for row in table] for name in table[0]} | {"parts": [[1, 2]] * len(table)}
-    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    rows().assign(parts=[[1, 2]] * 160).to_parquet(tmp_path / "t.parquet")
     ignore = draft(tmp_path / "t.parquet")[0].data.options["ignore"]
     assert ignore.value == ["name", "parts"] and ignore.reason.endswith("parts: neither numbers nor texts")
 
 
 def test_a_table_of_times_is_a_series(tmp_path, improves):
     dates = np.arange("2020-01-01", "2020-09-01", dtype="datetime64[D]")
-    write_csv(tmp_path / "t.csv", [{"day": day, "sales": np.sin(i / 3).round(4)} for i, day in enumerate(dates)])
+    sales = np.sin(np.arange(len(dates)) / 3).round(4)
+    pd.DataFrame({"day": dates, "sales": sales}).to_csv(tmp_path / "t.csv", index=False)
     made, text = draft(tmp_path / "t.csv")
     assert "  time: day" in text.splitlines() and "LSTM" in text and improves(text)
     x = RNG.normal(size=(60, 12, 2))
@@ -225,8 +214,8 @@ def test_series_of_a_table_and_their_changes(tmp_path, values, expected):
         "slope": np.sin(times) + times,
         "slow": np.sin(times / 9),
     }
-    table = [{"year": time, **{name: columns[of][i] for name, of in values.items()}} for i, time in enumerate(times)]
-    write_csv(tmp_path / "t.csv", table)
+    table = pd.DataFrame({"year": times, **{name: columns[of] for name, of in values.items()}})
+    table.to_csv(tmp_path / "t.csv", index=False)
     choices = draft(tmp_path / "t.csv")[0].data.options.items()
     options = {name: choice.value for name, choice in choices if name not in ("path", "label")}
     assert options == (expected or {"name": "csv", "ignore": ["year"]})
@@ -244,8 +233,8 @@ def test_pictures_with_masks(tmp_path, improves):
 
 
 def test_a_folder_of_splits_and_unknown_data(tmp_path):
-    write_csv(tmp_path / "train.csv", rows())
-    write_csv(tmp_path / "test.csv", rows(80))
+    rows().to_csv(tmp_path / "train.csv", index=False)
+    rows(80).to_csv(tmp_path / "test.csv", index=False)
     made, _ = draft(tmp_path)
     assert made.data.options["test"].value == str(tmp_path / "test.csv") and len(made.dataset.test.x) == 80
     for name in ("train", "test"):
