@@ -208,11 +208,11 @@ def test_label_is_divided_evenly_and_a_new_draw_of_the_test_split_has_other_labe
             assert np.bincount(train[ids], minlength=3)[mask].tolist() in ([50, 50], [100])
         twice += (partition.label_mask.sum(1) == 1).sum()
     assert twice > 5
-    own, new = (split(class_deck, test=TEST), class_deck.split(TRAIN, TEST, 10, rng(), clients=20, test="new"))
-    np.testing.assert_array_equal(label_mask(TEST, own.test, 10), own.label_mask)
+    same, new = (split(class_deck, test=TEST), class_deck.split(TRAIN, TEST, 10, rng(), clients=20, test="new"))
+    np.testing.assert_array_equal(label_mask(TEST, same.test, 10), same.label_mask)
     other = label_mask(TEST, new.test, 10)
     assert (other & ~new.label_mask).sum() > 10 and other.sum(1).max() <= 2
-    assert own.train.ids.tolist() == new.train.ids.tolist()
+    assert same.train.ids.tolist() == new.train.ids.tolist()
 
 
 def test_labels_are_assigned_by_their_weights_up_to_the_cap():
