@@ -72,17 +72,17 @@ def load(
     if kind != "text" and max(classes, owners or 1) > examples:
         raise InputError(f"`classes` and `owners` must be in 1..{examples}. Received: {classes=}, {owners=}")
     shape = {"images": (size, size, channels), "series": (length, channels), "table": (size,)}.get(kind)
-
     draws = {
         "audio": functools.partial(_draw_clips, length=length, classes=classes, rate=rate),
         "sequences": functools.partial(_draw_sequences, length=length, vocabulary=vocabulary, classes=classes),
         "text": functools.partial(_draw_text, length=length, vocabulary=vocabulary),
     }
     draw = draws.get(kind) or functools.partial(_draw_noisy, shape=shape, classes=classes, is_image=kind == "images")
-    counts, parts = (examples, test_examples), ("synthetic train", "synthetic test")
     if kind == "text":
-        counts, classes, owners = (rows, test_rows), vocabulary, None
-    train, test = (_draw_split(draw, seed, *each, kind == "text", classes, owners) for each in zip(parts, counts))
+        examples, test_examples, classes = rows, test_rows, vocabulary
+    settings = kind == "text", classes, owners
+    train = _draw_split(draw, seed, "synthetic train", examples, *settings)
+    test = _draw_split(draw, seed, "synthetic test", test_examples, *settings)
     if kind in CODECS:
         codec, special = CODECS[kind]
         known = (*special, *(f"word{number}" for number in range(2, vocabulary)))

@@ -68,8 +68,6 @@ SHARED = {
     # The expected work of a client is that of the stages that its steps draw.
     "stages": 2 * ["planning/plan.py"],
     "statistics": ["devices/machine.py", "evaluation/statistics_query.py"],
-    # A data set has one kind: images or arrays, series, sequences or text.
-    **{f"synthetic {use}": 4 * ["data/synthetic.py"] for use in ("patterns", "test", "train")},
     # An exported model is measured with the masks of the global model's test.
     "test masks": ["evaluation/global_metrics.py", "export/positions.py"],
 }
