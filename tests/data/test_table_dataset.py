@@ -52,6 +52,7 @@ def test_rows_of_numbers_are_a_table_and_odd_ones_are_rejected():
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_rounds_equal_the_plain_loop(engine, eager):
     process = tables.process(f"engine={engine}", "precision=float64")
