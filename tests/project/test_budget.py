@@ -18,7 +18,7 @@ COUNTED = (".py", ".csv", ".json", ".mplstyle", ".yaml")
 LINES = {
     "base": 3089,
     "cli": 1999,
-    "data": 10258,
+    "data": 9972,
     "devices": 2402,
     "evaluation": 1486,
     "export": 3882,
@@ -31,7 +31,7 @@ LINES = {
     "rounds": 3360,
     "run": 3109,
     "runs": 2232,
-    "starter": 1404,
+    "starter": 1350,
     "sweeps": 1104,
     "testing": 1554,
     "workers": 437,
