@@ -5,11 +5,11 @@ import math
 import keras
 import tensorflow as tf
 
-from hetero_tf.layers.stacked.forms import is_leading, leading_shape, to_channels, to_leading
+from hetero_tf.layers.stacked.forms import Stacked, is_leading, leading_shape, to_channels, to_leading
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class StackedConv1D(keras.layers.Layer):
+class StackedConv1D(Stacked, keras.layers.Conv1D):
     """`activation(convolution(inputs, kernel) + bias)` with one kernel and bias per client.
 
     All windows of a client are one matrix product. TensorFlow has no gradient of grouped convolutions with dilation,
@@ -24,44 +24,17 @@ class StackedConv1D(keras.layers.Layer):
     Input shape: channel form or leading form. Output shape: channel form, `(batch, positions, clients * filters)`.
     """
 
-    def __init__(
-        self,
-        filters: int,
-        kernel_size: int,
-        clients: int,
-        strides: int = 1,
-        padding: str = "valid",
-        dilation_rate: int = 1,
-        activation=None,
-        use_bias: bool = True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.filters = filters
-        self.kernel_size = kernel_size
-        self.clients = clients
-        self.strides = strides
-        self.padding = padding
-        self.dilation_rate = dilation_rate
-        self.activation = keras.activations.get(activation)
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-
     def build(self, input_shape: tuple) -> None:
         self.leading = is_leading(input_shape, self.clients)
         *_, positions, channels = leading_shape(input_shape, self.clients)
         # Positions between the first and the last tap of a window.
-        self.span = (self.kernel_size - 1) * self.dilation_rate
-        is_valid = self.padding == "valid"
-        self.windows = (positions - self.span - 1) // self.strides + 1 if is_valid else -(-positions // self.strides)
-        missing = max((self.windows - 1) * self.strides + self.span + 1 - positions, 0)
+        self.span = (self.kernel_size[0] - 1) * self.dilation_rate[0]
+        self.windows = self.compute_output_shape(input_shape)[1]
+        missing = max((self.windows - 1) * self.strides[0] + self.span + 1 - positions, 0)
         before = {"valid": 0, "same": missing // 2, "causal": self.span}[self.padding]
         self.border = [before, max(missing - before, 0)]
-        self.kernel = self.add_weight(
-            shape=(self.clients, self.kernel_size, channels, self.filters),
+        self._kernel = self.add_weight(
+            shape=(self.clients, *self.kernel_size, channels, self.filters),
             initializer=self.kernel_initializer,
             name="kernel",
         )
@@ -72,10 +45,9 @@ class StackedConv1D(keras.layers.Layer):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         inputs = to_channels(inputs, self.clients) if self.leading else inputs
-        padded = tf.pad(inputs, [[0, 0], self.border, [0, 0]])
-        length = (self.windows - 1) * self.strides + 1
-        firsts = range(0, self.span + 1, self.dilation_rate)
-        taps = tf.stack([padded[:, first : first + length : self.strides] for first in firsts], 2)
+        padded, (stride,), (dilation,) = tf.pad(inputs, [[0, 0], self.border, [0, 0]]), self.strides, self.dilation_rate
+        length, firsts = (self.windows - 1) * stride + 1, range(0, self.span + 1, dilation)
+        taps = tf.stack([padded[:, first : first + length : stride] for first in firsts], 2)
         windows, kernel = to_leading(taps, self.clients), tf.convert_to_tensor(self.kernel)
         rows = tf.reshape(windows, [self.clients, -1, math.prod(windows.shape[-2:])])
         outputs = tf.matmul(rows, tf.reshape(kernel, [self.clients, -1, self.filters]))
@@ -84,8 +56,8 @@ class StackedConv1D(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         _, batch, positions, _ = leading_shape(input_shape, self.clients)
-        span = (self.kernel_size - 1) * self.dilation_rate if self.padding == "valid" else 0
-        return (batch, (positions - span - 1) // self.strides + 1, self.clients * self.filters)
+        span = (self.kernel_size[0] - 1) * self.dilation_rate[0] if self.padding == "valid" else 0
+        return (batch, (positions - span - 1) // self.strides[0] + 1, self.clients * self.filters)
 
 
 @keras.saving.register_keras_serializable("hetero_tf")

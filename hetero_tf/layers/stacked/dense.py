@@ -5,11 +5,11 @@ import math
 import keras
 import tensorflow as tf
 
-from hetero_tf.layers.stacked.forms import client_axes, is_leading, leading_shape, to_leading
+from hetero_tf.layers.stacked.forms import Stacked, client_axes, is_leading, leading_shape, to_leading
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class StackedDense(keras.layers.Layer):
+class StackedDense(Stacked, keras.layers.Dense):
     """`activation(inputs @ kernel + bias)` with one kernel and bias per client.
 
     Args:
@@ -20,28 +20,10 @@ class StackedDense(keras.layers.Layer):
     Input shape: channel form or leading form. Output shape: `(clients, batch, ..., units)`.
     """
 
-    def __init__(
-        self,
-        units: int,
-        clients: int,
-        activation=None,
-        use_bias: bool = True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.units = units
-        self.clients = clients
-        self.activation = keras.activations.get(activation)
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-
     def build(self, input_shape: tuple) -> None:
         self.leading = is_leading(input_shape, self.clients)
         channels = leading_shape(input_shape, self.clients)[-1]
-        self.kernel = self.add_weight(
+        self._kernel = self.add_weight(
             shape=(self.clients, channels, self.units), initializer=self.kernel_initializer, name="kernel"
         )
         if self.use_bias:

@@ -4,6 +4,7 @@ Channel form: `(batch, ..., clients * channels)`, client by client. Leading form
 """
 
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -61,6 +62,17 @@ class SameShape(keras.layers.Layer):
         return input_shape
 
 
+class Stacked(keras.layers.Layer):
+    """A Keras layer for several clients; the variables of a subclass have values of all of them."""
+
+    def __init__(self, *arguments: Any, clients: int, **options: Any):
+        super().__init__(*arguments, **options)
+        self.clients = clients
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "clients": self.clients}
+
+
 class FloatInputs(keras.layers.Layer):
     """A layer that adds or multiplies its inputs: under a mixed policy they keep the float type of the weights."""
 
@@ -73,15 +85,11 @@ class FloatInputs(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class StackedFlatten(keras.layers.Layer):
+class StackedFlatten(Stacked):
     """Flattens all axes after the batch, separately for each client.
 
     Input shape: channel form or leading form, static except for the batch. Output shape: `(clients, batch, values)`.
     """
-
-    def __init__(self, clients: int, **kwargs):
-        super().__init__(**kwargs)
-        self.clients = clients
 
     def build(self, input_shape: tuple) -> None:
         self.leading = is_leading(input_shape, self.clients)

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.written_gradient import written_gradient
-from hetero_tf.layers.stacked.forms import SameShape, is_leading, leading_shape, sum_axes
+from hetero_tf.layers.stacked.forms import Stacked, is_leading, leading_shape, sum_axes
 
 
 @written_gradient
@@ -48,7 +48,7 @@ def normalize_groups(
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class StackedGroupNormalization(keras.layers.GroupNormalization):
+class StackedGroupNormalization(Stacked, keras.layers.GroupNormalization):
     """Normalises groups of channels of each client; no group spans two clients.
 
     Args:
@@ -60,9 +60,8 @@ class StackedGroupNormalization(keras.layers.GroupNormalization):
     """
 
     def __init__(self, groups: int = 32, *, clients: int, **arguments):
-        super().__init__(groups if groups == -1 else groups * clients, **arguments)
+        super().__init__(groups if groups == -1 else groups * clients, clients=clients, **arguments)
         self.groups_per_client = groups
-        self.clients = clients
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         # As in Keras, low precision would overflow in the sum of squares.
@@ -73,7 +72,7 @@ class StackedGroupNormalization(keras.layers.GroupNormalization):
         return tf.cast(normalize_groups(values, gamma, beta, groups=self.groups, epsilon=self.epsilon), inputs.dtype)
 
     def get_config(self) -> dict:
-        return {**super().get_config(), "groups": self.groups_per_client, "clients": self.clients}
+        return {**super().get_config(), "groups": self.groups_per_client}
 
 
 @written_gradient
@@ -91,7 +90,7 @@ def normalize_channels(inputs: tf.Tensor, *, epsilon: float) -> tf.Tensor:
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
-class StackedLayerNormalization(SameShape):
+class StackedLayerNormalization(Stacked, keras.layers.LayerNormalization):
     """Normalises the channels of each client, with one scale and offset per client.
 
     Args:
@@ -100,13 +99,6 @@ class StackedLayerNormalization(SameShape):
     Variables: gamma and beta, `(clients, 1, ..., channels)` in leading form, `(clients * channels,)` in channel form.
     Input and output shape: channel form or leading form.
     """
-
-    def __init__(self, clients: int, epsilon: float = 1e-3, center: bool = True, scale: bool = True, **kwargs):
-        super().__init__(**kwargs)
-        self.clients = clients
-        self.epsilon = epsilon
-        self.center = center
-        self.scale = scale
 
     def build(self, input_shape: tuple) -> None:
         self.leading = is_leading(input_shape, self.clients)
@@ -119,6 +111,8 @@ class StackedLayerNormalization(SameShape):
             self.beta = self.add_weight(shape=shape, initializer="zeros", name="beta")
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        # Keras' class turns the cast of inputs off.
+        inputs = tf.cast(inputs, self.compute_dtype)
         if self.leading:
             return self._affine(normalize_channels(inputs, epsilon=self.epsilon))
         by_client = tf.reshape(inputs, tf.concat([tf.shape(inputs)[:-1], self.client_shape], 0))
