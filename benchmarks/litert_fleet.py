@@ -50,7 +50,7 @@ def export_files(recipe, folder):
     for level in LEVELS:
         statistics = process.statistics(state, level)
         files[level], _ = export.export(process, state, statistics, folder, {}, level, others=("litert_train",))
-    return {client: files[share_of(recipe, CLIENTS, client, None).level] for client in range(CLIENTS)}
+    return {client: files[share_of(recipe, CLIENTS, client, None)[1]] for client in range(CLIENTS)}
 
 
 def train(args, overrides, files):

@@ -31,68 +31,63 @@ class Transfer:
     merged: dict[Axis, np.ndarray]
 
 
-@dataclass(frozen=True)
-class DeviceIndex:
-    """Indices of the values that devices receive and return."""
+def transfer_of(federation: Federation, client: int, level: str, labels: np.ndarray, round: int) -> Transfer:
+    """Return the transfer of a device in a round.
 
-    federation: Federation
+    Args:
+        labels: int [n], the outputs of its labels, see `Federation.present_outputs`.
+        round: Round number, counted from 0.
+    """
+    setup, position = federation.setup, federation.recipe.levels.names.index(level)
+    cut, submodel = setup.layout.cut, federation.family.submodel_of[position]
+    # Without the cut of labels a client trains all rows, but still returns only those of its own labels.
+    everything = np.arange(federation.family.classes)
+    model_labels = everything if setup.examples.labels is None else labels
+    returned = everything if setup.layout.merge_absent_labels else labels
+    coordinates = setup.submodels[submodel].cut.coordinates(
+        setup.algorithm.submodel,
+        tf.constant(round),
+        tf.constant(client),
+        federation.seed,
+        labels=tf.constant(model_labels, tf.int32),
+        member=tf.constant(0),
+    )
+    received_coordinates = {axis: np.asarray(index) for axis, index in coordinates.items()}
+    merged = received_coordinates | {axis: np.asarray(returned) for axis in cut.distinct if axis.label}
+    received = _received(federation, level)
+    down, up = {}, {}
+    for index, (path, shape) in enumerate(zip(federation.paths, cut.shapes)):
+        if path in received:
+            down[path] = _index(shape, cut.axes[index], received_coordinates)
+        if setup.layout.first_merged_stage[index][submodel]:
+            up[path] = _index(shape, cut.axes[index], merged)
+    return Transfer(submodel, down, up, merged)
 
-    def transfer_of(self, client: int, level: str, labels: np.ndarray, round: int) -> Transfer:
-        """Return the transfer of a device in a round.
 
-        Args:
-            labels: int [n], the outputs of its labels, see `Federation.present_outputs`.
-            round: Round number, counted from 0.
-        """
-        setup, position = self.federation.setup, self.federation.recipe.levels.names.index(level)
-        cut, submodel = setup.layout.cut, self.federation.family.submodel_of[position]
-        # Without the cut of labels a client trains all rows, but still returns only those of its own labels.
-        everything = np.arange(self.federation.family.classes)
-        model_labels = everything if setup.examples.labels is None else labels
-        returned = everything if setup.layout.merge_absent_labels else labels
-        coordinates = setup.submodels[submodel].cut.coordinates(
-            setup.algorithm.submodel,
-            tf.constant(round),
-            tf.constant(client),
-            self.federation.seed,
-            labels=tf.constant(model_labels, tf.int32),
-            member=tf.constant(0),
-        )
-        received_coordinates = {axis: np.asarray(index) for axis, index in coordinates.items()}
-        merged = received_coordinates | {axis: np.asarray(returned) for axis in cut.distinct if axis.label}
-        received = self._received(level)
-        down, up = {}, {}
-        for index, (path, shape) in enumerate(zip(self.federation.paths, cut.shapes)):
-            if path in received:
-                down[path] = _index(shape, cut.axes[index], received_coordinates)
-            if setup.layout.first_merged_stage[index][submodel]:
-                up[path] = _index(shape, cut.axes[index], merged)
-        return Transfer(submodel, down, up, merged)
+def coverage_of(federation: Federation, counted: list[tuple[Transfer, float]]) -> tf.Tensor:
+    """Return the sum of the weights of the devices that cover each entry of the global row, [values]."""
+    layout = federation.setup.layout
+    weights = np.asarray([weight for _, weight in counted], layout.dtype)
+    masks = {
+        axis: tf.stack([axis_mask(axis, each.merged, layout.dtype) for each, _ in counted])
+        for axis in layout.cut.distinct
+    }
+    kinds, submodels = layout.first_merged_stage, [each.submodel for each, _ in counted]
+    weights_of = {first: tf.constant(weights * (np.asarray(first)[submodels] > 0)) for first in set(kinds)}
+    return coverage(layout.cut, masks, weights_of, kinds, layout.zeros_count)
 
-    def coverage(self, counted: list[tuple[Transfer, float]]) -> tf.Tensor:
-        """Return the sum of the weights of the devices that cover each entry of the global row, [values]."""
-        layout = self.federation.setup.layout
-        weights = np.asarray([weight for _, weight in counted], layout.dtype)
-        masks = {
-            axis: tf.stack([axis_mask(axis, each.merged, layout.dtype) for each, _ in counted])
-            for axis in layout.cut.distinct
-        }
-        kinds, submodels = layout.first_merged_stage, [each.submodel for each, _ in counted]
-        weights_of = {first: tf.constant(weights * (np.asarray(first)[submodels] > 0)) for first in set(kinds)}
-        return coverage(layout.cut, masks, weights_of, kinds, layout.zeros_count)
 
-    def _received(self, level):
-        """Paths of the values that a device of a level receives."""
-        federation = self.federation
-        run = LevelCosts(federation.family, federation.setup.examples.present.shape[1]).run_units(level)
-        model = federation.family.training_model(level, federation.family.classes)
-        fixed = {variable.path for variable in constants(model)}
-        submodel = federation.family.submodel_of[federation.recipe.levels.names.index(level)]
-        return {
-            path
-            for path, contained in zip(federation.paths, federation.setup.layout.cut.contained)
-            if contained[submodel] and path not in fixed and federation.recipe.model.unit_of(path) in run
-        }
+def _received(federation, level):
+    """Paths of the values that a device of a level receives."""
+    run = LevelCosts(federation.family, federation.setup.examples.present.shape[1]).run_units(level)
+    model = federation.family.training_model(level, federation.family.classes)
+    fixed = {variable.path for variable in constants(model)}
+    submodel = federation.family.submodel_of[federation.recipe.levels.names.index(level)]
+    return {
+        path
+        for path, contained in zip(federation.paths, federation.setup.layout.cut.contained)
+        if contained[submodel] and path not in fixed and federation.recipe.model.unit_of(path) in run
+    }
 
 
 def _index(shape, axes, coordinates):

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import TooFewDevices
-from hetero_tf.devices.device_index import DeviceIndex, check_deployable
+from hetero_tf.devices.device_index import check_deployable, coverage_of, transfer_of
 from hetero_tf.devices.measured_fleet import MeasuredFleet
 from hetero_tf.devices.messages import (
     ITS_LEVEL,
@@ -27,7 +27,6 @@ from hetero_tf.devices.messages import (
     parse_times,
     scatter,
     shapes_of,
-    weighted_mean,
 )
 from hetero_tf.devices.waiting import WaitingFleet
 from hetero_tf.models.state import State
@@ -176,7 +175,7 @@ class DeviceRounds:
         }
         rate = federation.learning_rate(state.round) * plan.rate_factor
         transfers = {
-            client: self._device_index.transfer_of(client, member.level, member.labels, state.round)
+            client: transfer_of(federation, client, member.level, member.labels, state.round)
             for client, member in cohort.items()
         }
         values = {path: np.asarray(value) for path, value in state.weights.items()}
@@ -264,7 +263,7 @@ class DeviceRounds:
         with np.errstate(over="ignore", invalid="ignore"):
             for client, result in counted.items():
                 total += weights[client] * self._global_row(result.values, transfers[client])
-        covered = self._device_index.coverage([(transfers[client], weights[client]) for client in counted])
+        covered = coverage_of(federation, [(transfers[client], weights[client]) for client in counted])
         layout = federation.state_layout
         before, results = layout.pack(layout.values_of(state)), None
         if federation.setup.algorithm.aggregate is not None:
@@ -358,7 +357,7 @@ class DeviceRounds:
         values = {path: np.asarray(value) for path, value in state.weights.items()}
         requests = {
             client: Message(
-                gather(values, self._device_index.transfer_of(client, level, everything, state.round).down),
+                gather(values, transfer_of(self.federation, client, level, everything, state.round).down),
                 {"round": state.round, "level": level},
             )
             for client, member in sorted(members.items())
@@ -375,17 +374,18 @@ class DeviceRounds:
         if not moments:
             return {}
         batches = [-(-members[client].examples // recipe.evaluate.statistics_batch) for client in moments]
-        means = weighted_mean(list(moments.values()), batches)
+        means = {
+            path: np.average(
+                [each[path].astype(np.float64) for each in moments.values()], axis=0, weights=batches
+            ).astype(np.float32)
+            for path in shapes
+        }
         self._newest_statistics[level] = means
         return {path: tf.constant(value) for path, value in means.items()}
 
     @property
     def _dtype(self):
         return self.federation.setup.layout.dtype
-
-    @functools.cached_property
-    def _device_index(self):
-        return DeviceIndex(self.federation)
 
 
 def _parse_moments(arrays, shapes, dtype):
@@ -409,8 +409,5 @@ def deployed(
         InputError: Devices cannot run the recipe; the message names the key.
     """
     check_deployable(process)
-
-    def build_runner(federation):
-        return DeviceRounds(federation, fleet, selection, fleet_file)
-
+    build_runner = functools.partial(DeviceRounds, fleet=fleet, selection=selection, fleet_file=fleet_file)
     return dataclasses.replace(process, build_runner=build_runner)

@@ -32,20 +32,8 @@ DISCONNECTED, RETRY_PAUSE = 75, 5.0
 FLOAT32 = np.dtype(np.float32)
 
 
-@dataclass(frozen=True)
-class Share:
-    """A device's share of the data.
-
-    Attributes:
-        position: Index of its examples in the partition.
-    """
-
-    position: int
-    level: str
-
-
-def share_of(recipe: Recipe, clients: int, client: int, level: str | None) -> Share:
-    """Return the share of a device.
+def share_of(recipe: Recipe, clients: int, client: int, level: str | None) -> tuple[int, str]:
+    """Return the index of a device's examples in the partition, and the name of its level.
 
     Args:
         clients: Number of clients of its partition; 1 if the device has local data.
@@ -65,7 +53,7 @@ def share_of(recipe: Recipe, clients: int, client: int, level: str | None) -> Sh
         level = recipe.levels.names[assign_levels(recipe.levels, clients, recipe.seed, 0, np.asarray([client]))[0]]
     if level not in recipe.levels.names:
         raise InputError(f"--level must be one of the mix, {', '.join(recipe.levels.names)}. Received: --level={level}")
-    return Share(0 if clients == 1 else client, level)
+    return 0 if clients == 1 else client, level
 
 
 @dataclass(frozen=True)
@@ -259,16 +247,16 @@ def litert_client(settings: DeviceSettings) -> LiteRTClient:
         raise InputError(f"--litert {settings.litert}: {error}") from error
     dataset = load_data(recipe, settings.data_dir)
     dataset, partition = fit_data(dataset, split(recipe, dataset))
-    share = share_of(recipe, len(partition.train), client, settings.level or trainer.level)
-    rows = partition.train[share.position]
+    position, level = share_of(recipe, len(partition.train), client, settings.level or trainer.level)
+    rows = partition.train[position]
     x, y = dataset.train.x[rows], None if dataset.train.y is None else dataset.train.y[rows]
-    present = partition.label_mask[share.position]
+    present = partition.label_mask[position]
     if y is not None and trainer.settings["targets"]["form"] == THRESHOLDS:
         present = trainer.present(y)
     labels = np.flatnonzero(present).astype(np.int32)
     measures = ITS_LEVEL if trainer.statistics_shapes else NOTHING
-    member = Member(client, share.level, len(x), labels, measures)
-    return LiteRTClient(recipe, trainer, member, x, y, tuple(partition.train.sizes[: share.position].tolist()))
+    member = Member(client, level, len(x), labels, measures)
+    return LiteRTClient(recipe, trainer, member, x, y, tuple(partition.train.sizes[:position].tolist()))
 
 
 def _tensorflow_client(settings):
@@ -280,10 +268,10 @@ def _tensorflow_client(settings):
     recipe = loads(settings.recipe.source, settings.recipe.path, (SEQUENTIAL_OVERRIDE,))
     process = learning_process(recipe, data_dir=settings.data_dir, parallel=settings.threads, device="cpu")
     check_deployable(process)
-    share = share_of(recipe, len(process.partition.train), settings.client, settings.level)
+    position, level = share_of(recipe, len(process.partition.train), settings.client, settings.level)
     if len(process.partition.train) == 1 and process.evaluator.measures.task.scaling is not None:
         raise InputError(
             "a device with local data does not know the mean and deviation of the targets of all devices; server and "
             "devices must set task='{name: regression, scale: none}'. Received: task: regression"
         )
-    return TensorFlowClient(process, settings.client, share.position, share.level)
+    return TensorFlowClient(process, settings.client, position, level)

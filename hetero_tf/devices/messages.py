@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -190,11 +190,3 @@ def parse_times(metadata: Mapping[str, Any]) -> dict[str, float]:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= largest:
             raise Refused(f"{name} must be a number from 0 to {largest:g}. Received: {shorten_repr(value, 60)}")
     return times
-
-
-def weighted_mean(arrays: Sequence[Mapping[str, np.ndarray]], weights: Sequence[float]) -> dict[str, np.ndarray]:
-    """Return the weighted mean of several devices' float32 values, by path."""
-    return {
-        path: np.average([each[path].astype(np.float64) for each in arrays], axis=0, weights=weights).astype(np.float32)
-        for path in arrays[0]
-    }

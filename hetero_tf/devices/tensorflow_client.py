@@ -4,12 +4,13 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import seeds
-from hetero_tf.devices.device_index import DeviceIndex
+from hetero_tf.devices.device_index import transfer_of
 from hetero_tf.devices.messages import (
     NARROWER_LEVELS,
     Member,
@@ -66,7 +67,7 @@ class TensorFlowClient:
     def _train(self, request: Message) -> Message:
         """Take the local steps of a round; return the trained values and means over the steps."""
         round, rate = request.metadata["round"], request.metadata["learning_rate"]
-        transfer = self._device_index.transfer_of(self.client, self.level, self.member.labels, round)
+        transfer = transfer_of(self.process, self.client, self.level, self.member.labels, round)
         weights = self._state(request.arrays, transfer.down).weights
         plan = self._plan(round)
         work = BlockPlan(
@@ -114,7 +115,7 @@ class TensorFlowClient:
         """Means of the statistics of static batch normalisation with a level's model, on the device's examples."""
         process, level, round = self.process, request.metadata["level"], request.metadata["round"]
         everything = np.arange(process.family.classes)
-        transfer = self._device_index.transfer_of(self.client, level, everything, round)
+        transfer = transfer_of(self.process, self.client, level, everything, round)
         state = dataclasses.replace(self._state(request.arrays, transfer.down), round=round)
         rng = statistics_rng(process.recipe.seed, round)
         # The simulator shuffles the examples of all clients in order with one generator.
@@ -141,25 +142,14 @@ class TensorFlowClient:
         blank = self.process.blank().weights
         return {path: np.array(blank[path]) for path, first in zip(self.process.paths, merged) if not any(first)}
 
-    @functools.cached_property
-    def _device_index(self):
-        return DeviceIndex(self.process)
-
 
 def _as_client(setup: RoundSetup, share: int, client: int) -> RoundSetup:
     """The setup of a round in which client `client` has the labels of a share of the device's partition."""
     if share == client:
         return setup
-    examples = setup.examples
-
-    def repeated(table):
-        return None if table is None else tf.repeat(table[share : share + 1], client + 1, axis=0)
-
-    client_examples = dataclasses.replace(
-        examples,
-        labels=repeated(examples.labels),
-        present=repeated(examples.present),
-        counts=repeated(examples.counts),
-        sizes=repeated(examples.sizes),
-    )
-    return dataclasses.replace(setup, examples=client_examples)
+    tables = {name: getattr(setup.examples, name) for name in ("labels", "present", "counts", "sizes")}
+    repeated: dict[str, Any] = {
+        name: None if table is None else tf.repeat(table[share : share + 1], client + 1, axis=0)
+        for name, table in tables.items()
+    }
+    return dataclasses.replace(setup, examples=dataclasses.replace(setup.examples, **repeated))

@@ -16,21 +16,6 @@ from hetero_tf.recipe.schema import Recipe
 EVERY, DOUBLINGS = 1.0, 5
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """Time limits and quorum for the devices of a server.
-
-    Attributes:
-        deadline: Seconds after which a step continues without the responses that are missing.
-        patience: Seconds after which a request counts as lost; first pause of a device that did not respond.
-        quorum: Number of devices that must be ready to start a round if others do not connect within `patience`.
-    """
-
-    deadline: float
-    patience: float
-    quorum: int
-
-
 @dataclass
 class DeviceStatus:
     """A connected device.
@@ -54,12 +39,20 @@ class DeviceStatus:
 
 @dataclass
 class WaitingFleet:
-    """The devices of a server, by client number."""
+    """The devices of a server, by client number.
+
+    Attributes:
+        deadline: Seconds after which a step continues without the responses that are missing.
+        patience: Seconds after which a request counts as lost; first pause of a device that did not respond.
+        quorum: Number of devices that must be ready to start a round if others do not connect within `patience`.
+    """
 
     network: FlowerNetwork
     recipe: Recipe
     classes: int
-    waiting: Waiting
+    deadline: float
+    patience: float
+    quorum: int
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -70,10 +63,10 @@ class WaitingFleet:
     def members(self, least: int) -> dict[int, Member]:
         """Return the devices that are ready, by client.
 
-        Waits until `least` devices are connected, but at most `waiting.patience` seconds after a quorum is ready; does
+        Waits until `least` devices are connected, but at most `patience` seconds after a quorum is ready; does
         not wait if `least` is 0.
         """
-        quorum, reported = min(self.waiting.quorum, least), -1
+        quorum, reported = min(self.quorum, least), -1
         while True:
             self._update()
             ready = {
@@ -84,7 +77,7 @@ class WaitingFleet:
                 self._short_since = None
             elif len(ready) >= quorum and self._short_since is None:
                 self._short_since = self.clock()
-            is_late = self._short_since is not None and self.clock() - self._short_since >= self.waiting.patience
+            is_late = self._short_since is not None and self.clock() - self._short_since >= self.patience
             if least == 0 or len(ready) >= quorum and (count >= least or is_late):
                 return ready
             if count < least and count != reported:
@@ -107,7 +100,7 @@ class WaitingFleet:
         sent = self._send(action, {client: requests[client] for client in requests if client in ready})
         enough = min(len(sent), self.recipe.round.clients) if action == "training" else len(sent)
         responses: dict[int, Message | Refused] = {}
-        until = self.clock() + self.waiting.deadline
+        until = self.clock() + self.deadline
         while True:
             received = self._update()
             responses |= {client: received[id] for client, id in sent.items() if id in received}
@@ -129,7 +122,7 @@ class WaitingFleet:
         """Report a device that did not respond in time, and pause requests to it."""
         device = self._devices[client]
         device.missed = True
-        self._fail(device, self.waiting.patience)
+        self._fail(device, self.patience)
         self.say(
             f"note: client {client} did not respond within {self.clock() - device.sent_at:.0f} s; next request after "
             f"its response, or in {device.pause_until - self.clock():.0f} s"
@@ -152,7 +145,7 @@ class WaitingFleet:
                 if not isinstance(response, Lost):
                     received[device.request] = response
                 self._respond(client, device, response)
-            elif self.clock() - device.sent_at >= self.waiting.patience:
+            elif self.clock() - device.sent_at >= self.patience:
                 device.request = None
                 if device.action != "introduction" and not device.missed:
                     self._miss(client)

@@ -5,7 +5,7 @@ import pytest
 import tiny
 from refusals import refusal
 
-from hetero_tf.devices.device_index import DeviceIndex, check_deployable
+from hetero_tf.devices.device_index import check_deployable, coverage_of, transfer_of
 
 FIXED = ("levels.assignment=fixed", "engine=sequential")
 LABELS = np.array([1, 5])
@@ -20,7 +20,7 @@ CHANNELS, HALF, CLASSES = np.arange(8), np.arange(4), np.arange(tiny.CLASSES)
 
 
 def transfer(*overrides, level="b", client=0, round=0):
-    return DeviceIndex(tiny.process(tiny.DENSE, *FIXED, *overrides)).transfer_of(client, level, LABELS, round)
+    return transfer_of(tiny.process(tiny.DENSE, *FIXED, *overrides), client, level, LABELS, round)
 
 
 def axes(way):
@@ -60,15 +60,14 @@ def test_values_of_personal_and_frozen_units_do_not_move():
 
 def test_coverage_is_the_sum_of_the_weights_of_the_devices_with_an_entry():
     process = tiny.process(tiny.DENSE, *FIXED)
-    index = DeviceIndex(process)
-    counted = [(index.transfer_of(0, "a", LABELS, 0), 2.0), (index.transfer_of(1, "c", np.array([1, 2]), 0), 0.5)]
+    counted = [(transfer_of(process, 0, "a", LABELS, 0), 2.0), (transfer_of(process, 1, "c", np.array([1, 2]), 0), 0.5)]
     expected = []
     for path, value in process.blank().weights.items():
         sums = np.zeros(value.shape)
         for moved, weight in counted:
             sums[moved.up[path]] += weight
         expected.append(sums.ravel())
-    covered = index.coverage(counted).numpy()
+    covered = coverage_of(process, counted).numpy()
     np.testing.assert_array_equal(covered[: sum(map(len, expected))], np.concatenate(expected))
 
 

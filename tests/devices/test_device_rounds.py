@@ -14,9 +14,9 @@ from refusals import refusal
 import hetero_tf
 from hetero_tf.base.errors import InputError
 from hetero_tf.devices import on_device, tensorflow_client
-from hetero_tf.devices.device_index import DeviceIndex
+from hetero_tf.devices.device_index import transfer_of
 from hetero_tf.devices.device_rounds import deployed
-from hetero_tf.devices.machine import DeviceSettings, LiteRTClient, Share, build_device, share_of
+from hetero_tf.devices.machine import DeviceSettings, LiteRTClient, build_device, share_of
 from hetero_tf.devices.messages import ITS_LEVEL, NOTHING, Member, Message, Refused, parse_member, shapes_of
 from hetero_tf.devices.tensorflow_client import TensorFlowClient
 from hetero_tf.recipe import load, loads
@@ -145,7 +145,7 @@ def with_litert(simulated, real):
     narrow = [client for client, device in devices.items() if device.level == "c"]
     assert 0 < len(narrow) < len(devices)
     for client in narrow:
-        assert share_of(simulated.recipe, len(devices), client, None) == Share(client, "c")
+        assert share_of(simulated.recipe, len(devices), client, None) == (client, "c")
         rows, train = simulated.partition.train[client], simulated.dataset.train
         labels = np.flatnonzero(simulated.present_outputs[client]).astype(np.int32)
         device = on_device.LiteRTTrainer(file)
@@ -201,7 +201,7 @@ def test_device_without_a_share_of_the_data_is_refused(clients, client, level, s
     recipe = load("tiny/digits", OVERRIDES)
     assert sentence in refusal(share_of, recipe, clients, client, level)
     # A device with local data has the only share.
-    assert share_of(recipe, 1, 7, "b") == Share(0, "b")
+    assert share_of(recipe, 1, 7, "b") == (0, "b")
 
 
 def test_a_device_with_local_data_does_not_standardize_numbers():
@@ -216,7 +216,7 @@ def test_transferred_bytes_equal_those_of_describe(digits):
     costs = dict(zip(simulated.recipe.levels.names, simulated.client_costs))
     sizes = {path: np.asarray(value).itemsize for path, value in real.blank().weights.items()}
     for client, member in real.runner.fleet.members(0).items():
-        transfer = DeviceIndex(real).transfer_of(client, member.level, member.labels, 0)
+        transfer = transfer_of(real, client, member.level, member.labels, 0)
         down, up = (
             sum(math.prod(shape) * sizes[path] for path, shape in shapes_of(way).items())
             for way in (transfer.down, transfer.up)

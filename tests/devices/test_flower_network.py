@@ -80,7 +80,7 @@ def status_of(url, authority, size, headers):
 
 def test_a_round_over_the_network_is_the_simulators_and_a_liar_is_refused(python, tmp_path):
     process = hetero_tf.learning_process(load("tiny/digits", (*OVERRIDES, "engine=sequential")))
-    state, levels = process.initialize(), [share_of(process.recipe, 3, n, None).level for n in range(3)]
+    state, levels = process.initialize(), [share_of(process.recipe, 3, n, None)[1] for n in range(3)]
     assert levels == ["a", "c", "c"]
     version, _ = export.export(
         process, state, process.statistics(state, "c"), tmp_path, {}, "c", others=["litert_train"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hetero_tf.devices.messages import NARROWER_LEVELS, Lost, Member, Message, Refused, build_introduction
-from hetero_tf.devices.waiting import Waiting, WaitingFleet
+from hetero_tf.devices.waiting import WaitingFleet
 from hetero_tf.recipe import load
 
 RECIPE = load("digits", ("partition.clients=5", "round.clients=3", "levels.assignment=fixed"))
@@ -65,7 +65,7 @@ def fleet():
 def make(count=3, quorum=1, deadline=DEADLINE):
     clock, messages = Clock(), []
     fleet = WaitingFleet(
-        *(Nodes(clock, count), RECIPE, 10), *(Waiting(deadline, PATIENCE, quorum), messages.append, clock, clock.sleep)
+        *(Nodes(clock, count), RECIPE, 10), *(deadline, PATIENCE, quorum, messages.append, clock, clock.sleep)
     )
     fleet.messages = messages
     return fleet

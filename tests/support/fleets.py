@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hetero_tf.devices.device_index import DeviceIndex
+from hetero_tf.devices.device_index import transfer_of
 from hetero_tf.devices.messages import (
     NARROWER_LEVELS,
     Member,
@@ -22,7 +22,7 @@ class HonestDevice:
     """A device without a model: it moves each value that it received by a step that its client and round determine."""
 
     def __init__(self, process, client):
-        self.process, self.placement = process, DeviceIndex(process)
+        self.process = process
         names = process.recipe.levels.names
         labels = np.flatnonzero(process.present_outputs[client]).astype(np.int32)
         examples = len(process.partition.train[client])
@@ -37,7 +37,7 @@ class HonestDevice:
             model = process.family.predictor(request.metadata["level"])
             return Message({variable.path: np.ones(variable.shape, dtype) for variable in queried(model)})
         round = request.metadata["round"]
-        transfer = self.placement.transfer_of(self.member.client, self.member.level, self.member.labels, round)
+        transfer = transfer_of(process, self.member.client, self.member.level, self.member.labels, round)
         values = {path: np.zeros(value.shape, dtype) for path, value in process.blank().weights.items()}
         scatter(parse_arrays(request.arrays, shapes_of(transfer.down), dtype), transfer.down, values)
         generator = np.random.default_rng([self.member.client, round])

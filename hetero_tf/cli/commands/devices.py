@@ -56,20 +56,20 @@ def _serve(recipe, flags, console, host, port):
         from hetero_tf.cli.commands.training import with_contracts
         from hetero_tf.devices.device_rounds import Selection, deployed
         from hetero_tf.devices.fleet_api import FlowerNetwork
-        from hetero_tf.devices.waiting import Waiting, WaitingFleet
+        from hetero_tf.devices.waiting import WaitingFleet
         from hetero_tf.run import experiment
         from hetero_tf.runs.run_folder import RunFolder
 
         selection = Selection(flags.over_selection, flags.quorum, flags.max_examples)
         deadline = flags.patience if flags.deadline is None else flags.deadline
-        waiting = Waiting(deadline, flags.patience, selection.quorum_size(recipe.round.clients))
+        limits = deadline, flags.patience, selection.quorum_size(recipe.round.clients)
         fleet_file = RunFolder(settings.run_dir).fleet
 
         @contextlib.contextmanager
         def on_fleet(build, console, display):
             with experiment.simulated(build, console, display) as process:
                 network = FlowerNetwork(grid, nodes, console.say)
-                fleet = WaitingFleet(network, process.recipe, process.family.classes, waiting, console.say)
+                fleet = WaitingFleet(network, process.recipe, process.family.classes, *limits, console.say)
                 yield deployed(process, fleet, selection, fleet_file)
 
         return experiment.train(recipe, settings, console, with_contracts(on_fleet, recipe, flags))[-1]
