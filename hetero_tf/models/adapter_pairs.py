@@ -4,6 +4,7 @@ import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import keras
 
@@ -14,10 +15,12 @@ from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Recipe
 
+Key = TypeVar("Key", str, int)
+
 
 @dataclass(frozen=True)
-class Adapter:
-    """A low-rank adapter, by the paths of its variables.
+class Adapter(Generic[Key]):
+    """A low-rank adapter, by the paths of its variables, or by their positions among the global values.
 
     Attributes:
         a: The factor (*channels, rank).
@@ -25,13 +28,13 @@ class Adapter:
         base: The constant kernel (*channels, *outputs), to which `scale * a b` is added.
     """
 
-    a: str
-    b: str
-    base: str
+    a: Key
+    b: Key
+    base: Key
     scale: float
 
 
-def find_adapters(model: keras.Model) -> tuple[Adapter, ...]:
+def find_adapters(model: keras.Model) -> tuple[Adapter[str], ...]:
     """Find the adapters of a single-client model by the names and shapes of its variables.
 
     The factors are two weights of a layer whose names differ in the last letter, such as `lora_kernel_a` and
@@ -87,16 +90,6 @@ def transferred_shares(model: keras.Model, merge: AdapterMerge) -> dict[str, tup
 
 
 @dataclass(frozen=True)
-class AdapterIndex:
-    """Positions of an adapter's variables among the global values."""
-
-    a: int
-    b: int
-    base: int
-    scale: float
-
-
-@dataclass(frozen=True)
 class AdapterLayout:
     """The adapters among the global values, and their products.
 
@@ -107,7 +100,7 @@ class AdapterLayout:
     """
 
     merge: AdapterMerge
-    adapters: tuple[AdapterIndex, ...]
+    adapters: tuple[Adapter[int], ...]
     products: tuple[tuple[int, int, int], ...]
     cut: Cut
     first_merged_stage: tuple[tuple[int, ...], ...]
@@ -123,7 +116,7 @@ class AdapterLayout:
         return [[factor_of.get(at, factors[0]) in factors for at in positions] for factors in self.merge.trained]
 
 
-def check_adapters(recipe: Recipe, adapters: Mapping[str, tuple[Adapter, ...]]) -> None:
+def check_adapters(recipe: Recipe, adapters: Mapping[str, tuple[Adapter[str], ...]]) -> None:
     """Refuse a merge of adapters without adapters, or of adapters whose scale depends on the level.
 
     Args:
@@ -146,7 +139,7 @@ def check_adapters(recipe: Recipe, adapters: Mapping[str, tuple[Adapter, ...]]) 
 
 def build_adapter_layout(
     merge: AdapterMerge,
-    adapters: Sequence[Adapter],
+    adapters: Sequence[Adapter[str]],
     paths: Sequence[str],
     cut: Cut,
     first_merged_stage: Sequence[tuple[int, ...]],
@@ -157,7 +150,7 @@ def build_adapter_layout(
         paths, cut, first_merged_stage: Those of the global values.
     """
     indices = [
-        AdapterIndex(paths.index(each.a), paths.index(each.b), paths.index(each.base), each.scale) for each in adapters
+        Adapter(paths.index(each.a), paths.index(each.b), paths.index(each.base), each.scale) for each in adapters
     ]
     products, shapes, axes, contained, stages = [], [], [], [], []
     for number, adapter in enumerate(indices if merge.combine else ()):

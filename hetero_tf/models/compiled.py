@@ -21,7 +21,7 @@ from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.codecs import Field
 from hetero_tf.methods.tasks import Task
-from hetero_tf.models.custom_model import final_probabilities, probabilities_of
+from hetero_tf.models.custom_model import last_activation, probabilities_of
 from hetero_tf.models.preprocessed import Layout, output_names, unpack_tensors
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import flow
@@ -263,7 +263,7 @@ def read_functions(
 
 def _read_output(recipe, model, loss, metrics):
     """Return the functions of a model with one output, and the changes of the recipe."""
-    ends_in = None if model is None else final_probabilities(model)
+    _, ends_in = last_activation(model)
     user_loss, changes = _read_loss(recipe, loss, ends_in)
     names, user_metrics = _read_metrics(recipe, metrics, ends_in)
     if user_metrics and recipe.targets == "positions":
@@ -436,24 +436,22 @@ def _optimizer_changes(recipe, optimizer):
             f"`optimizer` and `schedule` in the recipe. Received: {kind}({received})"
         )
     settings, options = recipe.optimizer, {OPTIONS[key]: changed[key] for key in changed.keys() & OPTIONS.keys()}
-    line = {"name": name, "learning_rate": settings.learning_rate, "clip_norm": settings.clip_norm}
+    line = {"name": name, "learning_rate": settings.learning_rate}
     if "learning_rate" in changed:
         line["learning_rate"] = float(str(np.float32(changed["learning_rate"])))
     line["clip_norm"] = changed.get("global_clipnorm", settings.clip_norm)
     default_method = {key: option.default for key, option in registry.options("optimizers", "sgd").items()}
-    if settings.method == Plugin("sgd", default_method):
+    is_default = settings.method == Plugin("sgd", default_method)
+    is_same = is_default or settings.method.name == name and options.items() <= settings.method.options.items()
+    if is_default:
         line |= {OPTIONS[key]: value or 0.0 for key, value in config.items() if key in OPTIONS and value is not False}
-        is_same = True
-    else:
-        is_same = settings.method.name == name and options.items() <= settings.method.options.items()
-    is_same = is_same and line["learning_rate"] == settings.learning_rate
-    if not is_same or line["clip_norm"] != settings.clip_norm != 1.0:
+    if not is_same or line["learning_rate"] != settings.learning_rate or line["clip_norm"] != settings.clip_norm != 1.0:
         raise InputError(
             f"compile() and the recipe must have the same optimizer: set `optimizer: {flow(line | options)}` in the "
             f"recipe, or leave it out of compile(). Received: {settings.method.name} with the learning rate "
             f"{settings.learning_rate:g} in the recipe"
         )
-    return {"optimizer": line} if settings.method == Plugin("sgd", default_method) else {}
+    return {"optimizer": line} if is_default else {}
 
 
 def _flatten(value):

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
@@ -108,7 +109,8 @@ def _run(build, function, width, classes, seed):
         except InputError:
             raise
         except Exception as error:
-            call = f"{_name(function)}(width={width:g}, classes={classes})"
+            name = getattr(function, "__name__", type(function).__name__)
+            call = f"{name}(width={width:g}, classes={classes})"
             raise InputError(
                 f"`model` must build a Keras model. Received: {describe_failure(error)} from {call}"
             ) from error
@@ -127,8 +129,18 @@ def _with_fixed_statistics(model):
 
     A count of examples is among those weights, and clients get values of one float type.
     """
-    adapted = isinstance(model, keras.Model) and any(map(_is_adapted, all_layers(model)))
-    return _replace_layers(model, _fix_statistics) if adapted else model
+
+    def is_adapted(layer):
+        return isinstance(layer, keras.layers.Normalization) and bool(layer.weights)
+
+    def fix_statistics(layer):
+        if not is_adapted(layer):
+            return layer.__class__.from_config(layer.get_config())
+        mean, variance = map(np.asarray, layer.weights[:2])
+        return keras.layers.Normalization(layer.axis, mean, variance, layer.invert, name=layer.name, dtype=layer.dtype)
+
+    has_adapted = isinstance(model, keras.Model) and any(map(is_adapted, all_layers(model)))
+    return _replace_layers(model, fix_statistics) if has_adapted else model
 
 
 # By name, the functions that a layer may have as its activation.
@@ -143,19 +155,17 @@ def probabilities_of(recipe: Recipe) -> str | None:
     return {"label_set": "sigmoid", "numbers": None}.get(recipe.loss_targets, "softmax")
 
 
-def final_probabilities(model: keras.Model) -> str | None:
-    """Return "softmax" or "sigmoid" if a functional model ends in it, else None."""
-    return _last_activation(model)[1]
+def last_activation(model: Any) -> tuple[Any, str | None]:
+    """Return the layer or operation that gives the outputs of a model, and "softmax" or "sigmoid" if it is one of them.
 
-
-def _last_activation(model: Any) -> tuple[Any, str | None]:
-    """Return the layer or operation that makes probabilities of the outputs of a functional model, and its name."""
+    Both are None if the model has no single output, or is not functional.
+    """
     outputs = list(getattr(model, "outputs", None) or ())
     if len(outputs) != 1:
         return None, None
     last = outputs[0]._keras_history.operation
     if isinstance(last, keras.Model):
-        return _last_activation(last)
+        return last_activation(last)
     activation, kind = getattr(last, "activation", None), type(last)
     named = kind.__name__.lower() if kind.__module__.startswith("keras.") else None
     is_last_axis = getattr(last, "axis", -1) in (-1, len(outputs[0].shape) - 1)
@@ -168,7 +178,7 @@ def _last_activation(model: Any) -> tuple[Any, str | None]:
 
 def _without_probabilities(model, function):
     """Return a model that gives logits if it ends in the function "softmax" or "sigmoid", else the model."""
-    last, name = _last_activation(model) if isinstance(model, keras.Model) else (None, None)
+    last, name = last_activation(model) if isinstance(model, keras.Model) else (None, None)
     if function is None or last is None or name != function:
         return model
     if not isinstance(last, keras.layers.Layer):
@@ -185,17 +195,6 @@ def _without_probabilities(model, function):
         return keras.layers.Activation("linear", name=layer.name, dtype=layer.dtype_policy.name)
 
     return _replace_layers(model, replace)
-
-
-def _is_adapted(layer):
-    return isinstance(layer, keras.layers.Normalization) and bool(layer.weights)
-
-
-def _fix_statistics(layer):
-    if not _is_adapted(layer):
-        return layer.__class__.from_config(layer.get_config())
-    mean, variance = (keras.ops.convert_to_numpy(weight) for weight in layer.weights[:2])
-    return keras.layers.Normalization(layer.axis, mean, variance, layer.invert, name=layer.name, dtype=layer.dtype)
 
 
 # Arguments of layers that count channels.
@@ -262,16 +261,7 @@ def resize(model: keras.Model, width: float, classes: int | None) -> keras.Model
         config |= {name: classes or size if is_last else Width(size).at(width) for name, size in sizes.items()}
         return layer.__class__.from_config(config)
 
-    model = _uncompiled(model)
-    copy = keras.models.clone_model(model, clone_function=scale_layer, recursive=True)
-    for variable, value in zip(copy.variables, model.variables, strict=True):
-        # Label axes are found with more outputs than the model has.
-        common, resized = tuple(map(slice, map(min, variable.shape, value.shape))), variable.numpy()
-        resized[common] = value.numpy()[common]
-        variable.assign(resized)
-    for layer, original in zip(all_layers(copy), all_layers(model), strict=True):
-        layer.trainable = original.trainable
-    return copy
+    return _replace_layers(model, scale_layer)
 
 
 def _first_names(model):
@@ -352,7 +342,7 @@ def static_norms(model: keras.Model) -> keras.Model:
 
 
 def _replace_layers(model, replace):
-    """Return a functional model with a new layer for each; one of the same weights, or a static norm, keeps values."""
+    """Return a functional model with a new layer for each; its weights are the first entries of the old one's."""
 
     def call_layer(layer, *args, **options):
         # A BatchNormalization is called with a mask, which a static one does not accept.
@@ -375,7 +365,10 @@ def _replace_layers(model, replace):
             copies = [copy._trainable_variables, copy._non_trainable_variables]
             pairs = [pair for group in zip(variables, copies) for pair in zip(*group, strict=True)]
         for value, variable in pairs:
-            variable.assign(value)
+            # Label axes are found with more outputs than the model has.
+            common, resized = tuple(map(slice, map(min, variable.shape, value.shape))), np.array(variable)
+            resized[common] = np.asarray(value)[common]
+            variable.assign(resized)
             variable.trainable = value.trainable
     return cloned
 
@@ -411,7 +404,3 @@ def _check_norm(layer):
             f"static_norms: {layer.name} must normalize the last axis, which has the channels; use channels_last. "
             f"Received: axis={layer.axis}"
         )
-
-
-def _name(function):
-    return getattr(function, "__name__", type(function).__name__)

@@ -84,9 +84,13 @@ class ModelFamily:
         """Key of a level's training: levels with equal keys are one sub-model."""
         return self.route(level), self.stages[level], self.recipe.levels.entries_of(level)
 
+    def full_route(self, level: str) -> tuple[Route, frozenset[str]]:
+        """Return the route through a level's full sub-model, and the units on it; see `stages.full_route`."""
+        return full_route(outline(self.recipe), level_of(self.recipe, level))
+
     def route(self, level: str) -> Route:
         """Return the route through a level's full sub-model."""
-        return full_route(outline(self.recipe), level_of(self.recipe, level))[0]
+        return self.full_route(level)[0]
 
     def training_model(self, level: str, classes: int) -> keras.Model:
         """Return the full model that clients of a level train, with active Scalers; built once."""

@@ -131,20 +131,17 @@ def packed_builder(function: Any, dataset: Dataset) -> Any:
         if not isinstance(model, keras.Model):
             return model
         _, model = split_strings(model)
-        inputs, outputs = _call_on_packed(model, fields) if has_arrays else (model.input, model.outputs)
+        inputs, outputs = model.input, model.outputs
+        if has_arrays:
+            layout = [(field.name, field.codec.shape, field.codec.dtype) for field in fields]
+            inputs = keras.Input((sum(field.codec.size for field in fields),), name="examples")
+            outputs = model(_arrange(model, UnpackArrays(layout, name="arrays", dtype=inputs.dtype)(inputs)))
         if names:
             by_name = dict(zip(output_names(model), keras.tree.flatten(outputs), strict=True))
             outputs = PackArrays(names, name="outputs", autocast=False)(by_name)
         return keras.Model(inputs, outputs)
 
     return build
-
-
-def _call_on_packed(model, fields):
-    """Return an input of packed arrays and the outputs of a model for it."""
-    layout = [(field.name, field.codec.shape, field.codec.dtype) for field in fields]
-    inputs = keras.Input((sum(field.codec.size for field in fields),), name="examples")
-    return inputs, model(_arrange(model, UnpackArrays(layout, name="arrays", dtype=inputs.dtype)(inputs)))
 
 
 def output_names(model: keras.Model) -> list[str]:

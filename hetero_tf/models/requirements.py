@@ -52,7 +52,14 @@ def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> 
                 "`model` must have no constraints, which local training does not apply: compute the constrained value "
                 f"in `call` of a layer. Received: {type(variable.constraint).__name__} on {variable.path}"
             )
-    _check_statistics(model)
+    for layer in all_layers(model):
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
+            raise InputError(
+                f"`model` must have no running averages of a client's data: use hetero_tf.static_norms(model), which "
+                f"replaces them by static batch normalisation; in a custom layer, use "
+                f"hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. "
+                f"Received: {layer.path}, a BatchNormalization"
+            )
     if not model.trainable_variables:
         raise InputError("`model` must have something to train. Received: a model without trainable weights")
     paths = [variable.path for variable in model.weights]
@@ -117,14 +124,3 @@ def check_training(model: Any) -> None:
             f"`model` must train by the steps of the program: leave out {', '.join(parts)}; for another loss, use "
             f"compile(loss=...) or add_loss. Received: {type(model).__name__}"
         )
-
-
-def _check_statistics(model):
-    for layer in all_layers(model):
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
-            raise InputError(
-                f"`model` must have no running averages of a client's data: use hetero_tf.static_norms(model), which "
-                f"replaces them by static batch normalisation; in a custom layer, use "
-                f"hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. "
-                f"Received: {layer.path}, a BatchNormalization"
-            )

@@ -10,7 +10,7 @@ from refusals import refusal
 from hetero_tf import recipe
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs import memory
-from hetero_tf.models.costs.counting import forward, full_model_cost, unit_costs
+from hetero_tf.models.costs.counting import forward, unit_amounts, unit_costs
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.family import build_family
 
@@ -39,7 +39,7 @@ def unit_memory(fit_recipe, width):
 def test_budgets_are_shares_of_the_model_at_width_1_for_all_levels():
     narrow = recipe.loads(PLAIN, "tiny", ["levels.widths={a: 1/4, b: 1/4, c: 1/4}", "levels.budgets={a: 1/2}"])
     assert (
-        full_model_cost(narrow, SHAPE, SHAPE, CLASSES)
+        sum(unit_amounts(narrow, SHAPE, SHAPE, CLASSES).values())
         == costs(narrow).full_cost
         == sum(unit_memory(narrow, 1.0).values())
     )

@@ -24,8 +24,6 @@ from hetero_tf.export.local_step import UNIFORM, LocalStep, build_local_step
 from hetero_tf.export.saved_model import writing
 from hetero_tf.export.task import ExportTask
 from hetero_tf.layers.lstm import Recurrent
-from hetero_tf.methods.stages import full_route
-from hetero_tf.models.family import level_of, outline
 from hetero_tf.models.variables import all_layers
 from hetero_tf.run.learning_process import LearningProcess
 
@@ -71,13 +69,13 @@ def check_trainable(process: LearningProcess, level: str) -> None:
     (stage, *more) = stages or (None,)
     reads_logits = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
     recurrent = [layer for layer in all_layers(family.predictor(level)) if isinstance(layer, Recurrent)]
+    route, units = family.full_route(level)
+    trains_all = stage is not None and stage.routes == (route,) and stage.trained >= units
     unsupported = {
         f"levels.mix (without level {level})": stage is None,
         "levels.members": recipe.levels.ensemble is not None,
         f"client.sampling: {recipe.client.sampling}": recipe.client.sampling != "shuffled",
-        f"client.stages: {recipe.client.stages.name}": bool(more)
-        or family.drawn
-        or not _trains_all_units(family, level, stage),
+        f"client.stages: {recipe.client.stages.name}": bool(more) or family.drawn or not trains_all,
         f"client.coupling: {recipe.client.coupling.name}": reads_logits,
         "client.correction": algorithm.correct is not None,
         "client.personalization": algorithm.personalize is not None,
@@ -99,13 +97,6 @@ def check_trainable(process: LearningProcess, level: str) -> None:
                 "layers, with plain local steps in float32, on images, rows of a table, series or masked text. "
                 f"Received: {key}"
             )
-
-
-def _trains_all_units(family, level, stage):
-    """Return True if a stage trains every unit of a level's sub-model on one route."""
-    if stage is None or stage.routes != (family.route(level),):
-        return False
-    return stage.trained >= full_route(outline(family.recipe), level_of(family.recipe, level))[1]
 
 
 def _sizes(process: LearningProcess) -> dict[str, tuple[int, int]]:

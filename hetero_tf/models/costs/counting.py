@@ -309,18 +309,18 @@ def unit_shares(
     if not levels.budgets:
         return {}
     width = levels.widths[levels.global_level]
-    amounts = _amounts(recipe, shape, example, classes, width)
-    whole = sum(amounts.values()) if width == 1 else full_model_cost(recipe, shape, example, classes)
-    return {unit: amount / whole for unit, amount in amounts.items()}
+    amounts = unit_amounts(recipe, shape, example, classes, width)
+    full = amounts if width == 1 else unit_amounts(recipe, shape, example, classes)
+    return {unit: amount / sum(full.values()) for unit, amount in amounts.items()}
 
 
-def full_model_cost(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int) -> float:
-    """Return the cost that budgets are shares of: the model at width 1, without exits. Arguments: `unit_shares`."""
-    return sum(_amounts(recipe, shape, example, classes, 1.0).values())
+def unit_amounts(
+    recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int, width: float = 1.0
+) -> dict[str, float]:
+    """Return the cost of each unit of the model without exits, in the measure of the budgets.
 
-
-def _amounts(recipe, shape, example, classes, width):
-    """Return the cost of each unit at a width, in the measure of the budgets."""
+    Budgets are shares of the sum at width 1. Arguments: see `unit_shares`.
+    """
     is_map = recipe.targets == "label_map"
     model = build_model(recipe.model, shape, width, classes=classes, dtype=recipe.float_type, label_map=is_map)
     costs = unit_costs(forward(model, example), recipe.model.units)

@@ -15,11 +15,11 @@ import numpy as np
 from hetero_tf.base import registry
 from hetero_tf.base.units import MIB
 from hetero_tf.methods import function_of
-from hetero_tf.methods.stages import Stage, full_route
+from hetero_tf.methods.stages import Stage
 from hetero_tf.models import global_layout
 from hetero_tf.models.adapter_pairs import transferred_shares
-from hetero_tf.models.costs.counting import ForwardCost, full_model_cost, total, unit_costs
-from hetero_tf.models.family import ModelFamily, level_of, outline
+from hetero_tf.models.costs.counting import ForwardCost, total, unit_amounts, unit_costs
+from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.personal import shared_path
 from hetero_tf.models.variables import constants, values
 from hetero_tf.recipe.schema import is_compression
@@ -140,7 +140,7 @@ class LevelCosts:
         """Return the stages of a level; a level outside the mix is one stage of its full sub-model."""
         if level in self.family.stages:
             return self.family.stages[level]
-        route, units = full_route(outline(self.family.recipe), level_of(self.family.recipe, level))
+        route, units = self.family.full_route(level)
         return (Stage((route,), units),)
 
     def run_units(self, level: str) -> frozenset[str]:
@@ -232,12 +232,12 @@ class LevelCosts:
 
     @property
     def full_cost(self) -> float:
-        """The cost that budgets are shares of, see `counting.full_model_cost`."""
-        recipe = self.family.recipe
-        if recipe.levels.measure not in self.counted:
-            cost = full_model_cost(recipe, self.family.shape, self.family.example, self.family.classes)
-            self.counted[recipe.levels.measure] = cost
-        return self.counted[recipe.levels.measure]
+        """The cost that budgets are shares of, see `counting.unit_amounts`."""
+        family, measure = self.family, self.family.recipe.levels.measure
+        if measure not in self.counted:
+            amounts = unit_amounts(family.recipe, family.shape, family.example, family.classes)
+            self.counted[measure] = sum(amounts.values())
+        return self.counted[measure]
 
     def of_clients(self, labels: np.ndarray) -> tuple[ClientCost, ...]:
         """Return the cost of a client of each level of the mix; `labels`: see `transferred`."""
