@@ -224,7 +224,7 @@ def compare(
 def _write_format(name, source, reference, float_metrics):
     """Write the file of another format, compare and measure it, and return its entry in `export.json`."""
     module = formats.find(name)
-    path = source.saved_model / module.FILE
+    path, signature = source.saved_model / module.FILE, source.task.portable_signature
     try:
         with formats.quiet():
             details = module.convert(source, path)
@@ -238,9 +238,9 @@ def _write_format(name, source, reference, float_metrics):
         raise InputError(f"--format {name}: the model cannot be converted: {shorten_repr(problem)}") from problem
     entry = {
         "file": module.FILE,
-        "signature": source.signature,
+        "signature": signature,
         "bytes": path.stat().st_size,
-        **compare(source.task, reference, predict, source.signature, str(path), "this file", module.EXACT),
+        **compare(source.task, reference, predict, signature, str(path), "this file", module.EXACT),
         **details,
     }
     warning = None if module.EXACT else warning_of(entry, float_metrics)
@@ -259,7 +259,7 @@ def _weights_sha256(model):
 
 def _describe(task, state, level):
     recipe, dataset, model = task.process.recipe, task.process.dataset, task.model
-    missing, keys = dataset.stand_in_for, keys_of_recipe(recipe)
+    missing, keys, optimizer = dataset.stand_in_for, keys_of_recipe(recipe), recipe.optimizer
     warning = {} if missing is None else {"warning": f"NOT THE REAL DATA: trained on a stand-in for {missing}"}
     return {
         **warning,
@@ -267,7 +267,15 @@ def _describe(task, state, level):
         "task": recipe.task.name,
         "method_name": method_name(keys),
         "method": {part: name for part, name in method_parts(keys).items() if name is not None},
-        "training": _describe_training(recipe, len(task.process.partition.label_mask)),
+        # The main hyperparameters, for readers.
+        "training": {
+            "clients": f"{len(task.process.partition.label_mask)}, {recipe.round.clients} in each round",
+            "level mix": ", ".join(f"{name} {share:g}" for name, share in recipe.levels.mix.items()),
+            "rounds": recipe.rounds,
+            "local training": f"{recipe.client.epochs} epochs, batches of {recipe.client.batch_size}",
+            "optimizer": f"{optimizer.method.name}, learning rate {optimizer.learning_rate:g}",
+            "seed": recipe.seed,
+        },
         "level": level,
         "width": recipe.levels.widths[level],
         "round": state.round,
@@ -278,20 +286,6 @@ def _describe(task, state, level):
         "class_names": dataset.class_names and list(dataset.class_names),
         "items": task.items,
         "versions": {"hetero_tf": __version__, "tensorflow": tf.__version__, "keras": keras.__version__},
-    }
-
-
-def _describe_training(recipe, clients):
-    """Return the main hyperparameters of a recipe, for readers."""
-    optimizer = recipe.optimizer
-    mix = ", ".join(f"{name} {share:g}" for name, share in recipe.levels.mix.items())
-    return {
-        "clients": f"{clients}, {recipe.round.clients} in each round",
-        "level mix": mix,
-        "rounds": recipe.rounds,
-        "local training": f"{recipe.client.epochs} epochs, batches of {recipe.client.batch_size}",
-        "optimizer": f"{optimizer.method.name}, learning rate {optimizer.learning_rate:g}",
-        "seed": recipe.seed,
     }
 
 

@@ -29,7 +29,7 @@ class NextWordTask(ExportTask):
         special: Tokens that a text may contain; `<eos>`, if the vocabulary has it, ends a line.
     """
 
-    KIND, output_name = "next_word", "logits"
+    KIND = "next_word"
     ID_SIGNATURES: tuple[str, ...] = ("serving_default",)
     CHECKED_EXAMPLES = 4
 

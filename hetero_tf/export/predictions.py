@@ -194,11 +194,14 @@ def _read_series(path, codec):
 
 
 def _open_rows(text, form, on_note):
+    path, names = Path(text), form.required
     if not os.path.isfile(text):
         if text.lower().endswith(ROW_FILES) and "\n" not in text:
             raise InputError(f"{text}: no such file")
-        return (_parse_item(text, form) for text in [text])
-    path, names = Path(text), form.required
+        try:
+            return iter([_encode(text, {names[0]: text} if form.is_text else parse_row(text, names), form)])
+        except InputError as error:
+            return iter([Item(text, error=str(error))])
     if form.is_text and table_ending(path) not in ROW_FORMATS:
         lines = [(number, line.strip()) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
         if not lines:
@@ -223,13 +226,6 @@ def _columns(table, required):
     if missing := [name for name in required if name not in table.columns]:
         raise InputError(f"{table.source}: has no column {missing[0]!r}{did_you_mean(missing[0], table.columns)}")
     return {name: TextColumn.of(column) for name, column in table.columns.items()}
-
-
-def _parse_item(text, form):
-    try:
-        return _encode(text, {form.required[0]: text} if form.is_text else parse_row(text, form.required), form)
-    except InputError as error:
-        return Item(text, error=str(error))
 
 
 def _encode(source, row, form):

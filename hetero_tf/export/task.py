@@ -48,11 +48,6 @@ class ExportTask:
         return self.process.evaluator.measures.task
 
     @property
-    def output_name(self) -> str:
-        """Name of the model's unchanged outputs in the results of a signature."""
-        return self.targets.output_name
-
-    @property
     def portable_signature(self) -> str:
         """Signature without loops and strings, which other formats convert."""
         return self.codec.PORTABLE
@@ -205,7 +200,7 @@ class ExportTask:
         """Return the model's unchanged outputs among the results of a call; a Keras file has no others."""
         if names := [field.name for field in self.process.dataset.outputs]:
             return np.concatenate([np.reshape(results[name], [len(results[name]), -1]) for name in names], 1)
-        return results.get(self.output_name, next(iter(results.values())))
+        return results.get(self.targets.output_name, next(iter(results.values())))
 
 
 def _reading_strings(layers, function, specs):

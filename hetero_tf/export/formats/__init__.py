@@ -44,15 +44,10 @@ class ConversionSource:
     level: str
     weights_sha256: str
 
-    @property
-    def signature(self) -> str:
-        """Name of the signature."""
-        return self.task.portable_signature
-
     def examples(self) -> Iterator[dict[str, np.ndarray]]:
         """Yield requests with one training example each."""
         x = self.task.process.dataset.train.x[:EXAMPLES]
-        yield from (self.task.request(x[index : index + 1], self.signature) for index in range(len(x)))
+        yield from (self.task.request(x[index : index + 1], self.task.portable_signature) for index in range(len(x)))
 
 
 @contextlib.contextmanager

@@ -25,9 +25,8 @@ SECONDS = 600
 def convert(source: ConversionSource, path: Path) -> dict:
     """Write the file of one signature."""
     check_loops(source.task.model)
-    write(
-        converter(source.saved_model, [source.signature]).convert(), path, {source.signature: next(source.examples())}
-    )
+    signature = source.task.portable_signature
+    write(converter(source.saved_model, [signature]).convert(), path, {signature: next(source.examples())})
     return {}
 
 

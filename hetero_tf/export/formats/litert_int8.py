@@ -30,9 +30,10 @@ def convert(source: ConversionSource, path: Path) -> dict:
             "--format litert_int8: needs training examples to calibrate the ranges of values; set --data_dir"
         )
     check_loops(source.task.model)
-    float_bytes = len(converter(source.saved_model, [source.signature]).convert())
-    int8_converter = converter(source.saved_model, [source.signature])
+    signature = source.task.portable_signature
+    float_bytes = len(converter(source.saved_model, [signature]).convert())
+    int8_converter = converter(source.saved_model, [signature])
     int8_converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    int8_converter.representative_dataset = lambda: ((source.signature, inputs) for inputs in source.examples())
-    write(int8_converter.convert(), path, {source.signature: next(source.examples())})
+    int8_converter.representative_dataset = lambda: ((signature, inputs) for inputs in source.examples())
+    write(int8_converter.convert(), path, {signature: next(source.examples())})
     return {"float_bytes": float_bytes}

@@ -23,7 +23,7 @@ def convert(source: ConversionSource, path: Path) -> dict:
 
     function = tf.function(source.function, input_signature=source.specs, autograph=False)
     proto, _ = tf2onnx.convert.from_function(function, input_signature=source.specs, opset=OPSET)
-    proto.graph.name, proto.graph.doc_string = source.signature, ""
+    proto.graph.name, proto.graph.doc_string = source.task.portable_signature, ""
     for value in (*proto.graph.input, *proto.graph.output):
         for axis, dim in zip(AXES, value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value"):

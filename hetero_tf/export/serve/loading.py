@@ -73,20 +73,14 @@ class VersionPolicy(NamedTuple):
         return cls(None if match[1] else int(match[2] or 1))
 
 
-class Failure(NamedTuple):
-    """A version that could not be loaded: the error, and the time of the next try."""
-
-    message: str
-    retry: float
-
-
 class Serving:
     """Loaded versions of all levels of a folder, FOLDER/<level>/<version>/."""
 
     def __init__(self, folder: Path, policy: VersionPolicy):
         self.folder, self.policy = folder, policy
         self._loaded: dict[str, dict[int, Version]] = {}
-        self._failures: dict[str, dict[int, Failure]] = {}
+        # Of each version that could not be loaded, the error and the time of the next try.
+        self._failures: dict[str, dict[int, tuple[str, float]]] = {}
         self._warnings: set[str] = set()
 
     @property
@@ -104,7 +98,7 @@ class Serving:
 
     def errors(self, level: str) -> dict[int, str]:
         """Return the errors of a level's versions that cannot be loaded, by number."""
-        return {number: failure.message for number, failure in self._failures.get(level, {}).copy().items()}
+        return {number: message for number, (message, _) in self._failures.get(level, {}).copy().items()}
 
     def refresh(self) -> list[str]:
         """Load new versions, and unload those that were removed or exceed the policy.
@@ -156,15 +150,15 @@ class Serving:
     def _load(self, level, number, say):
         """Return a new version, or None if it cannot be loaded or is not due."""
         path, failures = self.folder / level / str(number), self._failures.setdefault(level, {})
-        failure = failures.get(number)
-        if failure is not None and time.monotonic() < failure.retry:
+        earlier, retry = failures.get(number, (None, 0.0))
+        if earlier is not None and time.monotonic() < retry:
             return None
         try:
             version = load_version(level, number, path)
         except UserError as error:
-            if failure is None or failure.message != str(error):
+            if earlier != str(error):
                 say(f"{error}; retrying")
-            failures[number] = Failure(str(error), time.monotonic() + RETRY_SECONDS)
+            failures[number] = str(error), time.monotonic() + RETRY_SECONDS
             return None
         failures.pop(number, None)
         say(f"serving level {level}, version {number}: {path}")
