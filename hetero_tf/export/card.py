@@ -198,6 +198,9 @@ def front_matter(about: dict) -> str:
     pipelines = build_fields(about["input"]["fields"])[0].codec.PIPELINES
     pipeline = pipelines.get(about["task"]) or pipelines.get(about["input"]["kind"])
     measured = {name: value for name, value in about["measured"].items() if name != "on" and value is not None}
+    name = about["data"]["name"]
+    metrics = [{"type": key, "value": float(value), "name": f"test {key}"} for key, value in measured.items()]
+    dataset = {"name": name, "type": re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"), "split": "test"}
     metadata = {
         # The weights have no license unless their owner states one.
         "license": "unknown",
@@ -206,20 +209,12 @@ def front_matter(about: dict) -> str:
         **({"pipeline_tag": pipeline} if pipeline else {}),
         "metrics": list(measured),
         "model-index": [
-            {"name": f"{about['recipe']}-{about['level']}", "results": [_result(about, pipeline, measured)]}
+            {
+                "name": f"{about['recipe']}-{about['level']}",
+                "results": [{"task": {"type": pipeline or about["task"]}, "dataset": dataset, "metrics": metrics}],
+            }
         ],
     }
     if not measured:
         del metadata["metrics"], metadata["model-index"]
     return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---\n\n"
-
-
-def _result(about, pipeline, measured):
-    name = about["data"]["name"]
-    return {
-        "task": {"type": pipeline or about["task"]},
-        "dataset": {"name": name, "type": re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"), "split": "test"},
-        "metrics": [
-            {"type": metric, "value": float(value), "name": f"test {metric}"} for metric, value in measured.items()
-        ],
-    }

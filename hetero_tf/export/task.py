@@ -33,6 +33,7 @@ class ExportTask:
     Attributes:
         CHECKED_EXAMPLES: Test examples in one request when outputs are compared with those of the Keras model.
         fields: Fields of the data set.
+        targets: The task of the model, which converts its outputs to predictions.
     """
 
     CHECKED_EXAMPLES = 32
@@ -41,11 +42,7 @@ class ExportTask:
         self.process, self.model = process, model
         self.fields: tuple[Field, ...] = process.dataset.fitted_fields
         self.codec = self.fields[0].codec
-
-    @property
-    def targets(self) -> Task:
-        """The task of the model, which converts its outputs to predictions."""
-        return self.process.evaluator.measures.task
+        self.targets: Task = process.evaluator.measures.task
 
     @property
     def portable_signature(self) -> str:

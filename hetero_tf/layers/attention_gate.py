@@ -67,13 +67,8 @@ class AttentionGate(SameShape, FloatInputs):
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         small = self.separable(inputs, training=training)
         small = tf.nn.relu(self.norm3(small, training=training))
-        return inputs * tf.sigmoid(_enlarge(small, *inputs.shape[1:3]))
-
-
-def _enlarge(small, height, width):
-    """Upsample `[batch, ceil(height / 2), ceil(width / 2), channels]` to height and width, rows first."""
-    # Two small products: tf.image.resize gives float32 for float64.
-    rows, columns = (tf.constant(doubling(size), small.dtype) for size in (height, width))
-    half, channels = small.shape[2:]
-    tall = tf.matmul(rows, tf.reshape(small, [-1, small.shape[1], half * channels]))
-    return tf.matmul(columns, tf.reshape(tall, [-1, height, half, channels]))
+        # Two small products upsample rows, then columns: tf.image.resize gives float32 for float64.
+        rows, columns = (tf.constant(doubling(size), small.dtype) for size in inputs.shape[1:3])
+        half, channels = small.shape[2:]
+        tall = tf.matmul(rows, tf.reshape(small, [-1, small.shape[1], half * channels]))
+        return inputs * tf.sigmoid(tf.matmul(columns, tf.reshape(tall, [-1, inputs.shape[1], half, channels])))

@@ -86,7 +86,12 @@ class Recurrent(keras.layers.Layer):
         moves = None if mask is None else _positions_first(mask[..., None], axis)
         # Outside of the loop, which would reshape them at every position.
         recurrent = [self.flat(weight) for weight in self.recurrent_weights]
-        step = _step_over_padding(functools.partial(self.step, recurrent), moves)
+
+        def step(position, projected, states):
+            new = self.step(recurrent, projected, states)
+            # Padding keeps the states.
+            return new if moves is None else tuple(map(functools.partial(tf.where, moves[position]), new, states))
+
         outputs, last = _loop(step, _positions_first(projected, axis), start, self.return_sequences)
         if not self.return_sequences:
             return tf.ensure_shape(last, [*inputs.shape[:axis], self.units])
@@ -105,18 +110,6 @@ class Recurrent(keras.layers.Layer):
 
 def _positions_first(value, axis):
     return tf.transpose(value, [axis, *range(axis), axis + 1])
-
-
-def _step_over_padding(step, moves):
-    """Return `(position, projected, states) -> states` that keeps the states at padding positions."""
-
-    def stepped(position, projected, states):
-        new = step(projected, states)
-        if moves is None:
-            return new
-        return tuple(tf.where(moves[position], after, before) for after, before in zip(new, states))
-
-    return stepped
 
 
 def _loop(step, projected, states, keep):

@@ -53,15 +53,11 @@ def find_adapters(model: keras.Model) -> tuple[Adapter[str], ...]:
             bases = [base for base in constants if base not in (path, b.path)]
             if bases:
                 base = max(bases, key=lambda base: len(os.path.commonprefix([base, path])))
-                adapters[path] = Adapter(path, b.path, base, _scale(layer, a.shape[-1]))
+                alpha = getattr(layer, "lora_alpha", None)
+                scale = getattr(layer, "scale" if isinstance(layer, LowRank) else "lora_scale", 1.0)
+                scale = scale if alpha is None else alpha / a.shape[-1]
+                adapters[path] = Adapter(path, b.path, base, scale)
     return tuple(adapters.values())
-
-
-def _scale(layer, rank):
-    alpha = getattr(layer, "lora_alpha", None)
-    if alpha is not None:
-        return alpha / rank
-    return layer.scale if isinstance(layer, LowRank) else getattr(layer, "lora_scale", 1.0)
 
 
 def freeze_factors(model: keras.Model, single: keras.Model, merge: AdapterMerge) -> None:

@@ -121,13 +121,6 @@ def _check_outputs(model, built, rank, classes):
             )
 
 
-def _is_on_route(spec, route):
-    """Return whether a layer is on a route."""
-    if route is None:
-        return spec.exit is None
-    return spec.unit in route.stepped if spec.exit is None else spec.exit in route.exits
-
-
 def _walk(model, make, layers, inputs, route, link):
     """Return the logits at the end of a route's layers, or the list of them in the order of its exits.
 
@@ -138,7 +131,11 @@ def _walk(model, make, layers, inputs, route, link):
     branches: dict[int, keras.KerasTensor] = {}
     units = set(route.before.units) if route is not None and route.buffered else set()
     for spec in model.layers:
-        if not _is_on_route(spec, route):
+        if route is None:
+            is_on_route = spec.exit is None
+        else:
+            is_on_route = spec.unit in route.stepped if spec.exit is None else spec.exit in route.exits
+        if not is_on_route:
             continue
         with _naming(spec) as run:
             with _with_recipe_path(spec):
