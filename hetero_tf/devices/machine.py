@@ -234,13 +234,9 @@ def build_device(settings: DeviceSettings):
     Raises:
         InputError: The device cannot run the recipe; see `share_of` and `device_index.check_deployable`.
     """
-    return _tensorflow_client(settings) if settings.litert is None else litert_client(settings)
-
-
-def litert_client(settings: DeviceSettings) -> LiteRTClient:
-    """Return the device that trains an export, without TensorFlow."""
+    if settings.litert is None:
+        return _tensorflow_client(settings)
     recipe, client = settings.recipe, settings.client
-    assert settings.litert is not None
     try:
         trainer = LiteRTTrainer(settings.litert, settings.threads)
     except (OSError, ValueError) as error:

@@ -440,42 +440,34 @@ def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
         if delimiter is None:
             text.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
         else:
-            _write_table(text, rows, delimiter)
-        text.detach()
-
-
-def _write_table(file, rows, delimiter):
-    writer = None
-    for row in rows:
-        if writer is None:
-            writer = csv.DictWriter(file, list(row), "", "ignore", delimiter=delimiter, lineterminator="\n")
+            joined = (
+                {name: "; ".join(map(str, value)) if isinstance(value, list) else value for name, value in row.items()}
+                for row in rows
+            )
+            first = next(joined)
+            writer = csv.DictWriter(text, list(first), "", "ignore", delimiter=delimiter, lineterminator="\n")
             writer.writeheader()
-        writer.writerow({name: _join(value) for name, value in row.items()})
-
-
-def _join(value):
-    return "; ".join(map(str, value)) if isinstance(value, list) else value
+            writer.writerows(itertools.chain([first], joined))
+        text.detach()
 
 
 MAX_CLASSES = 256
 
 
 def encode_class_map(classes: np.ndarray, size: tuple[int, int]) -> bytes:
-    """Return a palette PNG of width and height `size`, of which each pixel has the nearest class [height, width]."""
+    """Return a palette PNG of width and height `size`, of which each pixel has the nearest class [height, width].
+
+    Class 0 is black. Bits 0, 1 and 2 of a class are the highest bits of red, green and blue, bits 3, 4 and 5 the next
+    ones, and so on.
+
+    Reference: the color map of the PASCAL VOC devkit.
+    """
     rows, columns = (
         ((np.arange(new) + 0.5) * old / new).astype(int) for new, old in zip(size[::-1], classes.shape, strict=True)
     )
-    return encode_mask(classes.astype(np.uint8)[np.ix_(rows, columns)], palette())
-
-
-def palette() -> np.ndarray:
-    """Return the colors of the classes, uint8 [256, 3]: class 0 black, neighbours different.
-
-    Bits 0, 1 and 2 of a class are the highest bits of red, green and blue, bits 3, 4 and 5 the next ones, and so on.
-    Reference: the color map of the PASCAL VOC devkit.
-    """
-    classes = np.arange(MAX_CLASSES)[:, None] >> np.arange(3)
-    return np.sum([(classes >> 3 * bit & 1) << 7 - bit for bit in range(3)], 0).astype(np.uint8)
+    bits = np.arange(MAX_CLASSES)[:, None] >> np.arange(3)
+    palette = np.sum([(bits >> 3 * bit & 1) << 7 - bit for bit in range(3)], 0).astype(np.uint8)
+    return encode_mask(classes.astype(np.uint8)[np.ix_(rows, columns)], palette)
 
 
 def write_maps(folder: Path, form: ItemForm, predictions: Iterable[Item]) -> Iterator[Item]:

@@ -273,8 +273,6 @@ def _first_names(model):
         if re.fullmatch(rf"{default}(_\d+)?", layer.name):
             names[layer.name] = f"{default}_{counts[default]}" if counts[default] else default
             counts[default] += 1
-        else:
-            names[layer.name] = layer.name
     return names
 
 

@@ -157,9 +157,8 @@ def find_label_axes(two: dict, others: dict) -> dict[str, dict[int, int]]:
     Returns:
         `{path: {dimension: extra}}`, extra = rows beyond the classes.
     """
-    label_axes = {}
-    for path, shape in two.items():
-        grown = {axis: size - 2 for axis, size in enumerate(shape) if size != others[path][axis]}
-        if grown:
-            label_axes[path] = grown
-    return label_axes
+    grown = {
+        path: {axis: size - 2 for axis, size in enumerate(shape) if size != others[path][axis]}
+        for path, shape in two.items()
+    }
+    return {path: axes for path, axes in grown.items() if axes}

@@ -215,20 +215,15 @@ class LevelCosts:
     def _value_bytes(self):
         return np.dtype(self.family.recipe.float_type).itemsize
 
-    @property
-    def _passes(self):
-        """Number of gradients that a local step evaluates."""
-        plugin = self.family.recipe.client.personalization
-        if plugin is None:
-            return 1
-        passes = registry.constant("personalizations", plugin.name, "PASSES")
-        return plugin.options[passes] if isinstance(passes, str) else passes
-
     def train_flops(self, level: str) -> tuple[float, ...]:
         """Return the operations of training one network on one example, by stage; see `stage_flops`."""
         exits, epochs = self.family.recipe.model.exits, self.family.recipe.client.epochs_of(level)
-        units = functools.partial(self.units, level)
-        return tuple(self._passes * stage_flops(stage, units, exits, epochs) for stage in self.stages(level))
+        units, plugin, passes = functools.partial(self.units, level), self.family.recipe.client.personalization, 1
+        if plugin is not None:
+            # Number of gradients that a local step evaluates, or the option that states it.
+            passes = registry.constant("personalizations", plugin.name, "PASSES")
+            passes = plugin.options.get(passes, passes)
+        return tuple(passes * stage_flops(stage, units, exits, epochs) for stage in self.stages(level))
 
     @property
     def full_cost(self) -> float:

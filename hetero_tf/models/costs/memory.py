@@ -334,21 +334,16 @@ def fit_to_devices(recipe: Recipe, work: dict[str, LevelWork], examples: np.ndar
     counts: dict[str, float] = {name: int((level_of_client == index).sum()) for index, name in enumerate(levels.names)}
     able = sum(count for name, count in counts.items() if name not in levels.idle)
     if not able:
-        raise InvalidValue(("levels", "fit"), _no_fit(levels, work, devices, examples))
+        smallest = min((name for name in levels.names if name not in levels.idle), key=lambda name: work[name].memory)
+        seconds = work[smallest].times(devices, examples).total.min()
+        raise InvalidValue(
+            ("levels", "fit"),
+            f"no device fits a level: the smallest level, {smallest}, needs {work[smallest].memory / MIB:.1f} MiB (the "
+            f"largest device has {devices.memory.max() / MIB:.1f} MiB) and {seconds:.3g} s on the fastest device; add "
+            "a smaller level or raise levels.fit_seconds. Received: 'device'",
+        )
     if recipe.round.clients > able:
         text = f"more active clients than clients whose device fits a level (levels.fit); must be at most {able}"
         raise InvalidValue(("round", "clients"), f"{text}. Received: {recipe.round.clients}")
     fitted = dataclasses.replace(levels, mix=counts, level_of_client=level_of_client)
     return dataclasses.replace(recipe, levels=fitted)
-
-
-def _no_fit(levels, work, devices, examples):
-    """Return the message that no client fits a level that trains."""
-    smallest = min((name for name in levels.names if name not in levels.idle), key=lambda name: work[name].memory)
-    needs, largest = work[smallest].memory / MIB, devices.memory.max() / MIB
-    seconds = work[smallest].times(devices, examples).total.min()
-    return (
-        f"no device fits a level: the smallest level, {smallest}, needs {needs:.1f} MiB (the largest device has "
-        f"{largest:.1f} MiB) and {seconds:.3g} s on the fastest device; add a smaller level or raise "
-        "levels.fit_seconds. Received: 'device'"
-    )
