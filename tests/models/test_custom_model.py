@@ -171,18 +171,6 @@ def test_branches_and_positions_are_cut_one_by_one(eager):
         np.testing.assert_allclose(value, expected[path], rtol=1e-5, atol=1e-6)
 
 
-def test_a_function_of_the_width_has_the_classes_of_the_data(eager):
-    process = build_process(lambda width: dense(width, tiny.CLASSES))
-    state = process.initialize()
-    assert [tuple(each.shape) for each in process.network(state, "c").weights] == [
-        (2, 2),
-        (2,),
-        (2, tiny.CLASSES),
-        (tiny.CLASSES,),
-    ]
-    assert process.next(state)[1] == build_process(lambda width, classes: dense(width, classes)).next(state)[1]
-
-
 def test_an_input_may_have_any_size(eager):
     def function(width, classes):
         inputs = keras.Input((None, None, SHAPE[-1]))
@@ -339,19 +327,14 @@ def inside(**options):
     return keras.Model(inputs, keras.layers.Dense(3)(base(inputs)))
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: inside(kernel_constraint="non_neg"), "no constraints, which local training does not apply"),
-        (
-            lambda: one_layer(model=Stepping),
-            "train by the steps of the program: leave out train_step; for another loss, use compile(loss=...)",
-        ),
-    ],
-)
-def test_parts_that_a_round_would_ignore_are_refused(make, sentence):
-    message = refusal(build_custom_model, lambda width, classes: make(), SHAPE, 1.0, classes=3)
-    assert message.startswith(f"`model` must {'have ' if sentence.startswith(('no ', 'fixed')) else ''}{sentence}")
+def test_parts_that_a_round_would_ignore_are_refused():
+    constrained, stepping = inside(kernel_constraint="non_neg"), one_layer(model=Stepping)
+    for model, sentence in (
+        (constrained, "have no constraints, which local"),
+        (stepping, "train by the steps of the "),
+    ):
+        message = refusal(build_custom_model, lambda width, classes, model=model: model, SHAPE, 1.0, classes=3)
+        assert message.startswith(f"`model` must {sentence}")
 
 
 def test_constraints_of_frozen_weights_are_accepted():

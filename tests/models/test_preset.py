@@ -12,7 +12,6 @@ import hetero_tf
 from hetero_tf import export
 from hetero_tf.data import from_arrays
 from hetero_tf.export.formats import keras as keras_file
-from hetero_tf.models.custom_model import merge_adapters
 from hetero_tf.models.functions import preset
 from hetero_tf.models.variables import constants
 from hetero_tf.recipe.model import Width
@@ -98,17 +97,6 @@ def test_adapters_of_keras_layers_are_trained_by_rank_and_merged(eager, tmp_path
     process, state, _ = trained(transformer)
     assert ranks_by_level(process, state) == {"a": {4}, "b": {2}, "c": {1}}
     assert_frozen_and_merged(process, state, tmp_path)
-
-
-def test_merged_layers_have_equal_outputs_and_no_adapters():
-    model = transformer(1.0, 3)
-    rng, x = np.random.default_rng(0), {"token_ids": draw(4)[0]["token_ids"]}
-    for variable in model.trainable_variables:
-        variable.assign(rng.normal(size=variable.shape))
-    before = model(x)
-    merge_adapters(model)
-    np.testing.assert_allclose(model(x), before, atol=1e-4)
-    assert [variable.path for variable in model.trainable_variables if "lora" in variable.path] == []
 
 
 def test_a_missing_library_is_named(monkeypatch):
