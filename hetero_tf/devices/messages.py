@@ -76,13 +76,7 @@ def agreement_digest(recipe: Recipe) -> str:
 
 def build_introduction(member: Member, recipe: Recipe) -> Message:
     """Return the message with which a device introduces itself."""
-    metadata = {
-        "client": member.client,
-        "level": member.level,
-        "examples": member.examples,
-        "measures": member.measures,
-    }
-    return Message({}, {**metadata, "labels": member.labels.tolist(), "recipe": agreement_digest(recipe)})
+    return Message({}, {**vars(member), "labels": member.labels.tolist(), "recipe": agreement_digest(recipe)})
 
 
 def parse_member(metadata: Mapping[str, Any], client: int, recipe: Recipe, classes: int) -> Member:

@@ -24,7 +24,7 @@ from hetero_tf.devices.messages import (
 from hetero_tf.evaluation.statistics_query import statistics_rng
 from hetero_tf.models.state import State, StateRows, concat_values, split_values
 from hetero_tf.planning.packing import BlockPlan
-from hetero_tf.planning.plan import Plan, plan_clients
+from hetero_tf.planning.plan import plan_clients
 from hetero_tf.rounds.block_training import RoundScalars, train_block
 from hetero_tf.rounds.round_setup import RoundSetup
 from hetero_tf.run.learning_process import LearningProcess
@@ -69,7 +69,9 @@ class TensorFlowClient:
         round, rate = request.metadata["round"], request.metadata["learning_rate"]
         transfer = transfer_of(self.process, self.client, self.level, self.member.labels, round)
         weights = self._state(request.arrays, transfer.down).weights
-        plan = self._plan(round)
+        process = self.process
+        level = process.recipe.levels.names.index(self.level)
+        plan = plan_clients(process.batching, [self._examples], round, [self.client], [level])
         work = BlockPlan(
             tf.constant([self.client]),
             tf.constant([0]),
@@ -104,12 +106,6 @@ class TensorFlowClient:
             return values, result.local.losses[:, 0], result.local.gradient_norms[:, 0]
 
         return steps
-
-    def _plan(self, round) -> Plan:
-        """The plan of this client's local steps in a round."""
-        process = self.process
-        position = process.recipe.levels.names.index(self.level)
-        return plan_clients(process.batching, [self._examples], round, [self.client], [position])
 
     def _measure(self, request):
         """Means of the statistics of static batch normalisation with a level's model, on the device's examples."""

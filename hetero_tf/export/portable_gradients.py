@@ -63,21 +63,24 @@ def conv2d_gradients(operation: tf.Operation, upstream: tf.Tensor) -> tuple[tf.T
     columns_matrix = tf.reshape(tf.concat(windows, -1), [-1, rows * columns * channels])
     for_kernel = tf.matmul(columns_matrix, tf.reshape(upstream, [-1, filters]), transpose_a=True)
     padded = [size + before + after for size, (before, after) in zip(inputs.shape, padding)]
-    for_inputs = _conv2d_input_gradient(upstream, kernel, padded, stride)
+    # The input gradient of the VALID convolution is zero after the last window.
+    covered = [(size - 1) * stride + side for size, side in zip(upstream.shape[1:3], (rows, columns))]
+    for_inputs = tf.nn.conv2d_transpose(upstream, kernel, [padded[0], *covered, padded[3]], stride, "VALID")
+    ends = [[0, full - size] for full, size in zip(padded[1:3], covered)]
+    for_inputs = tf.pad(for_inputs, [[0, 0], *ends, [0, 0]])
     return _crop(for_inputs, padding, inputs.shape), tf.reshape(for_kernel, kernel.shape)
-
-
-def _conv2d_input_gradient(upstream, kernel, shape, stride):
-    """Return the input gradient of a VALID convolution; it is zero after the last window."""
-    covered = [(size - 1) * stride + side for size, side in zip(upstream.shape[1:3], kernel.shape[:2])]
-    gradient = tf.nn.conv2d_transpose(upstream, kernel, [shape[0], *covered, shape[3]], stride, "VALID")
-    return tf.pad(gradient, [[0, 0], *([0, full - size] for full, size in zip(shape[1:3], covered)), [0, 0]])
 
 
 def max_pool_gradient(operation: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
     """Return the gradient of MaxPool without overlap; it goes to the first of a window's largest values."""
     inputs, pooled = operation.inputs[0], operation.outputs[0]
-    size, padding = _pool_geometry(operation, inputs.shape)
+    windows, strides = operation.get_attr("ksize"), operation.get_attr("strides")
+    if windows != strides or windows[1] != windows[2]:
+        raise NotImplementedError(
+            "pooling must have square windows without overlap to train on the device. "
+            f"Received: size={windows}, stride={strides}"
+        )
+    size, padding = windows[1], _padding(operation, inputs.shape, windows[1:3])
     padded = tf.pad(inputs, padding, constant_values=inputs.dtype.min)
     window_gradients, is_open = [], tf.ones_like(pooled)
     for window in _windows(padded, (size, size), size, pooled.shape[1:3]):
@@ -85,16 +88,6 @@ def max_pool_gradient(operation: tf.Operation, upstream: tf.Tensor) -> tf.Tensor
         window_gradients.append(is_maximum * upstream)
         is_open -= is_maximum
     return _untile(window_gradients, size, padding, inputs.shape)
-
-
-def _pool_geometry(operation, shape):
-    """Return (window size, padding) of a pooling operation."""
-    size, stride = operation.get_attr("ksize"), operation.get_attr("strides")
-    if size != stride or size[1] != size[2]:
-        raise NotImplementedError(
-            f"pooling must have square windows without overlap to train on the device. Received: {size=}, {stride=}"
-        )
-    return size[1], _padding(operation, shape, size[1:3])
 
 
 def _untile(values, size, padding, shape):
@@ -224,12 +217,5 @@ def erf(values: tf.Tensor) -> tf.Tensor:
     """
     values = tf.clip_by_value(values, -ERF_IS_ONE, ERF_IS_ONE)
     squared = tf.square(values)
-    return values * _polynomial(squared, ERF_NUMERATOR) / _polynomial(squared, ERF_DENOMINATOR)
-
-
-def _polynomial(values, coefficients):
-    """Evaluate a polynomial; the coefficient of the highest power comes first."""
-    total = tf.fill(values.shape, tf.constant(coefficients[0], values.dtype))
-    for coefficient in coefficients[1:]:
-        total = total * values + coefficient
-    return total
+    numerator, denominator = (tf.math.polyval([*each], squared) for each in (ERF_NUMERATOR, ERF_DENOMINATOR))
+    return values * numerator / denominator

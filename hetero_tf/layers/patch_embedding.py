@@ -72,7 +72,12 @@ class PatchEmbedding(keras.layers.Layer):
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         lead, patches = [] if self.clients == 1 else [self.clients], self._patches(inputs.shape)
         kernel = tf.convert_to_tensor(self.kernel)
-        rows = tf.reshape(self._squares(inputs), [*lead, -1, inputs.shape[-1] // self.clients * self.patch**2])
+        images = inputs if self.clients == 1 else to_leading(inputs, self.clients)
+        height, width, channels = images.shape[-3:]
+        squares = tf.reshape(images, [-1, height // self.patch, self.patch, width // self.patch, self.patch, channels])
+        # [all clients' images, patches down, across, patch, patch, channels]
+        squares = tf.transpose(squares, [0, 1, 3, 2, 4, 5])
+        rows = tf.reshape(squares, [*lead, -1, inputs.shape[-1] // self.clients * self.patch**2])
         tokens = tf.matmul(rows, tf.reshape(kernel, [*lead, -1, self.width]))
         tokens = tf.cast(tokens, self.variable_dtype) + tf.convert_to_tensor(self.bias)
         tokens = tf.reshape(tokens, [*lead, -1, patches, self.width])
@@ -80,13 +85,6 @@ class PatchEmbedding(keras.layers.Layer):
         token, positions = tf.convert_to_tensor(self.token), tf.convert_to_tensor(self.position_table)
         positions += tf.pad(token, _rows(token.shape.rank, 0, patches))
         return self.scaling(tf.pad(tokens, _rows(len(lead) + 3, 1, 0)) + positions, training=training)
-
-    def _squares(self, inputs):
-        """Return [all clients' images, patches down, across, patch, patch, channels]."""
-        images = inputs if self.clients == 1 else to_leading(inputs, self.clients)
-        height, width, channels = images.shape[-3:]
-        squares = tf.reshape(images, [-1, height // self.patch, self.patch, width // self.patch, self.patch, channels])
-        return tf.transpose(squares, [0, 1, 3, 2, 4, 5])
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*client_axes(self.clients), input_shape[0], self._patches(input_shape) + 1, self.width)

@@ -104,11 +104,6 @@ class UserFunction:
 class UserLoss(UserFunction):
     """A loss of local steps that is not in the recipe."""
 
-    @property
-    def parts(self) -> tuple["UserLoss", ...]:
-        """The losses of the outputs."""
-        return (self,)
-
     def loss(self, outputs: tf.Tensor, targets: tf.Tensor, present: tf.Tensor | None, outside: int) -> tf.Tensor:
         """Return the losses of the clients of a block, [K, ...]; see `methods.losses`."""
         call = self.function.call if isinstance(self.function, keras.Loss) else self.function
@@ -202,7 +197,7 @@ class UserFunctions:
 
     @property
     def _losses(self):
-        return () if self.loss is None else self.loss.parts
+        return self.loss.parts if isinstance(self.loss, SumOfLosses) else [self.loss] if self.loss else []
 
     def check(self, task: Task, outputs: tf.Tensor, targets: np.ndarray) -> None:
         """Call the functions once, which creates the variables of metrics.

@@ -167,14 +167,8 @@ def test_a_device_needs_no_tensorflow(cnn):
     assert (report["steps"], report["examples"], report["logits"], report["client"]) == (6, 40, [20, 10], 1)
     assert 0 < report["loss"] < 10 and report["norm"] > 0 and report["moved"]
     assert report["response"] > 0 and report["values"]
-    modules = (
-        "hetero_tf.base",
-        "hetero_tf.base.version",
-        "hetero_tf",
-        "hetero_tf.devices",
-        "hetero_tf.devices.on_device",
-    )
-    assert report["loaded"] == list(modules)
+    parts = (".base", ".base.version", "", ".devices", ".devices.on_device")
+    assert report["loaded"] == [f"hetero_tf{part}" for part in parts]
 
 
 @pytest.mark.long

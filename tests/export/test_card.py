@@ -65,7 +65,8 @@ def instance(signature, *fields, kind="", inputs=None):
     return request["instances"][0]
 
 
-def test_a_row_has_the_means_of_its_columns_a_category_and_a_date():
+def test_the_example_of_each_codec():
+    """A row has the means of its columns, a category and a date; series are waves around their means."""
     fields = (
         Field("power (kW)", number.Codec(mean=(1234.5,), std=(1.0,))),
         Field("fuel", category.Codec(("diesel", "petrol"))),
@@ -73,12 +74,11 @@ def test_a_row_has_the_means_of_its_columns_a_category_and_a_date():
     )
     assert instance("serving_default", *fields) == {"power__kW_": 1230.0, "fuel": "diesel", "sold": "2024-12-31"}
     assert instance("serving_default", fields[1]) == "diesel"
-
-
-def test_series_are_waves_around_their_means():
     codec = series.Codec((24, 2), mean=(50.0, 0.0), std=(5.0, 1.0))
     values = np.array(instance("serving_default", Field("series", codec)))
     assert values.shape == (24, 2) and 45 <= values[:, 0].min() < 46 and 54 < values[:, 0].max() <= 55
+    for kind, text in (("text", "<mask>"), ("next_word", "the end"), ("sequences", "sentence")):
+        assert text in instance("serve_text", Field("text", words.Codec(5)), kind=kind)
 
 
 def test_without_a_signature_for_items_the_example_consists_of_numbers():
@@ -100,11 +100,6 @@ def test_files_have_the_size_of_the_input():
     clip = instance("serve_bytes", Field("audio", sound.Codec(4000, 8000)))
     samples, rate = tf.audio.decode_wav(base64.b64decode(clip["b64"]))
     assert samples.shape == (4000, 1) and rate == 8000 and 0.4 < np.max(samples) <= 0.5
-
-
-@pytest.mark.parametrize(("kind", "text"), [("text", "<mask>"), ("next_word", "the end"), ("sequences", "sentence")])
-def test_a_sentence_suits_the_kind_of_text(kind, text):
-    assert text in instance("serve_text", Field("text", words.Codec(5)), kind=kind)
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"fields": [{"name": "a", "codec": "os"}]}, {"fields": []}])

@@ -67,15 +67,8 @@ def test_pictures_get_the_labels_of_the_model(pictures, tmp_path):
     process, model, predictor = pictures
     raw = np.rint(process.dataset.test.x[:2] * (255 / process.dataset.test.x.max())).astype(np.uint8)
     paths = [write_picture(tmp_path, prediction, f"{index}.png") for index, prediction in enumerate(raw)]
-    inputs, _ = process.input.batch(
-        tf.constant(raw),
-        tf.zeros([2], tf.int32),
-        tf.range(2),
-        0,
-        tf.zeros([1], tf.int32),
-        all_labels(10),
-        training=False,
-    )
+    key, labels = tf.zeros([1], tf.int32), tf.zeros([2], tf.int32)
+    inputs, _ = process.input.batch(tf.constant(raw), labels, tf.range(2), 0, key, all_labels(10), training=False)
     probabilities = tf.nn.softmax(model(inputs, training=False)).numpy()
     for prediction, path, expected in zip(predicted.run(predictor, paths), paths, probabilities, strict=True):
         best = np.argsort(-expected)[:3]

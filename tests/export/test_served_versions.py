@@ -117,23 +117,15 @@ def test_incomplete_copy_is_retried_and_old_version_stays(tmp_path, loads, retry
     (message,) = served.refresh()
     assert message.endswith("the SHA-256 of saved_model.pb differs from export.json; retrying")
     retry()
-    # The same error is reported once.
-    assert served.refresh() == [] and available(served) == [1]
+    # The same error is reported once, and that of a removed version is forgotten.
+    assert served.refresh() == [] and available(served) == [1] and served.errors("a").keys() == {2}
+    target.rename(tmp_path / "away")
+    assert served.refresh() == [] and served.errors("a") == {}
+    (tmp_path / "away").rename(target)
     (target / "saved_model.pb").write_bytes(b"larger model")
     retry()
     assert served.refresh() == [f"serving level a, version 2: {target}", "level a, version 1 is unloaded"]
     assert available(served) == [2] and len(loads) == 2 and served.errors("a") == {}
-
-
-def test_a_removed_version_that_cannot_be_loaded_is_forgotten(tmp_path, loads):
-    write_version(tmp_path / "a", 1)
-    path = write_version(tmp_path / "a", 2)
-    (path / "saved_model.pb").unlink()
-    served = make_serving(tmp_path)
-    served.refresh()
-    assert served.errors("a").keys() == {2}
-    shutil.rmtree(path)
-    assert served.refresh() == [] and served.errors("a") == {}
 
 
 INVALID_MANIFESTS = {
@@ -224,7 +216,7 @@ def version(request):
     return version.about, version.folder
 
 
-def test_only_requests_with_equal_rows_are_batched(version):
+def test_only_requests_with_equal_rows_are_batched(version, tmp_path):
     about, path = version
     hint = path / saved_model.BATCHING
     if about["input"]["kind"] == "images":
@@ -232,9 +224,7 @@ def test_only_requests_with_equal_rows_are_batched(version):
         assert about["limits"]["images"] >= 64
     else:
         assert not hint.exists()
-
-
-def test_wide_model_has_a_smaller_batch_size(tmp_path):
+    # A wide model has smaller batches.
     saved_model.write_batching(tmp_path, max_batch_size=3)
     assert "max_batch_size { value: 3 }" in (tmp_path / saved_model.BATCHING).read_text()
 

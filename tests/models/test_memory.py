@@ -38,11 +38,8 @@ def unit_memory(fit_recipe, width):
 
 def test_budgets_are_shares_of_the_model_at_width_1_for_all_levels():
     narrow = recipe.loads(PLAIN, "tiny", ["levels.widths={a: 1/4, b: 1/4, c: 1/4}", "levels.budgets={a: 1/2}"])
-    assert (
-        sum(unit_amounts(narrow, SHAPE, SHAPE, CLASSES).values())
-        == costs(narrow).full_cost
-        == sum(unit_memory(narrow, 1.0).values())
-    )
+    full = sum(unit_amounts(narrow, SHAPE, SHAPE, CLASSES).values())
+    assert full == costs(narrow).full_cost == sum(unit_memory(narrow, 1.0).values())
     assert memory.estimate(costs(narrow), "a") == pytest.approx(sum(unit_memory(narrow, 0.25).values()))
 
 
@@ -63,19 +60,14 @@ def test_levels_are_reduced_to_the_width_of_their_budgets(rounding):
     widths, limit = fit_recipe.levels.widths, 0.25 * 1.05 * sum(unit_memory(fit_recipe, 1.0).values())
     assert widths["a"] == 1 and widths["b"] == 0.5 and widths["c"] < 0.5
     # The finest size of the model is 24: one step wider would be too much.
-    assert (
-        sum(unit_memory(fit_recipe, widths["c"]).values())
-        <= limit
-        < sum(unit_memory(fit_recipe, widths["c"] + 1 / 24).values())
-    )
+    fitted, wider = (sum(unit_memory(fit_recipe, widths["c"] + more).values()) for more in (0, 1 / 24))
+    assert fitted <= limit < wider
     assert memory.over_budget(costs(fit_recipe)) == {}
 
 
 def test_all_levels_are_reduced_to_the_width_of_the_smallest_budget():
-    fit_recipe = load_fitted(
-        PLAIN, LEVELS, methods.EVEN, "levels.budgets={a: 1, b: 1/2, c: 1/4}", "levels.fit=common_width"
-    )
-    alone = load_fitted(PLAIN, LEVELS, methods.EVEN, "levels.budgets={a: 1, b: 1/2, c: 1/4}", "levels.fit=widths")
+    settings = (PLAIN, LEVELS, methods.EVEN, "levels.budgets={a: 1, b: 1/2, c: 1/4}")
+    fit_recipe, alone = (load_fitted(*settings, f"levels.fit={fit}") for fit in ("common_width", "widths"))
     assert set(fit_recipe.levels.widths.values()) == {alone.levels.widths["c"]}
 
 
@@ -111,12 +103,10 @@ def test_ensemble_clients_train_the_networks_that_fit_their_budgets_and_the_fit_
         assert memory.estimate(level_costs, name) == pytest.approx(count * one) and count * one <= limit
         assert count == 4 or (count + 1) * one > limit
     width = memory.as_fraction(fit_recipe.levels.widths["a"])
-    assert memory.describe_fit(fit_recipe.levels) == (
-        f"widths a {width}, b {width}, c {width}; members a {fit_recipe.levels.members['a']}, b {fit_recipe.levels.members['b']}, c 1"
-    )
-    assert memory.describe_fit(
-        recipe.loads(PLAIN, "tiny", ["levels.mix=a-b", "levels.widths={a: 1, b: 1/3}"]).levels
-    ) == ("widths a 1, b 1/3")
+    members = f"a {levels.members['a']}, b {levels.members['b']}, c 1"
+    assert memory.describe_fit(levels) == f"widths a {width}, b {width}, c {width}; members {members}"
+    levels = recipe.loads(PLAIN, "tiny", ["levels.mix=a-b", "levels.widths={a: 1, b: 1/3}"]).levels
+    assert memory.describe_fit(levels) == "widths a 1, b 1/3"
 
 
 def test_levels_without_a_budget_and_with_budgets_of_idle_levels_alone_are_unchanged():
@@ -140,21 +130,14 @@ def test_budget_below_every_width_is_refused_except_for_idle_levels():
 def test_levels_over_their_budgets_are_named_with_their_memory():
     fit_recipe = load_fitted(PLAIN, LEVELS, methods.EVEN, "levels.budgets={a: 1, b: 0.99, c: 1/2}")
     assert memory.over_budget(costs(fit_recipe)) == {"c": pytest.approx(2.0)}
-    taught = load_fitted(
-        PLAIN,
-        LEVELS,
-        "levels.budgets={a: 1}",
-        "client.stages={name: nested, distill: true}",
-        "client.coupling=self_distillation",
-    )
+    distilled = ("client.stages={name: nested, distill: true}", "client.coupling=self_distillation")
+    taught = load_fitted(PLAIN, LEVELS, "levels.budgets={a: 1}", *distilled)
     assert memory.over_budget(costs(taught)) == {"a": pytest.approx(2.0)}
 
 
 def test_process_is_built_at_the_fitted_widths(eager):
-    process = tiny.process(PLAIN, LEVELS, "levels.budgets={a: 1, b: 1, c: 1/4}", "levels.fit=widths")
-    assert (
-        process.recipe.levels.widths["c"]
-        == load_fitted(PLAIN, LEVELS, "levels.budgets={a: 1, b: 1, c: 1/4}", "levels.fit=widths").levels.widths["c"]
-    )
+    settings = (LEVELS, "levels.budgets={a: 1, b: 1, c: 1/4}", "levels.fit=widths")
+    process = tiny.process(PLAIN, *settings)
+    assert process.recipe.levels.widths == load_fitted(PLAIN, *settings).levels.widths
     state, _ = process.next(process.initialize())
     assert state.round == 1

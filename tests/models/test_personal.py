@@ -61,12 +61,9 @@ def test_names_select_values_of_a_keras_model(eager):
     assert "its layers are hidden, scaled, logits. Received: 'logit'" in message
 
 
-def test_a_kind_that_the_model_lacks_is_refused():
+def test_kinds_that_a_model_lacks_are_refused_and_embeddings_are_those_of_words():
     assert "its layers are 0_1_dense, 1_0_dense. " in refusal(personal, "embeddings", text=tiny.DENSE)
     assert "unknown unit or kind 'norm'; did you mean 'norms'?" in refusal(personal, "norm")
-
-
-def test_embeddings_are_those_of_words():
     inputs = keras.Input((3,), dtype="int32")
     model = keras.Model(inputs, keras.layers.Dense(4)(keras.layers.Embedding(7, 4, name="words")(inputs)))
     assert has_embedding(model)

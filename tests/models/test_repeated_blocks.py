@@ -192,24 +192,11 @@ class Hidden:
 
 def test_layers_share_a_signature_only_if_all_arguments_are_in_the_config():
     long = np.zeros(5000)
-    for layer, shift in (
-        (Shifted, Hidden()),
-        (WithConfig, Hidden()),
-        (WithConfig, long),
-        (WithConfig, tf.constant(long)),
-    ):
+    for layer, shift in ((Shifted, Hidden()), *((WithConfig, each) for each in (Hidden(), long, tf.constant(long)))):
         first, second = layer(shift), layer(shift)
         assert layer_signature(first) == layer_signature(first) != layer_signature(second)
-    assert (
-        layer_signature(WithConfig([1, 2]))
-        == layer_signature(WithConfig([1, 2]))
-        != layer_signature(WithConfig([1, 3]))
-    )
-    assert (
-        layer_signature(keras.layers.Dense(3))
-        == layer_signature(keras.layers.Dense(3))
-        != layer_signature(keras.layers.Dense(4))
-    )
+    for layer, one, other in ((WithConfig, [1, 2], [1, 3]), (keras.layers.Dense, 3, 4)):
+        assert layer_signature(layer(one)) == layer_signature(layer(one)) != layer_signature(layer(other))
 
 
 def test_equal_layers_are_counted_each_time():

@@ -145,6 +145,8 @@ def _save(source: ConversionSource, step: LocalStep, inputs: dict, folder: Path)
 
 def _settings(source: ConversionSource, step: LocalStep, sizes: dict) -> dict:
     process, recipe = source.task.process, source.task.process.recipe
+    axes = dict(zip(process.paths, process.setup.layout.cut.axes, strict=True))
+    of_labels = {path: [index for index, axis in enumerate(each) if axis and axis.label] for path, each in axes.items()}
     defaults = {name: option.default for name, option in registry.options("inputs", recipe.input.name).items()}
     return {
         "variables": step.names,
@@ -157,7 +159,7 @@ def _settings(source: ConversionSource, step: LocalStep, sizes: dict) -> dict:
         "train_flops": process.client_costs[recipe.levels.names.index(source.level)].train_flops[0],
         "classes": process.family.classes,
         "targets": _targets(process),
-        "label_axes": _label_axes(process, step),
+        "label_axes": {path: of_labels[path] for path in step.returned if of_labels[path]},
         "shuffle": process.input.shuffle,
         "input": {**defaults, **recipe.input.options, "name": recipe.input.name},
     }
@@ -171,14 +173,6 @@ def _targets(process):
     mean_and_std = None if scaling is None else [np.asarray(values).tolist() for values in scaling]
     form = registry.constant("tasks", process.recipe.task.name, "OUTPUTS") or process.recipe.targets
     return {"form": form, "dtype": encoded.dtype.name, "scaling": mean_and_std}
-
-
-def _label_axes(process, step):
-    axes = dict(zip(process.paths, process.setup.layout.cut.axes, strict=True))
-    dimensions = {
-        path: [index for index, axis in enumerate(axes[path]) if axis and axis.label] for path in step.returned
-    }
-    return {path: indices for path, indices in dimensions.items() if indices}
 
 
 def compare_training(

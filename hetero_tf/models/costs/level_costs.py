@@ -6,6 +6,7 @@ Operations are counted twice: `paper_flops` follows the convention of the Hetero
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -384,10 +385,8 @@ def round_cost(
 
 def train_flops_table(client_costs: Sequence[ClientCost]) -> np.ndarray:
     """Return the operations of training on one example: float64 [levels, stages], 0 for stages that a level lacks."""
-    table = np.zeros((len(client_costs), max(len(each.train_flops) for each in client_costs)))
-    for level, each in enumerate(client_costs):
-        table[level, : len(each.train_flops)] = each.train_flops
-    return table
+    stages = itertools.zip_longest(*(each.train_flops for each in client_costs), fillvalue=0)
+    return np.array([*stages], np.float64).T
 
 
 def accumulate_totals(rows: list[dict], totals: dict[str, int | float]) -> list[dict]:

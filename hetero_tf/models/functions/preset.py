@@ -60,7 +60,8 @@ def build(
     names = (output,) if output else OUTPUTS if head == "label" else OUTPUTS[1:]
     name, value = _select_output(backbone(arguments), names)
     if head == "label":
-        value = _pool(value, _pooling(backbone, name) if pooling == "auto" else pooling, _mask_of(name, tensors))
+        mask = tensors.get(f"{name.partition('_')[0]}_{MASK}", tensors.get(MASK))
+        value = _pool(value, _pooling(backbone, name) if pooling == "auto" else pooling, mask)
     logits = keras.layers.Dense(classes, name="logits")(value)
     return _with_unique_paths(keras.Model(sources if inputs else next(iter(sources.values())), logits))
 
@@ -188,11 +189,6 @@ def _select_output(outputs, wanted):
         f"model.function: output must be one of the backbone's outputs {', '.join(outputs)}. "
         f"Received: {', '.join(wanted)}"
     )
-
-
-def _mask_of(output, tensors):
-    """Return the mask of the positions of an output, or None."""
-    return tensors.get(f"{output.partition('_')[0]}_{MASK}", tensors.get(MASK))
 
 
 def _pooling(backbone, output):
