@@ -22,10 +22,8 @@ def numpy_weights(state):
     ("names", "copied"),
     [
         ("norms", "norm"),
-        *(
-            pytest.param(*case, marks=pytest.mark.long)
-            for case in (("norms, '0', 3_0_dense", "^[03]|norm"), ("'*/step_size'", "/step_size$"))
-        ),
+        pytest.param("norms, '0', 3_0_dense", "^[03]|norm", marks=pytest.mark.long),
+        pytest.param("'*/step_size'", "/step_size$", marks=pytest.mark.long),
     ],
 )
 def test_a_copy_is_the_mean_over_the_clients_of_its_level(names, copied, eager):

@@ -71,15 +71,10 @@ def in_lists(width, classes):
     ("model", "targets"),
     [
         (build, Y),
-        *(
-            pytest.param(*case, marks=pytest.mark.long)
-            for case in (
-                (as_dictionary, Y),
-                (in_lists, tuple(Y.values())),
-                (layers(1.0, 3), Y),
-                (lambda width: build(width, 3), Y),
-            )
-        ),
+        pytest.param(as_dictionary, Y, marks=pytest.mark.long),
+        pytest.param(in_lists, tuple(Y.values()), marks=pytest.mark.long),
+        pytest.param(layers(1.0, 3), Y, marks=pytest.mark.long),
+        pytest.param(lambda width: build(width, 3), Y, marks=pytest.mark.long),
     ],
     ids=["lists", "dictionary", "tuple", "ready", "width"],
 )
