@@ -321,16 +321,6 @@ def test_training_is_counted_by_the_passes_of_each_unit():
     assert flops(UNITS, route(width=0.5), route()) == 6 * (320 + 1280)
 
 
-def test_frozen_part_is_only_run_forward():
-    # Three stages of one block each; earlier blocks are frozen, later ones are skipped.
-    stages = [
-        flops(("stem", "one", "head"), route(("stem", "one", "head"))),
-        flops(("two", "head"), route(("stem", "one", "two", "head"), frozen=2)),
-        flops(("three", "head"), route(UNITS, frozen=3)),
-    ]
-    assert stages == [6 * 480, 6 * 440 + 2 * 440, 6 * 440 + 2 * 840]
-
-
 def test_round_cost_counts_traffic_and_operations_of_each_client():
     cost = level_costs.round_cost(
         COSTS,
