@@ -10,6 +10,7 @@ import hetero_tf
 from hetero_tf import recipe
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
+from hetero_tf.models.build_model import build_model
 from hetero_tf.models.custom_model import build_custom_model, static_norms
 from hetero_tf.models.requirements import check_behavior, check_structure
 from hetero_tf.recipe.model import Width
@@ -63,6 +64,22 @@ def test_rounds_equal_those_of_the_same_layers_in_a_recipe(eager):
     assert custom.evaluate(state, "all")[0] == pytest.approx(from_recipe.evaluate(expected, "all")[0], rel=1e-4)
     unscaled = build_process(lambda width, classes: dense(width, classes))
     assert unscaled.next(unscaled.initialize())[1]["loss"] != custom.next(custom.initialize())[1]["loss"]
+
+
+def test_rounds_of_the_layers_of_a_recipe_as_a_function_are_bit_equal(eager):
+    layered = tiny.process(tiny.IMAGES, "engine=sequential", parallel=1)
+    model, shape = layered.recipe.model, layered.family.shape
+    custom = learning_process(
+        tiny.IMAGES,
+        *tiny.images(),
+        parallel=1,
+        model=lambda width, classes, scale=1.0: build_model(model, shape, width, scale, classes),
+    )
+    state = layered.initialize()
+    (expected, row), (after, custom_row) = layered.next(state), custom.next(custom.begin(dict(state.weights)))
+    for value, same in zip(after.weights.values(), expected.weights.values(), strict=True):
+        np.testing.assert_array_equal(value, same)
+    assert custom_row == row
 
 
 def test_initial_values_depend_on_the_seed_alone_and_have_equal_paths():
