@@ -98,7 +98,7 @@ def pytest_addoption(parser):
     group.addoption("--changed", nargs="?", const="HEAD", metavar="REVISION", help="only what sees a change since then")
     group.addoption("--all", action="store_true", help="also run the tests marked `long`")
     group.addoption("--examples", type=int, metavar="N", help="random examples of each property test, see BUILD.md")
-    group.addoption("--part", type=_part, metavar="I/N", help="run only the long tests of a part, such as 2/4")
+    group.addoption("--part", type=_part, metavar="I/N", help="run only the long tests of a part, such as 2/8")
 
 
 def pytest_configure(config):
