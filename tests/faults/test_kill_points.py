@@ -55,7 +55,7 @@ def test_a_kill_at_any_operation_leaves_a_complete_round(tmp_path, prepare):
         assert result.returncode == -9
         loaded = checkpoints.load_newest(folder)
         harness.check(loaded, {2, 3})
-        assert len(loaded.checkpoint.skipped) == (loaded.round == 2 and prepare is damage_the_last)
+        assert len(loaded.skipped) == (loaded.round == 2 and prepare is damage_the_last)
         newest.add(loaded.round)
         harness.fill(folder, [3, 4])
         harness.check(checkpoints.load_newest(folder), {4})
