@@ -131,8 +131,10 @@ def packed_builder(function: Any, dataset: Dataset) -> Any:
         if not isinstance(model, keras.Model):
             return model
         _, model = split_strings(model)
-        inputs, outputs = model.input, model.outputs
-        if has_arrays:
+        # A subclass of Model that was not called has no inputs and outputs of its own.
+        if not has_arrays:
+            inputs, outputs = model.input, model.outputs
+        else:
             layout = [(field.name, field.codec.shape, field.codec.dtype) for field in fields]
             inputs = keras.Input((sum(field.codec.size for field in fields),), name="examples")
             outputs = model(_arrange(model, UnpackArrays(layout, name="arrays", dtype=inputs.dtype)(inputs)))

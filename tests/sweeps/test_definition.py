@@ -129,7 +129,9 @@ MATCHED = {
     "heterofl_baselines": 4 * 2,
     "fedepth_table3": 4 * 6,
     **dict.fromkeys(("fedepth_figure2", "fedepth_figure7", "mnist_mixes", "fedbuff_mnist"), 0),
-    **dict.fromkeys(("time_to_accuracy", "time_to_accuracy_mnist", "privacy_mnist"), 0),
+    **dict.fromkeys(
+        ("time_to_accuracy", "time_to_accuracy_mnist", "privacy_mnist", "digits_methods", "digits_personal"), 0
+    ),
 }
 
 
