@@ -250,7 +250,15 @@ def resize(model: keras.Model, width: float, classes: int | None) -> keras.Model
 
     The channels of a layer are its arguments of the names `CHANNELS`. The layers that give the outputs have `classes`;
     with None they keep their sizes.
+
+    Raises:
+        InputError: The model is not functional.
     """
+    if not getattr(model, "inputs", None):
+        raise InputError(
+            "a `model` of the width alone must be functional; or give a function (width, classes) -> keras.Model. "
+            f"Received: {type(model).__name__}, which is not functional"
+        )
     last = {layer.name for output in model.outputs for layer in _last_layers(output)}
     names = _first_names(model)
 

@@ -162,10 +162,12 @@ def name_outputs(dataset: Dataset, model: Any) -> Dataset:
     if {*names} == {*targets}:
         return dataset
     if targets != [POSITION.format(index) for index in range(len(names))]:
+        is_one = shapes or isinstance(model, keras.Sequential)
+        unnamed = "one output" if is_one else "a model that is not functional, whose outputs have no names"
         raise InputError(
             "the data must have a target for each output of `model`: give `y_train` and `y_test` as dictionaries of "
             "their names, and set `task: multi_task` in the recipe; or give a model with one output. Received: "
-            f"{', '.join(targets) or 'one target'} and {_format(dict(zip(names, shapes))) or 'one output'}"
+            f"{', '.join(targets) or 'one target'} and {_format(dict(zip(names, shapes))) or unnamed}"
         )
     outputs = tuple(Field(name, field.codec) for name, field in zip(names, dataset.outputs))
     return dataclasses.replace(dataset, outputs=outputs, class_names=tuple(names))

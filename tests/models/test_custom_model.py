@@ -295,6 +295,7 @@ def failing(width, classes):
             "static_norms: `model` must be functional, or Sequential with an input; in a subclassed model, use "
             "hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. Received: Subclassed",
         ),
+        (lambda width: Subclassed(width, 9), "a `model` of the width alone must be functional; or give a function (width, c"),
         (lambda width, classes: dense(width, 4), "`model` must give one tensor of logits of the shape (None, 9)"),
         (sigmoid, "`model` must give logits, since the loss applies the softmax: leave out the softmax or sigmoid"),
         (residual, "`model` must have no running averages of a client's data: use hetero_tf.static_norms(model)"),

@@ -169,6 +169,11 @@ def with_loss(**arguments):
 ONE = from_arrays(X, Y["kind"], X, Y["kind"])
 
 
+class Subclassed(keras.Model):
+    def call(self, inputs):
+        return {"grid": inputs, "kind": inputs, "size": inputs}
+
+
 @pytest.mark.parametrize(
     ("sentence", "arguments"),
     [
@@ -179,6 +184,7 @@ ONE = from_arrays(X, Y["kind"], X, Y["kind"])
             {"recipe": RECIPE | {"task": "classification"}, "dataset": ONE},
         ),
         ("Received: grid, kind, size and one output", {"model": lambda width, classes: keras.Sequential([keras.layers.Dense(classes)])}),
+        ("Received: grid, kind, size and a model that is not functional", {"model": lambda width, classes: Subclassed()}),
         (
             "but the data have a target for each output of a model, arrays; choose multi_task",
             {"recipe": RECIPE | {"task": "classification"}},

@@ -24,7 +24,7 @@ LINES = {
     "export": 3811,
     "layers": 2623,
     "methods": 3827,
-    "models": 4897,
+    "models": 4907,
     "planning": 2155,
     "recipe": 3834,
     "reports": 2554,
