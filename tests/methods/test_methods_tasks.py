@@ -23,6 +23,8 @@ SMALL = (
     "levels.budgets={a: 1, d: 1}",
     "levels.fit=null",
 )
+# Its first epochs train the personal values.
+FEDREP = ("client.epochs=2", "client.personalization={name: fedrep, personal_epochs: 1}")
 
 
 @pytest.mark.long
@@ -31,7 +33,7 @@ def test_every_form_of_targets_is_trained(name, eager):
     for task in (LABEL_SETS[METHODS.index(name) % 3], "regression", "segmentation"):
         if rejection(name, task) is None:
             fewer = methods.fewer_levels_and_blocks(recipe.load(name))
-            process = learning_process(load_method(name, task, (*SMALL, *fewer)))
+            process = learning_process(load_method(name, task, (*SMALL, *fewer, *FEDREP * name.endswith("fedrep"))))
             state = before = process.initialize()
             for _ in range(2):
                 state, row = process.next(state)
