@@ -103,7 +103,7 @@ def test_wandb_has_each_round_once(sweep_run, tmp_path, monkeypatch):
     assert {(run.run_id, run.display_name, run.run_group, run.project) for run in runs} == {
         (run_id, "digits-1", "methods", "hetero_tf")
     }
-    assert {"seed: 1", "levels: a-b-c", "method: prefix, masked_cross_entropy"} <= set(runs[0].tags)
+    assert {"seed: 1", "levels: a-b-c", "method: HeteroFL"} <= set(runs[0].tags)
     configuration = {item.key: item.value_json for item in runs[0].config.update}
     assert configuration["optimizer.learning_rate"] == "0.05"
     rows = [{"".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
