@@ -70,9 +70,11 @@ def layer_of(path):
     return LAYER_OF.get(name.as_posix(), LAYER_OF.get(name.parts[0]))
 
 
-def part_of(path, count):
-    """The part of `count`, from 1 on, to which the long tests of a file belong."""
-    return zlib.crc32(path.relative_to(import_graph.TESTS).as_posix().encode()) % count + 1
+def part_of(item, count):
+    """The part of `count`, from 1 on, of a long test: that of its file, or its own where a file has all pages."""
+    is_page = item.path.parent.name == "project"
+    name = item.nodeid if is_page else item.path.relative_to(import_graph.TESTS).as_posix()
+    return zlib.crc32(name.encode()) % count + 1
 
 
 def _layers(text):
@@ -158,7 +160,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _is_in_part(item, part, count):
-    return item.get_closest_marker("long") is not None and part_of(item.path, count) == part
+    return item.get_closest_marker("long") is not None and part_of(item, count) == part
 
 
 @pytest.hookimpl(wrapper=True)
