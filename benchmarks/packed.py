@@ -33,17 +33,23 @@ def narrow_runs():
         return history.gather([folder])[0]
 
 
-def best(run, metric):
-    """The best evaluated value of a run, as the paper reports it."""
-    return max((row[metric] for row in run.rows if metric in row), key=lambda value: direction(metric) * value)
+def best_row(run, metric):
+    """The row of the best evaluated round, which the paper reports; the first one of equals."""
+    return max((row for row in run.rows if metric in row), key=lambda row: direction(metric) * row[metric])
+
+
+@functools.cache
+def values_of(table):
+    """The values of a published table."""
+    return [value for value in published.read_published() if value.table == table]
 
 
 def cells_of(table, settings, metric):
     """`{(setting, row): (published value, best values of the matching runs)}` of a table of a paper."""
     runs, cells = narrow_runs(), {}
-    for value in published.read_published():
-        if value.table == table and value.setting in settings and value.metric == metric:
-            matching = [best(run, metric) for run in runs if published.matching_values([value], run.keys)]
+    for value in values_of(table):
+        if value.setting in settings and value.metric == metric:
+            matching = [best_row(run, metric)[metric] for run in runs if published.matching_values([value], run.keys)]
             cells[value.setting, value.name.split("/")[1]] = value.value, matching
     return cells
 

@@ -11,9 +11,8 @@ import argparse
 import statistics
 
 import checkout  # noqa: F401  finds hetero_tf and its libraries
-from packed import narrow_runs
+from packed import best_row, narrow_runs, values_of
 
-from hetero_tf.reports.summaries import direction
 from hetero_tf.runs import published
 
 MIX, NORM, LOSS = "levels.mix", "model.settings.norm", "client.loss.name"
@@ -40,13 +39,7 @@ def rows_of(recipe, paper, columns):
 
 def printed_values(run, table):
     """The values of a published table for the recipe of a run: `{metric: value}`."""
-    values = published.matching_values(published.select_published([table])[1], run.keys)
-    return {value.metric: value.value for value in values}
-
-
-def best_row(run, metric):
-    """The best evaluated row of a run, the first one of equals."""
-    return max((row for row in run.rows if metric in row), key=lambda row: direction(metric) * row[metric])
+    return {value.metric: value.value for value in published.matching_values(values_of(table), run.keys)}
 
 
 def describe_values(values):

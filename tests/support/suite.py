@@ -71,9 +71,12 @@ def layer_of(path):
 
 
 def part_of(item, count):
-    """The part of `count`, from 1 on, of a long test: that of its file, or its own where a file has all pages."""
-    is_page = item.path.parent.name == "project"
-    name = item.nodeid if is_page else item.path.relative_to(import_graph.TESTS).as_posix()
+    """The part of `count`, from 1 on, of a long test: that of its file.
+
+    The pages of the project are cases of two files, and each takes minutes, so these tests have parts of their own.
+    """
+    has_pages = item.path.parent.name == "project"
+    name = item.nodeid if has_pages else item.path.relative_to(import_graph.TESTS).as_posix()
     return zlib.crc32(name.encode()) % count + 1
 
 
