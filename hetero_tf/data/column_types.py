@@ -199,12 +199,14 @@ def find_date_order(table: RawTable, name: str) -> DateOrder:
     Raises:
         InputError: A text is not a date, or no day decides the order.
     """
-    texts, examples = table.read_texts(name).texts, ", ".join(DATE_EXAMPLES.values())
-    likely = max(DATE_EXAMPLES, key=lambda order: sum(parse_date(text, order) is not None for text in texts))
-    table.require(name, lambda text: parse_date(text, likely) is not None, f"a date such as {examples}")
+    texts = table.read_texts(name).texts
     orders = date_orders(texts)
     if len(orders) == 1:
         return orders[0]
+    if not orders:
+        likely = max(DATE_EXAMPLES, key=lambda order: sum(parse_date(text, order) is not None for text in texts))
+        examples = ", ".join(DATE_EXAMPLES.values())
+        table.require(name, lambda text: parse_date(text, likely) is not None, f"a date such as {examples}")
     raise InputError(
         f"{table.source}: column {name!r} must say which number is the day, but no day is above 12; save the dates "
         f"like {DATE_EXAMPLES['ymd']}. Received: {texts[0]!r}"

@@ -170,9 +170,11 @@ def _encode_features(table, fields):
             if codec.marks_missing:
                 x[:, first + 1] = table.missing_rows(name)
         elif isinstance(codec, date.Codec):
-            order, expected = codec.order, f"a date such as {DATE_EXAMPLES[codec.order]}"
-            texts = filled.require(name, lambda text, order=order: parse_date(text, order) is not None, expected)
-            days = (parse_date(text, order) for text in texts.texts)
+            texts, order = filled.read_texts(name), codec.order
+            days = [parse_date(text, order) for text in texts.texts]
+            if None in days:
+                expected = f"a date such as {DATE_EXAMPLES[order]}"
+                filled.require(name, lambda text, order=order: parse_date(text, order) is not None, expected)
             x[:, first : first + codec.size] = np.array([date_features(day) for day in days if day])[texts.codes]
         else:
             indices = column_types.look_up(filled, name, codec.categories, "not a category of the training rows")
