@@ -2,20 +2,25 @@
 """Selects the rates of the study on labels that follow devices, and prints its tables and figure.
 
     benchmarks/study.py rates runs/study-pilots         # the pilots by method, share and rate
+    benchmarks/study.py extend runs/study-pilots        # writes pilots_extended.yaml, with rates beyond the edges
     benchmarks/study.py sweep runs/study-pilots         # writes labels_devices.yaml with the selected rates
     benchmarks/study.py tables benchmarks/rows/labels_devices [--draw FILE.png]
+    benchmarks/study.py trained RUN RUN ... [--draw FILE.png]   # which weights of the last layer were trained
 
 benchmarks/study/README.md has the protocol.
 """
 
 import argparse
 import dataclasses
+import math
 import statistics
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 from checkout import ROOT
 
+from hetero_tf import learning_process, load_recipe
 from hetero_tf.reports.summaries import mean_and_spread, paired_difference
 from hetero_tf.runs import history
 from hetero_tf.sweeps.bench_rows import read_row
@@ -25,10 +30,26 @@ FOLDER = ROOT / "benchmarks" / "study"
 RATE, SHARE, SELECTION = "optimizer.learning_rate", "partition.shuffled", "validation_accuracy"
 SHARES = (0.0, 0.5, 1.0)
 SEEDS = (10, 11, 12, 13, 14)
+# A single change of a method, and the method without it.
+CHANGES = {
+    "heterofl_all_rows": "heterofl",
+    "heterofl_unmasked": "heterofl_all_rows",
+    "heterofl_heads": "heterofl",
+    "fedrolex": "heterofl_unmasked",
+    "fjord": "fjord_controlled",
+    "depthfl": "depthfl_controlled",
+}
+RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+EXTENDED = """\
+# How far labels follow devices: pilots.yaml, and further rates where the best one is at an edge of the grid.
+# Source: ours; `benchmarks/study.py extend` writes this file, and README.md has the protocol.
+# Runs: {runs}. Cost: half a minute a run on one core.
+# Run: bin/hetero_tf sweep benchmarks/study/pilots_extended.yaml --run_dir runs/study-pilots --jobs 2
+"""
 HEADER = """\
 # How far labels follow devices: each method at the rate that the pilots selected, with five other seeds.
 # Source: ours; `benchmarks/study.py sweep` writes this file, and README.md has the protocol.
-# Runs: 225. Cost: about an hour and a half on two cores.
+# Runs: {runs}. Cost: about an hour and a half on two cores.
 # Run: bin/hetero_tf bench benchmarks/study/labels_devices.yaml --run_dir runs/study --jobs 2
 """
 
@@ -57,53 +78,97 @@ def selected_rates(shares):
     return {low: best[low], (low + high) / 2: max(both, key=both.get), high: best[high]}
 
 
+def next_rate(means):
+    """The rate beyond the edge of a grid if the best one is there, else None."""
+    best = max(means, key=means.get)
+    step = (best == max(means)) - (best == min(means))
+    return RATES[RATES.index(best) + step] if step else None
+
+
 def print_rates(folder):
     """Prints a row for each method and share; an arrow marks a best rate at an edge of its grid."""
     print("| method | share | validation accuracy by rate | best |\n| --- | --- | --- | --- |")
     for method, shares in pilots(folder).items():
         for share, means in shares.items():
             best = max(means, key=means.get)
-            edge = " <- edge" if best in (min(means), max(means)) else ""
+            edge = " <- edge" if next_rate(means) else ""
             cells = ", ".join(f"{rate:g}: {mean:.1f}" for rate, mean in means.items())
             print(f"| {method} | {share:g} | {cells} | {best:g}{edge} |")
+
+
+def write_extension(folder):
+    """Writes the sweep of the pilots with a further rate for each method and share whose best rate is at an edge."""
+    parts = read(FOLDER / "pilots.yaml")
+    further = defaultdict(set)
+    for method, shares in pilots(folder).items():
+        for share, means in shares.items():
+            known = {rate for part in parts for rate in part.grid[RATE]}
+            for rate in {*means, next_rate(means)} - {*known, None}:
+                further[share, rate].add(method)
+    for part in tuple(parts):
+        for (share, rate), methods in sorted(further.items()):
+            if entries := tuple(entry for entry in part.list if entry["name"] in methods):
+                parts += (dataclasses.replace(part, list=entries, grid={SHARE: (share,), RATE: (rate,)}),)
+    _write(parts, "pilots_extended.yaml", EXTENDED)
+
+
+def _write(parts, name, header):
+    _, text = to_yaml(parts).split("\n", 1)
+    runs = sum(len(part.list) * len(part.seeds) * math.prod(map(len, part.grid.values())) for part in parts)
+    (FOLDER / name).write_text(header.format(runs=runs) + text, "utf-8")
 
 
 def write_sweep(folder):
     """Writes the sweep of the results: the parts of the pilots with the selected rates, at each share."""
     rates = {method: selected_rates(shares) for method, shares in pilots(folder).items()}
     parts = []
-    for part in read(FOLDER / "pilots.yaml"):
-        for share in SHARES:
-            entries = tuple(entry | {RATE: rates[entry["name"]][share]} for entry in part.list)
-            parts.append(dataclasses.replace(part, list=entries, grid={SHARE: (share,)}, seeds=SEEDS))
-    _, text = to_yaml(parts).split("\n", 1)
-    (FOLDER / "labels_devices.yaml").write_text(HEADER + text, "utf-8")
+    # Both ends first: they are a result without the middle.
+    for is_end in (True, False):
+        for part in read(FOLDER / "pilots.yaml"):
+            for share in (share for share in SHARES if (share != 0.5) is is_end):
+                entries = tuple(entry | {RATE: rates[entry["name"]][share]} for entry in part.list)
+                parts.append(dataclasses.replace(part, list=entries, grid={SHARE: (share,)}, seeds=SEEDS))
+    _write(parts, "labels_devices.yaml", HEADER)
 
 
 def results(folder):
-    """The metrics of the best rounds: `{method: {share: {seed: {name: value}}}}`, from the rows of a folder."""
+    """The metrics of the best rounds, `{method: {share: {seed: {name: value}}}}`, from the rows of a folder.
+
+    Methods are in the order of Global at share 0.
+    """
     values = defaultdict(dict)
     for path in sorted(folder.glob("*.json")):
         row = read_row(path)
         method, share = row.name.split(f"-{SHARE}=")
         values[method][float(share)] = {run.seed: run.best for run in row.runs}
-    return values
+
+    def accuracy(method):
+        return statistics.fmean(run["global_accuracy"] for run in values[method][0.0].values())
+
+    return {method: values[method] for method in sorted(values, key=accuracy, reverse=True)}
+
+
+def common_shares(values):
+    """The shares that all methods have."""
+    return [share for share in SHARES if all(share in shares for shares in values.values())]
 
 
 def tables(values):
-    """Markdown: Global by share, its difference to FedAvg at the narrowest width, and the levels at both ends."""
-    lines = [
-        "| method | " + " | ".join(f"Global, share {share:g}" for share in SHARES) + " | 0 minus 1 |",
-        "| --- " * (len(SHARES) + 2) + "|",
-    ]
+    """Markdown: Global by share, its differences to FedAvg at the narrowest width and by change, and the levels."""
+    measured = common_shares(values)
+    heads = " | ".join(f"share {share:g}" for share in measured)
+    rule = "| --- " * (len(measured) + 1) + "|"
+    lines = [f"| method | {heads} | 0 minus 1 |", f"| --- {rule}"]
     for method, shares in values.items():
-        cells = [_mean(shares[share], "global_accuracy") for share in SHARES]
+        cells = [_mean(shares[share], "global_accuracy") for share in measured]
         lines.append(f"| {method} | " + " | ".join([*cells, _difference(shares[0.0], shares[1.0])]) + " |")
-    lines += ["", "| method | " + " | ".join(f"share {share:g}" for share in SHARES) + " |", "| --- " * 4 + "|"]
-    for method, shares in values.items():
-        if method != "fedavg_narrow":
-            cells = [_difference(shares[share], values["fedavg_narrow"][share]) for share in SHARES]
-            lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    for head, pairs in (("method", dict.fromkeys(values, "fedavg_narrow")), ("method, minus", CHANGES)):
+        lines += ["", f"| {head} | {heads} |", rule]
+        for method, other in pairs.items():
+            if method != other and {method, other} <= values.keys():
+                name = method if head == "method" else f"{method}, {other}"
+                cells = [_difference(values[method][share], values[other][share]) for share in measured]
+                lines.append(f"| {name} | " + " | ".join(cells) + " |")
     names = ("level_accuracy_a", "level_accuracy_b", "level_accuracy_c", "local_accuracy", "local_worst_decile")
     heads = ("level a", "b", "c", "Local", "its worst tenth")
     lines += ["", "| method | share | " + " | ".join(heads) + " |", "| --- " * 7 + "|"]
@@ -133,32 +198,81 @@ def draw(values, path):
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
-    panel = figure.subplots()
+    panel, measured = figure.subplots(), common_shares(values)
     for number, (method, shares) in enumerate(values.items()):
-        accuracies = [[each["global_accuracy"] for each in shares[share].values()] for share in SHARES]
+        accuracies = [[each["global_accuracy"] for each in shares[share].values()] for share in measured]
         means, spreads, _ = zip(*(mean_and_spread(each).values() for each in accuracies))
         shift = 0.004 * (number - len(values) / 2)
         look = {"ls": ("-", "--", ":")[number // 6 % 3], "marker": "os^Dvx"[number % 6], "markersize": 4}
-        panel.errorbar([share + shift for share in SHARES], means, spreads, label=method, capsize=2, lw=1.2, **look)
-    panel.set(xlabel="share of the clients that exchange their labels", ylabel="Global accuracy (%)", xticks=SHARES)
+        panel.errorbar([share + shift for share in measured], means, spreads, label=method, capsize=2, lw=1.2, **look)
+    panel.set(xlabel="share of the clients that exchange their labels", ylabel="Global accuracy (%)", xticks=measured)
     panel.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small", frameon=False)
+    figure.savefig(path)
+
+
+def trained(folder):
+    """How far the weights of the last layer of a run have moved from their initial values.
+
+    Returns:
+        The method and its share, and `{level: mean of |change| for each label}`, of the channels that this level has
+        and the next narrower one lacks.
+    """
+    recipe = load_recipe(folder / "recipe.yaml")
+    name = f"{recipe.name}, share {recipe.partition.options['shuffled']:g}"
+    weights = learning_process(recipe).initialize().weights
+    kernel = [path for path, value in weights.items() if value.ndim == 2][-1]
+    newest = max((folder / "checkpoints").glob("round-*.npz"))
+    change = np.abs(np.load(newest)[f"weights/{kernel}"] - weights[kernel])
+    widths = sorted((width, level) for level, width in recipe.levels.widths.items())
+    ends = [0, *(round(width * len(change)) for width, _ in widths)]
+    return name, {level: change[low:high].mean(0) for (_, level), low, high in zip(widths, ends, ends[1:])}
+
+
+def draw_trained(changes, path):
+    """Draws the changes of several runs as maps of levels and labels, with 0 where no weight was trained."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4 * len(changes), 2.2), dpi=120, layout="constrained")
+    highest = max(row.max() for rows in changes.values() for row in rows.values())
+    for panel, (name, rows) in zip(figure.subplots(1, len(changes), squeeze=False)[0], changes.items()):
+        panel.imshow(list(rows.values()), cmap="Blues", vmin=0, vmax=highest, aspect="auto")
+        for index, row in enumerate(rows.values()):
+            for label, value in enumerate(row):
+                colour = "white" if value > highest / 2 else "black"
+                panel.text(label, index, f"{value:.2g}"[:4], ha="center", va="center", color=colour, size=7)
+        panel.set_yticks(range(len(rows)), rows)
+        panel.set_xticks(range(len(next(iter(rows.values())))))
+        panel.set(title=name, xlabel="label", ylabel="channels of level")
     figure.savefig(path)
 
 
 def main():
     """Runs one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("rates", "sweep", "tables"))
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("command", choices=("rates", "extend", "sweep", "tables", "trained"))
+    parser.add_argument("folders", type=Path, nargs="+", metavar="folder")
     parser.add_argument("--draw", type=Path, help="PNG file of the figure")
     args = parser.parse_args()
+    folder = args.folders[0]
     if args.command == "rates":
-        print_rates(args.folder)
+        print_rates(folder)
+    elif args.command == "extend":
+        write_extension(folder)
     elif args.command == "sweep":
-        write_sweep(args.folder)
+        write_sweep(folder)
+    elif args.command == "trained":
+        changes = dict(map(trained, args.folders))
+        for name, rows in changes.items():
+            print(
+                name,
+                *(f"{level}: {' '.join(f'{value:.3f}' for value in row)}" for level, row in rows.items()),
+                sep="\n",
+            )
+        if args.draw:
+            draw_trained(changes, args.draw)
     else:
-        values = results(args.folder)
+        values = results(folder)
         print(tables(values))
         if args.draw:
             draw(values, args.draw)

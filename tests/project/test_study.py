@@ -1,7 +1,6 @@
 """The study on labels that follow devices: its recipes are valid, and its rates and tables follow from the runs."""
 
 import hashlib
-import json
 import math
 import re
 from collections import Counter
@@ -11,7 +10,7 @@ import programs
 import pytest
 from programs import ROOT
 
-from hetero_tf.sweeps.bench_rows import Row, SeedResult, compute_bands, write_row
+from hetero_tf.sweeps.bench_rows import Row, SeedResult, compute_bands, read_row, write_row
 from hetero_tf.sweeps.definition import expand, read
 
 METHODS = 15
@@ -58,6 +57,14 @@ def test_the_sweep_has_the_rates_that_the_pilots_select(study, tmp_path, monkeyp
     assert {part.seeds for part in parts} == {(10, 11, 12, 13, 14)}
 
 
+def test_pilots_are_extended_beyond_the_edges_of_their_grid(study, tmp_path, monkeypatch):
+    means = {"heterofl": {0.0: {0.1: 8, 0.3: 9}, 1.0: {0.03: 1, 0.1: 2, 0.3: 1}}, "depthfl": {1.0: {0.01: 9, 0.03: 8}}}
+    monkeypatch.setattr(study, "pilots", lambda folder: means)
+    study.write_extension(tmp_path)
+    added = [(part.list[0]["name"], *sum(part.grid.values(), ())) for part in read(tmp_path / "pilots_extended.yaml")]
+    assert added[3:] == [("heterofl", 0.0, 1.0), ("depthfl", 1.0, 0.003), ("depthfl", 1.0, 0.01)]
+
+
 def test_differences_are_paired_by_seed(study, tmp_path):
     def row(method, share, values):
         metrics = [(seed, {"global_accuracy": value}) for seed, value in values.items()]
@@ -83,25 +90,28 @@ def test_sweeps_of_the_study_have_the_stated_numbers_of_runs(path):
     grid = {name: values[:1] for name, values in parts[0].grid.items()}
     runs = expand([type(part)(part.recipe, part.set, grid, part.list, part.seeds[:1]) for part in parts], path.name)
     assert len(runs) >= METHODS and all(run.recipe.partition.name == "labels" for run in runs)
-    count = sum(len(part.list) * len(part.seeds) for part in parts) * math.prod(map(len, parts[0].grid.values()))
+    count = sum(len(part.list) * len(part.seeds) * math.prod(map(len, part.grid.values())) for part in parts)
     assert f"# Runs: {count}. " in path.read_text()
 
 
-ROWS = sorted((ROOT / "benchmarks" / "rows").glob("*/*.json"))
+ROWS = sorted((ROOT / "benchmarks" / "rows").glob("digits_*/*.json"))
+METRICS = ("global_accuracy", "level_accuracy_c", "local_accuracy", "local_worst_decile")
 
 
-@pytest.mark.parametrize("path", ROWS, ids=lambda path: path.stem)
-def test_results_have_the_values_of_their_rows(path):
-    """Global of the best round, its mean and by seed, and the same of level c."""
-    row = json.loads(path.read_text())
-    cells = []
-    for metric in ("global_accuracy", "level_accuracy_c"):
-        values = [run["best"][metric] for run in row["runs"]]
-        cells.append(f"{sum(values) / len(values):.1f} ({' '.join(f'{value:.1f}' for value in values)})")
+def test_the_tables_of_methods_have_the_values_of_their_rows():
+    """Cells after the rate: a mean over the seeds, most with the values by seed in brackets."""
     results = (ROOT / "benchmarks" / "RESULTS.md").read_text()
-    rate = row["name"].rpartition("=")[2].removeprefix("0").removesuffix(".0")
-    assert f"| {rate} | {cells[0]} |" in results
-    assert any(cells[0] in line and cells[1].split(" (")[0] in line for line in results.splitlines())
+    tables = results[results.index("### Methods on the splits") : results.index("### Merges of adapters")]
+    cells = {}
+    for row in map(read_row, ROWS):
+        values = [[run.best[name] for run in row.runs] for name in METRICS if name in row.runs[0].best]
+        texts = {f"{sum(each) / len(each):.1f}": [f"{value:.1f}" for value in each] for each in values}
+        rate = row.name.rpartition("=")[2].removeprefix("0").removesuffix(".0")
+        cells[row.name] = {rate, *texts, *(f"{mean} ({' '.join(each)})" for mean, each in texts.items())}
+    cell = re.compile(r"\| (?:worst tenth |level c |local )?([\d.]+(?: \(.*?\))?) (?=\|)")
+    lines = map(cell.findall, tables.splitlines())
+    matches = [[name for name, texts in cells.items() if texts.issuperset(line)] for line in lines if len(line) > 1]
+    assert all(matches) and {name for names in matches for name in names} == cells.keys()
 
 
 @pytest.mark.long
