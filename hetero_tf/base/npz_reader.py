@@ -24,10 +24,9 @@ def read_arrays(path: Path | str, names: Iterable[str]) -> dict[str, np.ndarray]
     """
     names = list(names)
     with _open(path) as archive:
-        missing = [name for name in names if name not in archive.files]
-        if missing:
+        if not set(names) <= set(archive.files):
             received = ", ".join(sorted(archive.files)) or "none"
-            raise InputError(f"{path}: expected an array '{missing[0]}'. Received: {received}")
+            raise InputError(f"{path}: expected the arrays {', '.join(names)}. Received: {received}")
         sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.zip.infolist()}
         check_memory(path, sum(sizes[name] for name in names))
         arrays = {name: archive[name] for name in names}

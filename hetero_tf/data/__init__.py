@@ -29,17 +29,8 @@ __all__ = ["Dataset", "DiskArray", "NotAvailable", "data_folder", "from_arrays",
 # Embedded data sets that a recipe may name as fallback, with the options that they inherit from the recipe.
 FALLBACKS = {"digits": ("size", "channels"), "pydoc": ("rows", "test_rows")}
 # Shapes of well-known image sets, needed when the set itself is not available.
-SHAPES = {
-    "mnist": (28, 1),
-    "fashion_mnist": (28, 1),
-    "kmnist": (28, 1),
-    "emnist": (28, 1),
-    "femnist": (28, 1),
-    "cifar10": (32, 3),
-    "cifar100": (32, 3),
-    "svhn_cropped": (32, 3),
-    "tiny_imagenet": (64, 3),
-}
+SHAPES = dict.fromkeys(("mnist", "fashion_mnist", "kmnist", "emnist", "femnist"), (28, 1))
+SHAPES |= {"cifar10": (32, 3), "cifar100": (32, 3), "svhn_cropped": (32, 3), "tiny_imagenet": (64, 3)}
 
 
 def load(

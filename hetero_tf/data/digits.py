@@ -35,14 +35,9 @@ def load(
     data = read_arrays(FILE, ("images", "labels"))
     images = np.repeat(enlarge(data["images"], size)[..., None], channels, axis=-1)
     labels = data["labels"].astype(np.int32)
-    return Dataset(
-        Split(images[:TRAIN], labels[:TRAIN]),
-        Split(images[TRAIN:], labels[TRAIN:]),
-        (picture.field(images),),
-        10,
-        f"UCI handwritten digits (embedded, {size} x {size} x {channels})",
-        class_names=tuple("0123456789"),
-    )
+    splits = Split(images[:TRAIN], labels[:TRAIN]), Split(images[TRAIN:], labels[TRAIN:])
+    fields, source = (picture.field(images),), f"UCI handwritten digits (embedded, {size} x {size} x {channels})"
+    return Dataset(*splits, fields, 10, source, class_names=tuple("0123456789"))
 
 
 def enlarge(images: np.ndarray, size: int) -> np.ndarray:

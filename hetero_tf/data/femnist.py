@@ -41,14 +41,8 @@ def load(data_dir: Path | None, *, path: str = "femnist") -> Dataset:
     if unknown:
         raise InputError(f"{folder}: {unknown[0]!r} is a writer of test/ only; let LEAF split by sample (-t sample)")
     training = _build_split(train, number)
-    return Dataset(
-        training,
-        _build_split(test, number),
-        (picture.field(training.x),),
-        len(CHARACTERS),
-        f"FEMNIST, {len(number)} writers ({folder})",
-        class_names=CHARACTERS,
-    )
+    fields, source = (picture.field(training.x),), f"FEMNIST, {len(number)} writers ({folder})"
+    return Dataset(training, _build_split(test, number), fields, len(CHARACTERS), source, class_names=CHARACTERS)
 
 
 def _build_split(arrays, number):

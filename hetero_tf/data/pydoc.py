@@ -34,8 +34,6 @@ def load(
         validation: Rows of which no words are learned, see `data.load`.
     """
     train, test = split_end(read_words(FILE), test_share)
-    source, options = (
-        "help topics of CPython 3.11 (embedded)",
-        TokenOptions(tokenizer, vocabulary, validation=validation),
-    )
+    options = TokenOptions(tokenizer, vocabulary, validation=validation)
+    source = "help topics of CPython 3.11 (embedded)"
     return text_dataset(train, test, source, options, rows=rows, test_rows=test_rows)

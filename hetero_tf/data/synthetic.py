@@ -118,20 +118,18 @@ def _with_targets(dataset, targets):
     """Replace the labels of images, series or rows by targets of another form."""
     if targets not in (NUMBERS, LABEL_SET, LABEL_MAP):
         return dataset
+    splits = [dataset.train, dataset.test]
     if targets == LABEL_MAP:
-        splits = [_with_rectangles(split, dataset.classes) for split in (dataset.train, dataset.test)]
+        splits = [_with_rectangles(split, dataset.classes) for split in splits]
     else:
-        parts, values = dataset.classes, [split.x.reshape(len(split.x), -1) for split in (dataset.train, dataset.test)]
+        parts, values = dataset.classes, [split.x.reshape(len(split.x), -1) for split in splits]
         # The means of groups of the values of an example.
         means = [
             np.stack([x[:, part::parts].mean(1, np.float64) for part in range(parts)], 1).astype(np.float32)
             for x in values
         ]
-        middle = np.median(means[0], 0)
-        splits = [
-            replace(split, y=(mean if targets == NUMBERS else mean > middle))
-            for split, mean in zip((dataset.train, dataset.test), means)
-        ]
+        y = means if targets == NUMBERS else [mean > np.median(means[0], 0) for mean in means]
+        splits = [replace(split, y=each) for split, each in zip(splits, y)]
     return replace(dataset, train=splits[0], test=splits[1])
 
 

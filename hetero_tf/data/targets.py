@@ -33,13 +33,13 @@ class BaseTargets:
     Attributes:
         DTYPE, NDIM: Type and number of axes of `Split.y`; None if there is none.
         DESCRIPTION: The stored targets, for messages.
-        RANKED: Names of the fields of a prediction that has a value for each of the likeliest classes.
+        RANKED: Names of the fields of a prediction that has a value for each of the likeliest classes; else none.
     """
 
     DTYPE: ClassVar[Any]
     NDIM: ClassVar[int]
     DESCRIPTION: ClassVar[str]
-    RANKED: ClassVar[tuple[str, str]] = ("class", "probability")
+    RANKED: ClassVar[tuple[str, ...]] = ("class", "probability")
 
     def check(self, location: str, split: Any, dataset: Any) -> None:
         """Raise `InputError` for targets of this form with invalid values."""
@@ -80,7 +80,7 @@ class BaseTargets:
             top: Maximum number of classes or words.
         """
         suffixes = ["", *(f"_{rank}" for rank in range(2, min(top, classes) + 1))]
-        return tuple(name + suffix for suffix in suffixes for name in self.RANKED)
+        return tuple(name + suffix for suffix in suffixes for name in self.RANKED) or tuple(class_names)
 
     def read(self, outputs: Mapping[str, np.ndarray], class_names: Sequence[str], count: int) -> list[Any]:
         """Return the values of the fields of a prediction; a map may have fewer classes than ranks.
@@ -166,7 +166,7 @@ class NumberTargets(BaseTargets):
     """One or more numbers for each example."""
 
     DTYPE, NDIM = np.float32, 2
-    DESCRIPTION = "numbers float32 [n, targets]"
+    DESCRIPTION, RANKED = "numbers float32 [n, targets]", ()
 
     def check(self, location: str, split: Any, dataset: Any) -> None:
         _check_width(location, split, dataset)
@@ -207,9 +207,6 @@ class NumberTargets(BaseTargets):
     def draw(self, labels: np.ndarray, classes: int, shape: Sequence[int], statistics: Any) -> np.ndarray:
         mean, std = np.array(statistics)
         return (mean + std * np.linspace(-1, 1, len(labels))[:, None]).astype(np.float32)
-
-    def names(self, class_names: Sequence[str], classes: int, top: int) -> tuple[str, ...]:
-        return tuple(class_names)
 
     def read(self, outputs: Mapping[str, np.ndarray], class_names: Sequence[str], count: int) -> list[Any]:
         _check_item(~np.isnan(outputs["values"]))
@@ -369,7 +366,7 @@ class SeveralTargets(BaseTargets):
     """One target for each output of a model, packed as one row, see `Dataset.outputs`."""
 
     DTYPE, NDIM = np.float64, 2
-    DESCRIPTION = "packed targets float64 [n, values]"
+    DESCRIPTION, RANKED = "packed targets float64 [n, values]", ()
 
     def strata(self, train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
         return NumberTargets().strata(train, *others)
@@ -380,9 +377,6 @@ class SeveralTargets(BaseTargets):
     def draw(self, labels: np.ndarray, classes: int, shape: Sequence[int], statistics: Any) -> np.ndarray:
         return np.repeat(labels[:, None], classes, 1).astype(np.float64)
 
-    def names(self, class_names: Sequence[str], classes: int, top: int) -> tuple[str, ...]:
-        return tuple(class_names)
-
     def read(self, outputs: Mapping[str, np.ndarray], class_names: Sequence[str], count: int) -> list[Any]:
         _check_item([not np.isnan(outputs[name]).any() for name in class_names])
         return [np.squeeze(outputs[name]).tolist() for name in class_names]
@@ -391,14 +385,8 @@ class SeveralTargets(BaseTargets):
         return ", ".join(f"{name} {value}" for name, value in fields.items())
 
 
-FORMS: dict[str, BaseTargets] = {
-    LABEL: LabelTargets(),
-    NUMBERS: NumberTargets(),
-    LABEL_SET: LabelSetTargets(),
-    LABEL_MAP: LabelMapTargets(),
-    POSITIONS: PositionTargets(),
-    SEVERAL_TARGETS: SeveralTargets(),
-}
+FORMS: dict[str, BaseTargets] = {LABEL: LabelTargets(), NUMBERS: NumberTargets(), LABEL_SET: LabelSetTargets()}
+FORMS |= {LABEL_MAP: LabelMapTargets(), POSITIONS: PositionTargets(), SEVERAL_TARGETS: SeveralTargets()}
 
 
 def find(form: str) -> BaseTargets:

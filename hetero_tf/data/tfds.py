@@ -1,6 +1,7 @@
 """Loads image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced..."""
 
 import contextlib
+import functools
 import io
 import logging
 import re
@@ -62,17 +63,10 @@ def load(
         if not builder.is_prepared():
             _fetch(builder, dataset, download)
         shape, classes, names = _read_features(builder, image, label, size)
-        arrays = load_cached(
-            builder.info.full_name,
-            [image, label, train, test, size],
-            Path(builder.data_path),
-            ARRAYS,
-            lambda: {
-                f"{array}_{name}": values
-                for name, split in (("train", train), ("test", test))
-                for array, values in zip("xy", _read_split(builder, split, image, label, shape, size))
-            },
-        )
+        read = functools.partial(_read_split, builder, image=image, label=label, shape=shape, size=size)
+        options, folder = [image, label, train, test, size], Path(builder.data_path)
+        name = builder.info.full_name
+        arrays = load_cached(name, options, folder, ARRAYS, lambda: dict(zip(ARRAYS, (*read(train), *read(test)))))
     if transpose:
         for name in ("x_train", "x_test"):
             arrays[name] = np.ascontiguousarray(np.swapaxes(arrays[name], 1, 2))

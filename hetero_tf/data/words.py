@@ -186,9 +186,7 @@ def encode_sentences(sentences: Sequence[Sequence[str]], vocabulary: Sequence[st
         length: Row length; longer sentences are truncated.
     """
     truncated = [words[:length] for words in sentences]
-    numbers = encode([word for words in truncated for word in words], vocabulary)
+    numbers = np.maximum(encode([word for words in truncated for word in words], vocabulary), 1)
     encoded = np.zeros((len(truncated), length), np.int32)
-    encoded[np.arange(length) < np.array([len(words) for words in truncated])[:, None]] = np.where(
-        numbers == 0, 1, numbers
-    )
+    encoded[np.arange(length) < np.array([len(words) for words in truncated])[:, None]] = numbers
     return encoded

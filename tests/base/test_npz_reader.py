@@ -43,7 +43,7 @@ def test_objects_missing_and_large_arrays_and_missing_files_are_refused(tmp_path
     np.savez(tmp_path / "a.npz", x=np.array([{}, 1], object))
     assert "contains Python objects, which could run code when read" in refusal(read_arrays, tmp_path / "a.npz", ["x"])
     np.savez(tmp_path / "a.npz", b=np.ones(1), a=np.ones(1))
-    assert refusal(read_arrays, tmp_path / "a.npz", ["x"]).endswith("a.npz: expected an array 'x'. Received: a, b")
+    assert refusal(read_arrays, tmp_path / "a.npz", ["x"]).endswith("a.npz: expected the arrays x. Received: a, b")
     assert "none: could not read: No such file" in refusal(read_arrays, tmp_path / "none", ["x"])
     with pytest.raises(MemoryProblem, match=r"a.npz: needs 1048576.0 GiB, but half .* memory is [\d.]+ GiB"):
         check_memory("a.npz", 2**50)

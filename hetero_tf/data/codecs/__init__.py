@@ -212,11 +212,8 @@ class ColumnCodec(BaseCodec):
     KIND, STORED = "table", "table rows float32 [n, features]"
     IS_PACKED = True
     LOCAL: ClassVar[tuple[str, ...]] = ("scale", "mean", "std")
-    PIPELINES = {
-        "classification": "tabular-classification",
-        "binary": "tabular-classification",
-        "regression": "tabular-regression",
-    }
+    PIPELINES = dict.fromkeys(("classification", "binary"), "tabular-classification")
+    PIPELINES |= {"regression": "tabular-regression"}
 
     def __post_init__(self):
         if {len(self.mean), len(self.std)} not in ({0}, {self.size}) or not all(self.std):

@@ -13,13 +13,8 @@ from hetero_tf.data.data_files import FileKind
 from hetero_tf.data.inspection import LINE, shorten
 from hetero_tf.data.picture_files import ENDINGS, FORMATS, decode_picture, picture_header
 
-PICTURES = FileKind(
-    "folder",
-    "pictures",
-    FORMATS,
-    ENDINGS,
-    (".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".jxl", ".ico"),
-)
+UNSUPPORTED = (".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".jxl", ".ico")
+PICTURES = FileKind("folder", "pictures", FORMATS, ENDINGS, UNSUPPORTED)
 # Shortest side of an example in pixels, so that it is recognizable on a screen.
 MIN_SIDE = 64
 
@@ -43,11 +38,8 @@ class Codec(BaseCodec):
     DTYPES = (np.uint8, np.float32, np.float64)
     HAS_ONE_SCALE, STEPS = True, ("sgd", 0.05, 40)
     LOCAL = ("dtype", "low", "high")
-    PIPELINES = {
-        "segmentation": "image-segmentation",
-        "classification": "image-classification",
-        "binary": "image-classification",
-    }
+    PIPELINES = dict.fromkeys(("classification", "binary"), "image-classification")
+    PIPELINES |= {"segmentation": "image-segmentation"}
     NOUN, PORTABLE, ITEMS = "images", "serving_default", "serve_bytes"
     PREDICT, UNNAMED = "serving_default", ("serving_default", "serve_uint8")
     ITEM_NEEDS = "pictures of 1 or 3 channels"

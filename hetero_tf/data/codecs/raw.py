@@ -54,10 +54,8 @@ class Codec(BaseCodec):
 
     def describe(self, fields: Sequence[Field], x: Any, summary: Any) -> list[str]:
         arrays = [f"input: {field.name}, {field.codec.dtype} {list(field.codec.shape)}" for field in fields]
-        return [
-            f"inputs: {len(fields):,} arrays of {len(x):,} training examples",
-            *(shorten(line, LINE) for line in arrays),
-        ]
+        lines = [f"inputs: {len(fields):,} arrays of {len(x):,} training examples", *arrays]
+        return [shorten(line, LINE) for line in lines]
 
     def forms(self, name: str, assets: Assets) -> dict[str, Form]:
         """Return the form: the numbers as the data set has them."""

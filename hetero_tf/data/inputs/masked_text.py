@@ -36,12 +36,7 @@ def build(
         masked = uniform(key, tf.shape(tokens)[-2:]) < mask_share
         return tf.where(masked, labels.count, tokens), tokens
 
-    return Input(
-        batch,
-        length_at,
-        shape=lambda x: (None,),
-        dtype="int32",
-        starts=lambda x: tuple(range(0, x.shape[1], segment)),
-        shuffle=False,
-        random=True,
-    )
+    def starts(x):
+        return tuple(range(0, x.shape[1], segment))
+
+    return Input(batch, length_at, shape=lambda x: (None,), dtype="int32", starts=starts, shuffle=False, random=True)

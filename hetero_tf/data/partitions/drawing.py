@@ -83,13 +83,8 @@ def table(partition: Partition, train_labels: np.ndarray | None = None) -> tuple
         client, label, count = label_counts(train_labels, partition.train, classes)
     cell = label * rows // classes * columns + client * columns // clients
     counts = np.bincount(cell, weights=count, minlength=rows * columns).reshape(rows, columns)
-    if train_labels is None:
-        sizes = (
-            np.bincount(np.arange(total) * parts // total) for total, parts in ((classes, rows), (clients, columns))
-        )
-        totals = np.multiply.outer(*sizes)
-    else:
-        totals = np.maximum(counts.sum(axis=0), 1)
+    sizes = (np.bincount(np.arange(total) * parts // total) for total, parts in ((classes, rows), (clients, columns)))
+    totals = np.multiply.outer(*sizes) if train_labels is None else np.maximum(counts.sum(axis=0), 1)
     return _column_means(partition.train.sizes, columns), counts / totals
 
 

@@ -265,12 +265,7 @@ def _to_arrays(partition):
 
 
 def _summarise(values):
-    return {
-        "min": np.min(values).item(),
-        "mean": float(np.mean(values)),
-        "std": float(np.std(values)),
-        "max": np.max(values).item(),
-    }
+    return {name: getattr(np, name)(values).item() for name in ("min", "mean", "std", "max")}
 
 
 def check_partition(
