@@ -55,6 +55,8 @@ class ColumnRoles:
     missing_values: tuple[str, ...] = ()
     scale: Mapping[str, Scale] = field(default_factory=dict)
     targets: str = LABEL
+    # See `find_plain`.
+    plain: frozenset[str] = frozenset()
 
     def type_of(self, name: str) -> ColumnType | None:
         """Return the type of a column that an option sets; None: its values decide."""
@@ -81,7 +83,7 @@ class ColumnRoles:
         """
         literal = frozenset(name for name in table.columns if self.type_of(name) == "category")
         table = replace(table, literal=literal).mark_missing(self.missing_values)
-        others = (self.owner, self.group, *(() if self.targets == NUMBERS else self.label))
+        others = (self.owner, self.group, *self.plain, *(() if self.targets == NUMBERS else self.label))
         names = [name for name in table.columns if name not in others and self.type_of(name) in (None, "number")]
         return convert_numbers(table, names, self.numbers)
 
@@ -118,12 +120,12 @@ def convert_numbers(table: RawTable, names: Iterable[str], notation: Notation) -
     Raises:
         InputError: A column has several currencies.
     """
-    columns = dict(table.columns)
+    columns, plain = dict(table.columns), find_plain(table, notation)
     if notation == "plain":
         return table
     for name in names:
         column = columns[name]
-        if not isinstance(column, TextColumn):
+        if not isinstance(column, TextColumn) or name in plain:
             continue
         if len(amounts := find_currencies(column.texts)) > 1:
             text = amounts[min(amounts)]
@@ -132,6 +134,16 @@ def convert_numbers(table: RawTable, names: Iterable[str], notation: Notation) -
             )
         columns[name] = column.map(functools.partial(to_plain_number, notation=notation))
     return replace(table, columns=columns)
+
+
+def find_plain(table: RawTable, notation: Notation) -> frozenset[str]:
+    """Return the columns of plain numbers: in a table of decimal commas, those with 48.1, and thus also 48.137."""
+
+    def has_points(column):
+        texts = [text for text in getattr(column, "texts", ()) if not is_missing(text)]
+        return any(to_plain_number(text, "comma") == text for text in texts) and to_numbers(texts) is not None
+
+    return frozenset(name for name, column in table.columns.items() if notation == "comma" and has_points(column))
 
 
 def build_column(
@@ -179,7 +191,7 @@ def _infer_codec(table, name, roles, summary):
     kind = roles.type_of(name)
     listed = () if kind == "category" else tuple(map(normalize, roles.missing_values))
     if kind == "number" or (kind is None and summary.type in ("number", "id")):
-        return number.Codec(notation=roles.numbers, missing_values=listed)
+        return number.Codec(notation="plain" if name in roles.plain else roles.numbers, missing_values=listed)
     texts = table.read_texts(name)
     if kind == "date":
         return date.Codec(find_date_order(table, name), missing_values=listed)

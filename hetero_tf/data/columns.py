@@ -12,19 +12,23 @@ import numpy as np
 from hetero_tf.base.errors import InputError, did_you_mean
 
 # Signs of amounts of money.
-CURRENCIES = "$\u20ac\u00a3\u00a5"
+CURRENCIES = "$\u20ac\u00a3\u00a5\u20b9\u20bd\u20a9\u20ba"
 
 
 def _number_pattern(point, group):
-    # Groups of two digits are usual in India.
+    # Groups of two digits are usual in India. A zero begins no group: 0,446 has a decimal comma.
     sign = re.escape(group)
-    integer = rf"\d{{1,3}}(?:[{group} \u00a0\u202f'\u2019]\d{{3}})+|\d{{1,2}}(?:{sign}\d\d)+{sign}\d{{3}}|\d*"
+    integer = rf"[1-9]\d{{0,2}}(?:[{group} \u00a0\u202f'\u2019]\d{{3}})+|\d{{1,2}}(?:{sign}\d\d)+{sign}\d{{3}}|\d*"
     currency = rf"(?:[{CURRENCIES}]|EUR|USD|GBP|CHF)"
     number = rf"({integer})(?:{re.escape(point)}(\d*))?([eE][+-]?\d+)?"
-    return re.compile(rf"([+-]?)(?:{currency}\s?)?{number}[ \u00a0\u202f]*(?:(%)|{currency})?", re.ASCII)
+    return re.compile(
+        rf"(?:{currency}\s?)?([+-]?)(?:{currency}\s?)?{number}[ \u00a0\u202f]*(?:(%)|{currency})?", re.ASCII
+    )
 
 
 _NUMBER = {"point": _number_pattern(".", ","), "comma": _number_pattern(",", ".")}
+# Notations of negative numbers in accounts.
+_NEGATIVE = re.compile(r"^\((.+)\)$|^(.*\d[.,]\d\d+)-$")
 # Texts that denote a missing value.
 MISSING = ("", "?", "-", "--", ".", "na", "n/a", "n.a.", "#n/a", "<na>", "nan", "nat", "null", "nil", "none")
 Notation = Literal["plain", "point", "comma"]
@@ -94,10 +98,10 @@ def to_plain_number(text: str, notation: Literal["point", "comma"]) -> str:
     Args:
         text: Such as `1,234.5` or `12 %` with a decimal point, or `1.234,5 €` with a decimal comma. Spaces and
             apostrophes between groups of three digits and the sign of a currency are dropped, and a percentage is
-            divided by 100.
+            divided by 100. Numbers such as `(1,234)` and `12.34-` are negative.
         notation: The decimal sign.
     """
-    match = _NUMBER[notation].fullmatch(text.replace("\u2212", "-"))
+    match = _NUMBER[notation].fullmatch(_NEGATIVE.sub(r"-\1\2", text.replace("\u2212", "-")))
     if match is None or not (match[2] or match[3]):
         return text
     sign, integer, fraction, exponent, percent = (part or "" for part in match.groups())

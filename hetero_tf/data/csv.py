@@ -54,10 +54,10 @@ def load(
     """Load a file with a row for each example, or a folder of Parquet or Arrow files.
 
     The file is text with a delimiter, JSON (a list of objects, or an object in each line), Excel (.xlsx, with the extra
-    `excel`), Parquet, Arrow or Feather. Text and JSON may be compressed (.gz, .bz2, .xz, .zst, .zip). A title of one
-    value above the names of the columns is left out with a warning. The splits of a folder, such as one that
-    `save_to_disk` of Hugging Face wrote, are its subfolders train and test (or val, validation, valid), or the files
-    whose names begin so. Class names are taken from Hugging Face metadata if present.
+    `excel`), Parquet, Arrow or Feather. Text and JSON may be compressed (.gz, .bz2, .xz, .zst, .zip). A title above the
+    names of the columns, comments and repeated names are left out with a warning. The splits of a folder, such as one
+    that `save_to_disk` of Hugging Face wrote, are its subfolders train and test (or val, validation, valid), or the
+    files whose names begin so. Class names are taken from Hugging Face metadata if present.
 
     A numeric column is one feature; a column of other texts is categorical, unless they differ in most rows, like
     names, which are rejected. The distinct values of the label column are the class names. For the task regression the
@@ -127,6 +127,7 @@ def _picture_dataset(tables, roles, options, test_share, names):
 
 def _table_dataset(tables, roles, test_share, class_names, validation):
     names = roles.find_feature_columns(tables[0])
+    roles = replace(roles, plain=column_types.find_plain(tables[0].mark_missing(roles.missing_values), roles.numbers))
     tables = [roles.prepare(table) for table in tables]
     for table in tables[1:]:
         if list(tables[0].columns) != list(table.columns):

@@ -39,7 +39,7 @@ _DAY = r"(?P<day>\d\d?)(?:st|nd|rd|th|\.)?"
 # Notations in which the order of year, month and day is certain.
 _CERTAIN = [
     r"(?P<year>\d{4})(?P<sign>[-/.])(?P<month>\d\d?)(?P=sign)(?P<day>\d\d?)",
-    r"(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)",
+    r"(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)?",
     r"(?P<year>\d{4})[-/.](?P<month>\d\d?)",
     r"(?P<month>\d\d?)[-/.](?P<year>\d{4})",
     r"(?P<year>\d{4})[-/ ]?[Qq](?P<quarter>[1-4])",
@@ -47,9 +47,9 @@ _CERTAIN = [
     r"(?P<quarter>[1-4])\. ?Quartal (?P<year>\d{4})",
     r"(?P<year>\d{4})-?[Ww](?P<week>\d\d)(?:-?(?P<weekday>[1-7]))?",
     r"(?:KW|[Ww](?:eek)?) ?(?P<week>\d\d?)[-/ ]+(?P<year>\d{4})",
-    rf"(?:[^\W\d_]+\.?,? )?{_DAY}[-/ ]?{_MONTH}[-/ ,]*(?P<year>\d{{4}})",
+    rf"(?:[^\W\d_]+\.?,? )?{_DAY}[-/ ]?{_MONTH}[-/ ,]*(?P<year>\d{{4}}|\d\d)",
     rf"(?:[^\W\d_]+\.?,? )?{_MONTH}[- ]{_DAY},?[- ](?P<year>\d{{4}})",
-    rf"{_MONTH}[-/ ]*(?P<year>\d{{4}})",
+    rf"{_MONTH}(?:[-/ ]*(?=\d{{4}})|[-'])(?P<year>\d{{4}}|\d\d)",
     rf"(?P<year>\d{{4}})[-/ ]{_MONTH}",
 ]
 # A time without signs between its parts.
@@ -72,8 +72,8 @@ def parse_time(text: str, order: DateOrder) -> datetime.datetime | None:
     """Parse a date and the time of day after it.
 
     Args:
-        text: Such as 2024-01-31, 31.01.2024 14:30, 1/31/2024 2:30 PM, 31 Jan 2024, 2024-01, Q1 2024,
-            2024-W05, 20240131143000, or 2024-01-31T14:30:00.5+01:00.
+        text: Such as 2024-01-31, 31.01.2024 14:30, 1/31/2024 2:30 PM, 31 Jan 2024, 31-Jan-24, Jan-24,
+            2024-01, 202401, Q1 2024, 2024-W05, 20240131143000, or 2024-01-31T14:30:00.5+01:00.
         order: Order of day and month where the notation leaves it open; "ymd" for other notations alone.
 
     Returns:
@@ -105,7 +105,10 @@ def _build_time(parts):
         if parts.get("week"):
             date = datetime.date.fromisocalendar(year, int(parts["week"]), int(parts.get("weekday") or 1))
             year, month, day = date.year, date.month, date.day
-        return datetime.datetime(year, month, day, hour, minute, second, microseconds, _zone(parts["zone"]))
+        # 24:00 is the end of a day.
+        end = datetime.timedelta(hour == 24 and minute + second == 0)
+        hour = 0 if end else hour
+        return datetime.datetime(year, month, day, hour, minute, second, microseconds, _zone(parts["zone"])) + end
     except ValueError:
         return None
 

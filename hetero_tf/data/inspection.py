@@ -58,7 +58,7 @@ MOST_ODD_ROWS, MOST_ODD_TEXTS = 0.2, 10
 # A digit after a leading zero, as in ids such as 007, and -01.5.
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _AMOUNT = re.compile(r"[+-]?[\d.,]*\d\s*([^\W\d_]+|°\w?)")
-_TIME_OF_DAY = re.compile(r"\d\d?:\d\d(:\d\d(\.\d+)?)?( ?[AaPp]\.?[Mm]\.?)?")
+TIME_OF_DAY = re.compile(r"\d\d?[:.]\d\d([:.]\d\d(\.\d+)?)?( ?[AaPp]\.?[Mm]\.?)?")
 
 
 @dataclass(frozen=True)
@@ -311,6 +311,10 @@ def inspect_column(name: str, values: np.ndarray | TextColumn, is_literal: bool 
     summary = ColumnSummary(name, "category", len(values), missing, len(counts), frequent, notation=notation)
     if not len(counts) or numbers is None:
         return replace(summary, **_describe_texts(texts, counts))
+    if are_codes and numbers.min() >= 19_000_101 and numbers.max() < 21_000_000:
+        dates = _describe_texts(texts or list(map(_format, numbers)), counts)
+        if dates["type"] == "date" and not dates["odd"]:
+            return replace(summary, **dates)
     finite = np.isfinite(numbers)
     facts = _describe_numbers(numbers[finite], counts[finite], len(values) - missing, are_codes)
     zeros = next(filter(_LEADING_ZERO.match, texts), "") if notation != "comma" else ""
@@ -375,10 +379,10 @@ def _find_sentinel(numbers, counts):
         return None
     order = np.argsort(numbers)
     for extreme, other in ((order[0], order[1:]), (order[-1], order[:-1])):
-        rest = numbers[other]
-        gap = abs(float(numbers[extreme]) - float(rest[0 if extreme == order[0] else -1]))
-        is_far = abs(float(numbers[extreme])) in SENTINELS and gap > float(rest.max()) - float(rest.min())
-        is_only_negative = numbers[extreme] == -1 and float(rest.min()) > 1
+        value, rest = float(numbers[extreme]), numbers[other].astype(np.float64)
+        is_usual = abs(value) in SENTINELS or value in range(-1000, 0)
+        is_far = is_usual and np.abs(rest - value).min() > np.ptp(rest)
+        is_only_negative = value == -1 and rest.min() > 1
         if counts[extreme] > 1 and (is_far or is_only_negative):
             return _format(numbers[extreme]), int(counts[extreme])
     return None
@@ -399,7 +403,7 @@ def _describe_texts(texts, counts):
     are_ids = len(texts) == present and not any(" " in text for text in texts)
     is_category, defect = len(texts) <= max(FEW_TEXTS, MAX_DISTINCT_SHARE * present), ""
     amounts = [_AMOUNT.fullmatch(text) for text in texts]
-    if len(texts) > FEW_TEXTS and all(map(_TIME_OF_DAY.fullmatch, texts)):
+    if len(texts) > FEW_TEXTS and all(map(TIME_OF_DAY.fullmatch, texts)):
         defect = "times of day, which are neither dates nor numbers; a column of hours is a number"
     elif len(texts) > FEW_TEXTS and all(amounts) and len({match[1] for match in amounts if match}) == 1:
         defect = f"numbers with a unit such as {texts[0]}; remove the unit"

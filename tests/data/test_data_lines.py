@@ -22,12 +22,16 @@ from hetero_tf.data.inspection import LINE, describe_pictures, inspect_column, i
         (["1", "2", "two"], ("number", 0, 2, "1", "2")),
         (["1,5", "2,25", "NA"], ("number", 1, 2, "1.5", "2.25")),
         (["12 %", "5 %"], ("number", 0, 2, "0.05", "0.12")),
+        (["(1,500)", "$-2.50", "$1,000"], ("number", 0, 3, "-1500", "1000")),
+        (["0,446", "12,50-", "1.234,5"], ("number", 0, 3, "-12.5", "1234.5")),
         (["007", "012"], ("number", 0, 2, "7", "12")),
         ([str(n) for n in range(5, 30)], ("id", 0, 25, "5", "29")),
         (["red", "blue", "red"], ("category", 0, 2, "", "")),
         ([f"user{n}" for n in range(30)], ("id", 0, 30, "", "")),
         ([f"Anna {n}" for n in range(30)], ("text", 0, 30, "", "")),
         (["2024-02-29", "2023-12-31T10:00:00Z", ""], ("date", 1, 2, "2023-12-31", "2024-02-29")),
+        (["3-Jan-21", "Jan-22", "202302", "20240229", "2023-12-31 24:00"], ("date", 0, 5, "2021-01-03", "2024-02-29")),
+        (["20240229", "20231231"], ("date", 0, 2, "2023-12-31", "2024-02-29")),
         (["", "NA"], ("category", 2, 0, "", "")),
     ],
 )
@@ -38,7 +42,7 @@ def test_type_follows_from_the_values(values, expected):
 
 
 def test_notations_and_numbers_of_files_with_types_are_summarized():
-    notations = {"1.234,5": "comma", "1,234.5": "point", "12": "plain", "007": "plain"}
+    notations = {"1.234,5": "comma", "1,234.5": "point", "₹1,234": "point", "12": "plain", "007": "plain"}
     for text, notation in notations.items():
         assert inspect_column("c", TextColumn.from_values([text])).notation == notation
     for text, orders in {"01/02/2024": ("dmy", "mdy"), "01/13/2024": ("mdy",)}.items():
