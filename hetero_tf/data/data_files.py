@@ -1,6 +1,8 @@
 """Locates data files and folders of the user."""
 
 import os
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,13 +11,14 @@ from hetero_tf.base.files import check_utf8
 from hetero_tf.data.dataset import NotAvailable
 
 LOADERS = (
-    "data: npz reads .npz files, data: npy a folder of .npy files, data: csv tables (text, JSON, Excel), data: parquet "
-    ".parquet and .arrow files and Hugging Face folders, data: folder reads one folder of pictures per class, "
-    "data: audio one folder of WAV files per class, "
-    "data: masks reads pictures with masks, data: text reads plain text, data: labelled_text reads texts with labels"
+    "data: npz reads .npz files with x_train, y_train, x_test and y_test, data: npy a folder of these as .npy files, "
+    "data: csv tables (text, JSON, Excel), data: parquet .parquet and .arrow files and Hugging Face folders, data: "
+    "folder reads one folder of pictures per class, data: audio one folder of WAV files per class, data: masks reads "
+    "pictures with masks, data: text reads plain text, data: labelled_text a table, or one folder of texts per class"
 )
-# Names of the folder or files of the test split in order of preference.
-TEST_NAMES = ("test", "val", "validation", "valid")
+# Names of the folder or files of the training split, and of the test split in order of preference.
+TRAIN_NAMES = ("train", "training")
+TEST_NAMES = ("test", "testing", "val", "validation", "valid")
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,19 @@ class FileKind:
             return False
         check_utf8(file)
         return True
+
+
+def find_split_names(names: Iterable[str]) -> tuple[str | None, str | None]:
+    """Return the names of folders or files of the training and the test split, such as Train and test_set.
+
+    A name of several words is that of a split if each split has one. Without a training split, both are None.
+    """
+    words = {name: re.split(r"[\W_]+", name.lower()) for name in sorted(names, key=len)}
+    trains = [name for each in TRAIN_NAMES for name in words if each in words[name]]
+    tests = [name for each in TEST_NAMES for name in words if each in words[name] and name not in trains]
+    if not trains or ((len(trains) > 1 or not tests) and trains[0].partition(".")[0].lower() != "train"):
+        return None, None
+    return trains[0], next(iter(tests), None)
 
 
 def find(data_dir: Path | None, name: str, argument: str, is_folder: bool | None = None, advice: str = "") -> Path:

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import check_utf8, read_bytes
 from hetero_tf.data.codecs import picture
 from hetero_tf.data.codecs.picture import PICTURES
-from hetero_tf.data.data_files import TEST_NAMES, FileKind, find
+from hetero_tf.data.data_files import FileKind, find, find_split_names
 from hetero_tf.data.dataset import Dataset, Split, hold_out
 from hetero_tf.data.decoded import is_large, load_cached, open_cached
 from hetero_tf.data.disk_array import DiskArray
@@ -75,10 +76,8 @@ def load(
 
 def split_folders(folder: Path) -> tuple[Path, Path | None]:
     """Return the folders of the training and the test split; the latter is None if one folder has both."""
-    if not (folder / "train").is_dir():
-        return folder, None
-    test_folders = [folder / name for name in TEST_NAMES if (folder / name).is_dir()]
-    return folder / "train", test_folders[0] if test_folders else None
+    train, test = find_split_names(list_folders(folder))
+    return folder / (train or ""), None if test is None else folder / test
 
 
 def list_folders(folder: Path) -> list[str]:
@@ -105,13 +104,19 @@ def list_class_folders(folder: Path, kind: FileKind) -> tuple[tuple[str, ...], C
         raise InputError(
             f"{train}: expected one folder of {kind.noun} per class, at least two classes, such as "
             f"{train}/cat/1{kind.endings[0]}. Received: {', '.join(names) or 'no folder'}"
+            + "".join(f"; if the classes are in it, name {train / name}" for name in names)
         )
     if set(names) == {"images", "masks"}:
         raise InputError(
             f"{train}: images/ and masks/ are pictures with masks, not two classes; use data: masks and task: "
             f"segmentation. Received: data: {kind.loader}"
         )
-    return names, _list_files(train, names, kind), None if test is None else _list_files(test, names, kind)
+    files = _list_files(train, names, kind)
+    if all((inner := Path(file).parent).parent != train for file in files.files):
+        warnings.warn(
+            f"{train}: folders inside of classes, such as {inner.name}, are not read as classes", stacklevel=2
+        )
+    return names, files, None if test is None else _list_files(test, names, kind)
 
 
 def _list_files(folder, names, kind):
