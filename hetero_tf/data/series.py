@@ -189,9 +189,9 @@ def divide_series(table: RawTable, time: str, series: str | None) -> list[Series
     for part in parts:
         repeated = np.flatnonzero(part.times[1:] == part.times[:-1])
         if len(repeated):
-            advice = "set `series` to the column of its name" if series is None else "remove one of the rows"
+            column = "the column of its name" if series is None else "another column, or remove the row"
             row = int(part.rows[repeated[0] + 1])
-            raise table.value_error(row, time, f"repeats a time of the same series; {advice}")
+            raise table.value_error(row, time, f"repeats a time of the same series; set `series` to {column}")
     return parts
 
 

@@ -12,8 +12,8 @@ import warnings
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +76,16 @@ class Rows:
         count = next((index for index, width in enumerate(widths) if width > 1), 0)
         if not count or max(widths) < 3 or min(widths[count : count + 3]) < 2:
             return self
-        title = shorten_repr(" ".join(filter(None, self.cells[0])), 80)
-        warnings.warn(f"{self.path}: the title above the names of the columns is left out: {title}", stacklevel=2)
-        return Rows(self.path, self.sign, self.numbers[count:], self.cells[count:])
+        return self.without(range(count), "the title above the names of the columns is left out")
+
+    def without(self, left_out: Collection[int], reason: str) -> "Rows":
+        """Return the rows without some; a warning has the reason and the first one of them."""
+        if not left_out:
+            return self
+        text = shorten_repr(" ".join(filter(None, self.cells[min(left_out)])), 80)
+        warnings.warn(f"{self.path}: {reason}: {text}", stacklevel=3)
+        rows = [row for index, row in enumerate(zip(self.numbers, self.cells)) if index not in left_out]
+        return Rows(self.path, self.sign, *map(list, zip(*rows)))
 
     def build_table(self, header: bool) -> RawTable:
         """Return the table of the rows.
@@ -246,15 +253,18 @@ def read_rows(
         return _read_json(path, text)
     source = _Delimited.find(path, text, delimiter, skip)
     rows = source.add_names(source.parse()) if header else source.parse()
-    rows = rows.without_title() if header else rows
+    rows, odd = rows.without_title() if header else rows, set()
     width = len(rows.cells[0]) if rows.cells else 0
-    for number, row in zip(rows.numbers, rows.cells):
-        if len(row) != width and (len(row) < width or any(map(str.strip, row[width:]))):
+    has_names = header and width > 0 and not all(map(is_number, rows.cells[0]))
+    for index, (number, row) in enumerate(zip(rows.numbers, rows.cells)):
+        if (index and has_names and row == rows.cells[0]) or (row[0].startswith("#") and len(row) != width):
+            odd.add(index)
+        elif len(row) != width and (len(row) < width or any(map(str.strip, row[width:]))):
             raise InputError(
                 f"{path}:{number}: must have {width} values separated by {source.delimiter!r}, like the first line. "
-                f"Received: {len(row)}, {shorten_repr(row, 80)}"
+                f"Received: {len(row)}, {shorten_repr(row, 80)}; correct or remove the line"
             )
-    return rows
+    return rows.without(odd, f"{len(odd):,} lines of comments or repeated names are left out, such as")
 
 
 def is_table(path: Path) -> bool:
@@ -272,7 +282,7 @@ class _Delimited:
     lines: list[str]
     first: int
     delimiter: str
-    quote: str
+    quote: str | None
 
     @classmethod
     def find(cls, path, text, delimiter, skip):
@@ -301,6 +311,7 @@ class _Delimited:
             (line.rstrip() + "\n" for line in lines) if self.delimiter == " " else lines,
             delimiter=self.delimiter,
             quotechar=self.quote,
+            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
             skipinitialspace=True,
             strict=is_strict,
         )
@@ -313,8 +324,11 @@ class _Delimited:
                     if len(parsed.cells) == count:
                         break
         except csv.Error as error:
+            # Texts with tabs between them often have single quotes.
+            if self.delimiter == "\t" and self.quote:
+                return replace(self, quote=None).parse(is_strict, count)
             where = f"{self.path}:{self.first + rows.line_num}"
-            raise InputError(f"{where}: cannot be parsed as CSV: {error}") from None
+            raise InputError(f"{where}: cannot be parsed as CSV: {error}; double quotes in texts") from None
         return parsed
 
     def add_names(self, rows):

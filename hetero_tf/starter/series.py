@@ -9,7 +9,7 @@ import numpy as np
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.column_types import convert_numbers, parse_numbers
 from hetero_tf.data.columns import RawTable, to_names
-from hetero_tf.data.inspection import ColumnSummary
+from hetero_tf.data.inspection import TIME_OF_DAY, ColumnSummary
 from hetero_tf.data.series import Series, divide_series
 from hetero_tf.starter.choices import Choice, DataDraft, Request
 from hetero_tf.starter.tables import LABEL_NAMES, choose_label, choose_notation, find_owner, note_sentinels
@@ -21,7 +21,7 @@ LONGEST_WINDOW, SHORTEST_WINDOW, LEAST_ROWS, LEAST_ROWS_OF_A_SERIES = 24, 4, 48,
 SMALL_CHANGE = 0.25
 # Words in the names of columns whose numbers or texts may be times.
 _TIMES = {"date", "datetime", "datum", "ds", "day", "hour", "minute", "month", "period", "quarter", "time"}
-_TIMES |= {"timestamp", "year", "zeit"}
+_TIMES |= {"epoch", "timestamp", "ts", "unix", "utc", "year", "zeit"}
 
 
 # Column of times, column of the names of the series (None for a single one), and the rows of each series.
@@ -49,6 +49,13 @@ def find_times(table: RawTable, summaries: Mapping[str, ColumnSummary], request:
         is_repeated = 2 * summary.distinct <= table.rows
         series = (names[0] if names else find_owner(summaries, request.label)) if is_repeated else None
         is_label = series in (*request.label, *LABEL_NAMES)
+        if is_date and names == [series] and all(map(TIME_OF_DAY.fullmatch, table.columns[names[0]].texts)):
+            raise InputError(
+                f"{table.source}: {time} and {series} are parts of one time; join them in one column, such as "
+                f"2024-12-31 23:59, or remove {time} to train on single rows"
+            )
+        if is_date and is_repeated and len(names) > 1:
+            reason = f"column {time!r} is not used as time, since several columns have texts: {', '.join(names)}"
         if len(names) > is_repeated or is_label or len(summaries) < 2 + (series is not None):
             continue
         if is_date and table.rows < LEAST_ROWS:

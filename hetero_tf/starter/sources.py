@@ -1,5 +1,6 @@
 """Detect the kind of data at a path, and draft how a recipe reads it."""
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,15 +16,15 @@ from hetero_tf.data import table_files
 from hetero_tf.data.arrow_files import ENDINGS as ARROW
 from hetero_tf.data.arrow_files import ColumnSelection, column_contents, find_splits, read_splits
 from hetero_tf.data.audio import inspect_sounds
+from hetero_tf.data.codecs.picture import PICTURES
 from hetero_tf.data.codecs.sound import SOUNDS
 from hetero_tf.data.columns import RawTable, TextColumn
-from hetero_tf.data.data_files import LOADERS, TEST_NAMES, find
+from hetero_tf.data.data_files import LOADERS, find, find_split_names
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, split_folders
+from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, list_folders, split_folders
 from hetero_tf.data.inspection import ColumnSummary, inspect_column, inspect_table, sample
 from hetero_tf.data.labelled_text import has_text_folders, read_text_folders
 from hetero_tf.data.masks import decode_mask
-from hetero_tf.data.picture_files import ENDINGS as PICTURES
 from hetero_tf.data.picture_files import LARGEST_FILE, picture_header
 from hetero_tf.data.tfds import NAME
 from hetero_tf.data.tokenizers import unspaced_length
@@ -83,7 +84,7 @@ def _mean_length(column):
     # Ids in ASCII have no spaces either.
     if not "".join(sample).isascii() and unspaced_length(" ".join(sample).split()) is not None:
         return np.mean(list(map(len, sample))) / LEAST_CHARACTERS
-    return np.mean([len(text.split()) for text in sample]) / LEAST_WORDS
+    return np.mean([len(text.split()) * any(map(str.isalpha, text)) for text in sample]) / LEAST_WORDS
 
 
 def _choose_tokenizer(words):
@@ -99,8 +100,10 @@ def draft_labelled(
     others = {name: summary for name, summary in summaries.items() if name != text}
     label, _ = choose_label(table, others, replace(request, task="classification"))
     name = str(label.value)
-    reason = f"{others[name].distinct:,} distinct values in {table.rows:,} rows"
-    task = requested_task(request, LABEL_TASKS) or Choice("classification", reason)
+    _, likely = choose_label(table, others, replace(request, task=None, label=(name,)))
+    has_lists, reason = likely.value == "multi_label", f"{others[name].distinct:,} distinct values"
+    reason = f"{likely.reason}; each distinct list is one class" if has_lists else f"{reason} in {table.rows:,} rows"
+    task = requested_task(request, LABEL_TASKS) or Choice("classification", reason, has_lists)
     options = {**loader, "text": Choice(text, "its values are sentences"), "label": label}
     if (owner := find_owner(others, (name,))) is not None:
         options["owner"] = Choice(owner, f"{others[owner].distinct:,} distinct values: clients", True)
@@ -171,7 +174,7 @@ def _draft_masks(folder, request):
 
 
 def _sample_files(folder):
-    files = sorted(file for file in iterate_files(folder, CLASS_LEVELS) if file.suffix.lower() in PICTURES)
+    files = sorted(file for file in iterate_files(folder, CLASS_LEVELS) if file.suffix.lower() in PICTURES.endings)
     return sample(files, SAMPLED_PICTURES)
 
 
@@ -235,9 +238,10 @@ OTHER_FORMATS = {
     "a PDF or Word file": ((".pdf", ".doc", ".docx", ".odt", ".rtf"), r"%PDF"),
     "a database": ((".db", ".sqlite", ".sqlite3", ".mdb"), "SQLite format"),
     "a file of a statistics program": ((".sav", ".dta", ".sas7bdat", ".rds", ".rdata", ".mat"), r"\$FL2"),
-    "a file of Python or HDF5": ((".pkl", ".pickle", ".joblib", ".h5", ".hdf5", ".pt"), "\x80"),
-    "an archive": ((".tar", ".tgz", ".7z", ".rar"), "7z"),
-    "a spreadsheet other than Excel": ((".ods", ".numbers", ".xlsb"), "PK"),
+    "a file of Python or HDF5": ((".pkl", ".pickle", ".joblib", ".h5", ".hdf5", ".pt"), "\x80[\x02-\x05]"),
+    "an archive": ((".tar", ".tgz", ".7z", ".rar"), "7z\xbc\xaf"),
+    "a spreadsheet or zip file other than .xlsx": ((".ods", ".numbers", ".xlsb"), "PK\x03\x04"),
+    "a Parquet or Arrow file with another ending": ((), "PAR1|ARROW1"),
 }
 
 
@@ -258,21 +262,29 @@ def draft_data(request: Request) -> DataDraft:
     folders = (path, path / "data", path / "train")
     if any(each.is_dir() and any(file.suffix in ARROW for file in each.iterdir()) for each in folders):
         return _draft_arrow(path, request)
-    if files := _find_file_splits(path):
+    endings, files = {file.suffix.lower() for file in iterate_files(path, CLASS_LEVELS)}, _find_file_splits(path)
+    kind = next((kind for kind in (PICTURES, SOUNDS) if not endings.isdisjoint(kind.endings)), None)
+    if kind and files and len(list_folders(split_folders(path)[0])) < 2:
+        advice = f"move the {kind.noun} of each class into a folder with its name, or name {files[0]}"
+        raise InputError(f"{path}: has {kind.noun} and {files[0].name}; {advice}")
+    # A text beside folders describes them.
+    if kind is None and files and not (files[0].suffix.lower() in TEXTS and has_text_folders(path)):
         # Paths of the recipe are the user's path with the names of the files.
         train, *test = (str(Path(request.path, file.name)) for file in files)
         return _draft_file(files[0], replace(request, path=train), *test)
     if {"images", "masks"} <= {entry.name for entry in split_folders(path)[0].iterdir()}:
         return _draft_masks(path, request)
-    endings = {file.suffix.lower() for file in iterate_files(path, CLASS_LEVELS)}
-    if not endings.isdisjoint(PICTURES):
-        return _draft(request, "folder", choose_size(_sample_files(path)))
-    if not endings.isdisjoint(SOUNDS.endings):
+    if kind is SOUNDS:
         return _draft_audio(path, request)
+    if kind is PICTURES:
+        return _draft(request, "folder", choose_size(_sample_files(path)))
     if has_text_folders(path):
         table, *_ = read_text_folders(path, "text", "label")
         loader = {"name": Choice("labelled_text"), "path": Choice(request.path)}
         return draft_labelled(table, "text", inspect_table(table), request, loader)
+    for file, kind in itertools.product(iterate_files(path, CLASS_LEVELS), (PICTURES, SOUNDS)):
+        # It refuses other formats.
+        kind.includes(file)
     names = sorted(entry.name for entry in path.iterdir())
     listed = ", ".join(names[:5]) + ", ..." * (len(names) > 5) or "nothing"
     raise InputError(
@@ -285,11 +297,10 @@ def _find_file_splits(folder):
     endings = (*TABLES, *TEXTS, ".npz")
     files = [each for each in sorted(folder.iterdir()) if each.is_file() and not each.name.startswith(".")]
     files = [each for each in files if table_files.table_ending(each) in endings]
-    by_stem = {each.name.partition(".")[0].lower(): each for each in files}
-    if "train" not in by_stem:
+    train, test = find_split_names(each.name for each in files)
+    if train is None:
         return files if len(files) == 1 else []
-    tests = [by_stem[name] for name in TEST_NAMES if name in by_stem][:1]
-    return [by_stem["train"], *(each for each in tests if each.suffix == by_stem["train"].suffix)]
+    return [folder / each for each in (train, test) if each and Path(each).suffix == Path(train).suffix]
 
 
 def _draft_file(path, request, test=None):
@@ -304,19 +315,18 @@ def _draft_file(path, request, test=None):
             tasks, reason = registry.find("data", name).possible_tasks(path)
             options = {"name": Choice(name, f"it reads {path.suffix} files"), "path": Choice(request.path)}
             return DataDraft(options, requested_task(request, tasks) or Choice(tasks[0], reason))
-    if ending in (*PICTURES, *SOUNDS.endings, ".npy"):
+    if ending in (*PICTURES.endings, *SOUNDS.endings, ".npy"):
         raise InputError(f"{path}: expected data of a loader. Received: a single file; name its folder; {LOADERS}")
     options = {"path": Choice(request.path)}
     if test is not None:
         options["test"] = Choice(test, "the file of the test split")
-    if ending not in TABLES:
-        line = table_files.read_content(path)[:1000].lstrip().partition(b"\n")[0].decode("latin-1")
-        for name, (endings, start) in OTHER_FORMATS.items():
-            if ending in endings or re.match(start, line, re.IGNORECASE):
-                raise InputError(f"{path}: is {name}; save it as CSV or Parquet, for example with pandas")
-        if not table_files.is_table(path):
-            loader = {"name": Choice("text"), "train": options.pop("path"), **options}
-            return draft_running(read_words(path), request, loader)
+    line = table_files.read_content(path)[:1000].lstrip().partition(b"\n")[0].decode("latin-1")
+    for name, (endings, start) in OTHER_FORMATS.items():
+        if ending in endings or (ending not in table_files.EXCEL and re.match(start, line, re.IGNORECASE)):
+            raise InputError(f"{path}: is {name}; save it as CSV or Parquet, for example with pandas")
+    if ending not in TABLES and not table_files.is_table(path):
+        loader = {"name": Choice("text"), "train": options.pop("path"), **options}
+        return draft_running(read_words(path), request, loader)
     rows = _read_rows(path, ending, options)
     header = ending in table_files.JSON_LINES or rows.have_names
     if not header:

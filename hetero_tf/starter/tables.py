@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -11,7 +10,7 @@ import numpy as np
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.column_types import FLAGS, MAX_CATEGORIES, ColumnRoles, build_column, find_separators, split_labels
-from hetero_tf.data.columns import RawTable, TextColumn, is_missing, to_names, to_plain_number
+from hetero_tf.data.columns import RawTable, TextColumn, is_missing, is_number, to_names, to_plain_number
 from hetero_tf.data.inspection import ColumnSummary, different_cases, inspect_column, inspect_table
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 
@@ -49,7 +48,11 @@ def choose_label(table: RawTable, summaries: Mapping[str, ColumnSummary], reques
         raise InputError(f"--label: the task {request.task} needs one column. Received: {', '.join(names)}")
     likely = Choice("regression", f"{len(names)} columns of numbers")
     if all(has_flags(table, name) for name in names):
-        likely = Choice("multi_label", f"{len(names)} columns of 0 and 1, one for each label")
+        columns = [TextColumn.of(table.columns[name]) for name in names]
+        flags = [np.array([FLAGS[text.strip().lower()] for text in each.texts])[each.codes] for each in columns]
+        is_class, reason = bool((np.sum(flags, 0) == 1).all()), f"{len(names)} columns of 0 and 1, one for each label"
+        hint = "; each row has exactly one 1: if these are classes, join the columns to one of their names"
+        likely = Choice("multi_label", reason + hint * is_class, is_class)
     return label, task or likely
 
 
@@ -90,8 +93,8 @@ def _single_column(table, summaries, request):
     likely = [name for name, summary in summaries.items() if _is_usable(table, summary, request.task)]
     if not likely:
         raise InputError(
-            f"{table.source}: no column can be the label of {request.task or 'a task'}; a label has at least two "
-            f"different values. Name it with --label. Columns: {', '.join(summaries)}"
+            f"{table.source}: no column can be the label of {request.task or 'a task'}; a label has two or more "
+            f"values, but few beside a text. Name it with --label. Columns: {', '.join(summaries)}"
         )
     named = sorted((name for name in likely if _rank(name) is not None), key=_rank)
     default = named[0] if named else likely[-1]
@@ -216,7 +219,7 @@ def draft_table(
     columns = _Columns(table, features, [summaries[name] for name in names], task.value).without(ignored)
     types = _choose_types(columns)
     values = _choose_values(columns, types)
-    roles = ColumnRoles(names, owner, group, targets=registry.constant("tasks", task.value, "TARGETS"))
+    roles = ColumnRoles(names, owner, group, tuple(ignored), targets=registry.constant("tasks", task.value, "TARGETS"))
     ignored |= _rejected_columns(columns, roles, types, values)
     if len(ignored) == len(features):
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(ignored.items())[:3])
@@ -267,7 +270,7 @@ def find_owner(
 
 def _choose_types(columns):
     """Return the type that the option `columns` must set, and the reason, of each column that needs it."""
-    types, literal = {}, columns.table.literal
+    types = {}
     for each in columns.label if columns.task == "classification" else ():
         if each.is_continuous:
             types[each.name] = "category", "the numbers of the label are names of classes"
@@ -275,10 +278,8 @@ def _choose_types(columns):
         for decision in each.decisions:
             if decision.option == "columns":
                 types[each.name] = decision.value, decision.reason
-    for each in (*columns.features, *columns.label):
-        if each.name in literal:
-            types[each.name] = "category", "None or NA is a category"
-    return types
+    literal = [each.name for each in (*columns.features, *columns.label) if each.name in columns.table.literal]
+    return {**types, **dict.fromkeys(literal, ("category", "None or NA is a category"))}
 
 
 def _choose_values(columns, types):
@@ -302,31 +303,25 @@ def _choose_values(columns, types):
 def choose_notation(summaries: Iterable[ColumnSummary]) -> Choice | None:
     """Return the notation of most columns of numbers that are not plain; None if all are plain."""
     odd = [each for each in summaries if each.type == "number" and each.notation != "plain"]
-    # Numbers such as 5 % are equal in both notations.
-    points = {
-        each.name
-        for each in odd
-        if any(to_plain_number(text, "point") != to_plain_number(text, "comma") for text, _ in each.frequent)
-    }
-    odd = [each for each in odd if each.notation == "comma" or each.name in points] or odd
     if not odd:
         return None
-    # Of equally frequent notations, point is first.
-    notation, _ = Counter(sorted((each.notation for each in odd), reverse=True)).most_common(1)[0]
-    first = next(each for each in odd if each.notation == notation)
-    return Choice(notation, f"{first.name} has numbers such as {first.frequent[0][0]}", True)
+    # Numbers such as 5 % and 1,234 are numbers in both notations. Of equally frequent notations, point is first.
+    points, commas = ([each for each in odd if each.notation == notation] for notation in ("point", "comma"))
+    points = [each for each in points if not all(map(_is_comma, {*each.frequent} - {*each.odd}))]
+    first = commas[0] if len(commas) > len(points) else (points or odd)[0]
+    return Choice(first.notation, f"{first.name} has numbers such as {first.frequent[0][0]}", True)
+
+
+def _is_comma(frequent):
+    return is_number(to_plain_number(frequent[0], "comma"))
 
 
 def _find_odd(columns):
     """Return the texts that denote missing values: words among numbers, and the unit below the name of a column."""
     odd = [text for each in columns.features for text, _ in each.odd]
-    texts, first = columns.table.columns, {}
-    for each in (*columns.features, *columns.label):
-        if (
-            isinstance(column := texts[each.name], TextColumn)
-            and np.count_nonzero(column.codes == column.codes[0]) == 1
-        ):
-            first[each.name] = column.texts[column.codes[0]]
+    texts = [(each.name, columns.table.columns[each.name]) for each in (*columns.features, *columns.label)]
+    texts = [(name, column) for name, column in texts if isinstance(column, TextColumn)]
+    first = {name: each.texts[each.codes[0]] for name, each in texts if (each.codes == each.codes[0]).sum() == 1}
     units = [each for each in columns.features if each.odd]
     are_units = units and all(each.odd == ((first.get(each.name), 1),) for each in units)
     for each in columns.label:

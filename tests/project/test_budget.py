@@ -16,9 +16,9 @@ PYTHON_FILES = sorted(PACKAGE.rglob("*.py"))
 COUNTED = (".py", ".csv", ".json", ".mplstyle", ".yaml")
 # Lines of each package of hetero_tf: of Python files and tables.
 LINES = {
-    "base": 3089,
+    "base": 3088,
     "cli": 1999,
-    "data": 9976,
+    "data": 9963,
     "devices": 2343,
     "evaluation": 1486,
     "export": 3811,
@@ -31,7 +31,7 @@ LINES = {
     "rounds": 3360,
     "run": 3109,
     "runs": 2232,
-    "starter": 1350,
+    "starter": 1362,
     "sweeps": 1104,
     "testing": 1554,
     "workers": 437,

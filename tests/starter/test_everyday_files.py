@@ -14,6 +14,7 @@ import pytest
 from refusals import refusal
 
 from hetero_tf import starter
+from hetero_tf.data.masks import encode_mask
 
 N = 120
 RNG = np.random.default_rng(0)
@@ -71,8 +72,13 @@ def file_of(write, data=TABLE, **options):
     return buffer.getvalue()
 
 
+def pictures(*folders, **files):
+    return {**{f"{folder}/{n}.png": PNG for folder in folders for n in range(5)}, **files}
+
+
 TEXTS = pd.DataFrame({"id": range(N), "text": WORDS, "stars": np.arange(N) % 5 + 1, "label": Y})
 GAPS = [*HOURS[:40], *(HOURS[40:] + pd.Timedelta(days=3))]
+PNG = encode_mask(np.zeros((8, 8), np.uint8), np.zeros((256, 3), np.uint8))
 PACKED = {"gz": "gzip", "bz2": "bz2", "xz": "xz", "zip": "zip"}
 # Name of the file: (content, lines of the recipe, or the refusal).
 FILES = {
@@ -105,6 +111,16 @@ FILES = {
     "short_row.csv": (TEXT + "1,2\n", f":{N + 2}: must have 3 values separated by ',', like the first line. Receiv"),
     "long_row.csv": (TEXT + "1,2,3,4\n", f":{N + 2}: must have 3 values separated by ',', like the first line"),
     "quote.csv": (TEXT + '"1,2,yes\n', f":{N + 2}: cannot be parsed as CSV"),
+    "quotes.tsv": ("y\ttext\n" + "".join(f'{y}\t"so {text}\n' for y, text in zip(Y, WORDS)), ["name: labelled_text", "text: text"]),
+    "joined.csv": (TEXT + TEXT, [*READ, "# check: {path}: 1 lines of comments or repeated names are left out, such as: 'x z y'"]),
+    "comment.csv": ("\n".join([*ROWS[:9], "# a, b, c, d", *ROWS[9:]]), [*READ, "names are left out, such as: '# a b c d'"]),
+    "packed_parquet.csv": (file_of("to_parquet"), "is a Parquet or Arrow file with another ending; save it as CSV"),
+    "decimals.csv": ("a;b;y\n" + "".join(f"{1 + n % 9},{100 + n};{n},5;{Y[n]}\n" for n in NS), ["numbers: comma", "a number 1.1 to "]),
+    "points.csv": (pd.DataFrame({"p": [f"{n},5 €" for n in NS], "lat": 48 + np.arange(N) / 1000, "y": Y}).to_csv(sep=";"), ["lat number 48 to 48.119"]),
+    "currencies.csv": (table(mixed=[f"{'$€'[n % 2]}{n}.5" for n in NS], b=[f"${n},042.5" for n in NS]), ["ignore: [mixed]", "numbers: point"]),
+    "one_hot.csv": (frame("xz", **{f"class_{k}": [int(n % 3 == k) for n in NS] for k in range(3)}), ["task: multi_label", "one for each label; each row has exactly one 1: if these are classes"]),
+    "lists.csv": (TEXTS.assign(label=[";".join(each) or "red" for each in SETS]).to_csv(), ["# check: label has lists such as", "list is one class"]),
+    "scores.csv": (TEXTS[["text"]].assign(score=X).to_csv(index=False), "a label has two or more values, but few beside a text."),
     "empty.csv": ("", "expected at least one row of data. Received: none"),
     "header_only.csv": ("x,z,y\n", "expected at least one row of data. Received: none"),
     "few_rows.csv": ("x,z,y\n1,2,yes\n", "expected at least 5 rows to train and test. Received: 1"),
@@ -139,6 +155,10 @@ FILES = {
     "t_german.csv": (series(HOURS.strftime("%d.%m.%Y %H:%M")).replace(",", ";").replace(";0.", ";0,"), SERIES[:1]),
     "t_us.csv": (series(pd.date_range("2024-01-11", periods=N, freq="h").strftime("%m/%d/%Y %I:%M %p")), SERIES),
     "t_dmy.csv": (series(DAYS.strftime("%d/%m/%Y")), SERIES),
+    "t_unix.csv": (series(1_700_000_000 + 60 * np.arange(N)).replace("time", "ts"), ["name: series", "time: ts"]),
+    "t_parts.csv": (series(HOURS.strftime("%H:%M"), day=HOURS.strftime("%Y-%m-%d")), "day and time are parts of one time; join them in one"),
+    "t_sensors.csv": (series([*HOURS[:60]] * 2, s=["a", "b"] * 60, room=["c", "d"] * 60), ["not used as time, since several columns have texts: s, room"]),
+    "t_range.csv": (series([f"{time} - {time}" for time in HOURS]), "no column can be a feature of the label v"),
     "t_short_year.csv": (series(DAYS.strftime("%d.%m.%y")), SERIES),
     "t_month.csv": (series([f"{2000 + n // 12}-{n % 12 + 1:02}" for n in range(N)]), SERIES),
     "t_quarter.csv": (series([f"Q{n % 4 + 1} {1990 + n // 4}" for n in range(N)]), SERIES),
@@ -191,7 +211,13 @@ FILES = {
     "a.pkl": (file_of("to_pickle"), "is a file of Python or HDF5; save it as CSV or Parquet"),
     "a.db": (b"SQLite format 3\0", "is a database; save it as CSV or Parquet"),
     "a.tar.gz": (gzip.compress(b"a"), "is an archive; save it as CSV or Parquet"),
-    "a.ods": (b"PK", "is a spreadsheet other than Excel; save it as CSV or Parquet"),
+    "readme": (pictures("a", "b", **{"README.md": "a " * 900}), ["name: folder"]),
+    "labels": (pictures(".", **{"labels.csv": TEXT}), "has pictures and labels.csv; move the pictures of each class into a folder"),
+    "inner": (pictures("a/c", "b/d"), ["folders inside of classes, such as d, are not read as classes"]),
+    "scans": ({"a/1.tif": "", "b/1.tif": ""}, ".tif files are not supported; convert it to PNG"),
+    "stories": ({**{f"{y}/{n}.txt": WORDS[n] for n, y in enumerate(Y)}, "README.txt": "a " * 900}, ["name: labelled_text"]),
+    "arrays": ({"X_train.csv": TEXT, "X_test.csv": TEXT, "y_train.csv": TEXT}, "expected data of a loader. Received: a folder with X_t"),
+    "a.ods": (b"PK", "is a spreadsheet or zip file other than .xlsx; save it as CSV or Parquet"),
 }  # fmt: skip
 # Name of a file of a series: (content, a further line of the recipe).
 FORECASTS = {
@@ -216,6 +242,7 @@ COLUMNS = {
     "excel": (changed(X, 6, "#N/A"), "missing: median   # check: missing values of excel (1)"),
     "nines": (np.where(np.arange(N) % 10, Z, -999), "# check: nines: -999 in 12 of 120 rows looks like a missing valu"),
     "age": ([-1 if n % 9 == 0 else 18 + n % 50 for n in NS], "# check: age: -1 in 14 of 120"),
+    "co": (np.where(np.arange(N) % 10, Z, -200), "# check: co: -200 in 12 of 120 rows looks like a missing valu"),
     "zip": ([f"0{n * 7:04}" for n in NS], "ignore: [zip]   # check: zip: row numbers or ids"),
     "invoice": ([10**17 + 7919 * n for n in NS], "ignore: [invoice]   # check: invoice: row numbers or ids"),
     "key": ([f"{n * 7919:08x}-11-{n * 104729:012x}" for n in NS], "ignore: [key]   # check: key: row numbers or ids"),
@@ -234,8 +261,14 @@ COLUMNS = {
     "german": (DAYS.strftime("%d.%m.%Y"), "weekday; `data: series` uses the order of time columns: {german: date}"),
     "words": (DAYS.strftime("%b %d, %Y"), "# words: dates such as 'Jan 01, 2023'; they become year, month, day and"),
     "french": ([f"{1 + n % 28} {('mars', 'août', 'mai')[n % 3]} 2020" for n in NS], "columns: {french: date}"),
-    "zero": (["0000-00-00" if n % 11 == 0 else f"2024-01-{1 + n % 28:02}" for n in NS], "# check: no dates: zero is 0000-00-00 in 11 rows, first in zero.csv:2"),
-    "two": ([f"2024-01-{1 + n % 28:02}" if n % 2 else f"{1 + n % 28:02}.01.2024" for n in NS], "two date 2024-01-01 to 2024-01-28, 28 distinct"),
+    "zero": (
+        ["0000-00-00" if n % 11 == 0 else f"2024-01-{1 + n % 28:02}" for n in NS],
+        "# check: no dates: zero is 0000-00-00 in 11 rows, first in zero.csv:2",
+    ),
+    "two": (
+        [f"2024-01-{1 + n % 28:02}" if n % 2 else f"{1 + n % 28:02}.01.2024" for n in NS],
+        "two date 2024-01-01 to 2024-01-28, 28 distinct",
+    ),
     "unclear": ([f"{1 + n % 12}/{1 + n % 11}/2024" for n in NS], "# check: unclear: ambiguous dates: day or month fir"),
     "shop": (["ab"[n % 2] for n in range(N - 1)] + ["Total"], "# check: the last row, Total, looks like a total of th"),
     "smoker": (["Yes", "yes", "no"] * 40, "# check: smoker: Yes and yes differ only in case; are they the same?"),
@@ -266,7 +299,9 @@ def read(path):
 def test_file_is_read_as_a_person_would(name, tmp_path):
     content, expected = FILES[name]
     path = tmp_path / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    for part, each in (content if isinstance(content, dict) else {"": content}).items():
+        (path / part).parent.mkdir(parents=True, exist_ok=True)
+        (path / part).write_bytes(each if isinstance(each, bytes) else each.encode())
     if isinstance(expected, str):
         assert expected in refusal(read, path)
         return

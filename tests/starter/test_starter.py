@@ -233,11 +233,11 @@ def test_pictures_with_masks(tmp_path, improves):
 
 
 def test_a_folder_of_splits_and_unknown_data(tmp_path):
-    rows().to_csv(tmp_path / "train.csv", index=False)
-    rows(80).to_csv(tmp_path / "test.csv", index=False)
+    rows().to_csv(tmp_path / "Train.csv", index=False)
+    rows(80).to_csv(tmp_path / "my_test.csv", index=False)
     made, _ = draft(tmp_path)
-    assert made.data.options["test"].value == str(tmp_path / "test.csv") and len(made.dataset.test.x) == 80
-    for name in ("train", "test"):
+    assert made.data.options["test"].value == str(tmp_path / "my_test.csv") and len(made.dataset.test.x) == 80
+    for name in ("Train", "my_test"):
         (tmp_path / f"{name}.csv").rename(tmp_path / f"{name}.one")
-    with pytest.raises(InputError, match="a folder with test.one, train.one; join text .*; data: npz reads .npz files"):
+    with pytest.raises(InputError, match="with Train.one, my_test.one; join text .*; data: npz reads .npz files"):
         draft(tmp_path)
