@@ -186,9 +186,8 @@ def _read_pairs(source, part, pairs):
     specs: list[Any] = [*(y.values() if isinstance(y, dict) else [y]), *(spec[2:] if is_tuple else ())]
     # Batches usually have an unknown size, in contrast to one-hot labels.
     if not all(hasattr(each, "shape") and (not each.shape.rank or each.shape[0] is not None) for each in specs):
-        remedy = (
-            "call unbatch() on batches" if isinstance(spec, tuple) else 'use map(lambda e: (e["image"], e["kind"]))'
-        )
+        remedies = 'use map(lambda e: (e["image"], e["kind"]))', "call unbatch() on batches"
+        remedy = remedies[isinstance(spec, tuple)]
         raise InputError(f"{source}, {part}: must yield pairs (x, y); {remedy}. Received: {spec}")
     # cardinality() is -1 for an infinite data set and -2 for an unknown size.
     if int(pairs.cardinality()) == -1:
@@ -305,9 +304,8 @@ def _number_texts(arrays):
     """Return arrays of texts as their positions among all of them, and these; other arrays and no texts."""
     if any(values.dtype.kind not in "OSTU" for values in arrays):
         return arrays, ()
-    texts, positions = np.unique(
-        np.concatenate([np.ravel(values).astype(str) for values in arrays]), return_inverse=True
-    )
+    every = np.concatenate([np.ravel(values).astype(str) for values in arrays])
+    texts, positions = np.unique(every, return_inverse=True)
     parts = np.split(positions, [arrays[0].size])
     return [part.reshape(values.shape) for part, values in zip(parts, arrays)], tuple(texts.tolist())
 
@@ -368,10 +366,8 @@ def read_targets(
             raise InputError(f"{source}: {name} must be {OTHER_TARGETS[targets]}. Received: {received}")
         arrays.append(array)
     train, test = arrays
-    counted = train.shape[1]
-    if targets == LABEL_MAP:
-        counted = int(train.max()) + 1 if names is None else len(names)
-    return train, test, classes or counted, names
+    count = train.shape[1] if targets != LABEL_MAP else int(train.max()) + 1 if names is None else len(names)
+    return train, test, classes or count, names
 
 
 def infer_form(targets: np.ndarray) -> str:

@@ -25,6 +25,7 @@ GROUPS = 10
 MAP = "map"
 # Most likely words of a position, and the word that hides another.
 TOP, MASK = 5, "<mask>"
+LAST_VALUE = "the last value of the window"
 
 
 class BaseTargets:
@@ -196,10 +197,7 @@ class NumberTargets(BaseTargets):
         mean, _ = dataset.target_statistics
         predictions = {"the mean of the training examples": mean, **_last_values(dataset)}
         if getattr(dataset.codec, "base_channels", None) is not None:
-            predictions = {
-                "the last value of the window and the mean change": mean,
-                "the last value of the window": 0.0,
-            }
+            predictions = {f"{LAST_VALUE} and the mean change": mean, LAST_VALUE: 0.0}
         errors = {name: float(np.sqrt(np.mean((dataset.test.y - y) ** 2))) for name, y in predictions.items()}
         best = min(errors, key=errors.__getitem__)
         return "rmse", errors[best], best
@@ -228,7 +226,7 @@ def _last_values(dataset):
     forecasts = [name.rpartition(" +")[0] for name in dataset.class_names]
     if not set(forecasts) <= set(channels):
         return {}
-    return {"the last value of the window": dataset.test.x[:, -1, [channels.index(name) for name in forecasts]]}
+    return {LAST_VALUE: dataset.test.x[:, -1, [channels.index(name) for name in forecasts]]}
 
 
 class LabelSetTargets(BaseTargets):

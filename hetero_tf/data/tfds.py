@@ -64,8 +64,7 @@ def load(
             _fetch(builder, dataset, download)
         shape, classes, names = _read_features(builder, image, label, size)
         read = functools.partial(_read_split, builder, image=image, label=label, shape=shape, size=size)
-        options, folder = [image, label, train, test, size], Path(builder.data_path)
-        name = builder.info.full_name
+        name, folder, options = builder.info.full_name, Path(builder.data_path), [image, label, train, test, size]
         arrays = load_cached(name, options, folder, ARRAYS, lambda: dict(zip(ARRAYS, (*read(train), *read(test)))))
     if transpose:
         for name in ("x_train", "x_test"):

@@ -47,8 +47,7 @@ def split(
     if not 1 <= per_client <= len(deck) or clients * per_client <= len(deck):
         raise InputError(
             f"`per_client` must be in 1..{len(deck)}, and `clients` times `per_client` must exceed the number of "
-            f"labels, {len(deck)}, so that each label is used. Received: clients={clients}, "
-            f"per_client={per_client}"
+            f"labels, {len(deck)}, so that each label is used. Received: {clients=}, {per_client=}"
         )
     class_sets = _draw_class_sets(deck, clients, per_client, rng)
     assigned = splitting.shuffle(_assign(train_labels, class_sets, sizes, "least", least, rng), rng)

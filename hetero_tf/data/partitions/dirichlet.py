@@ -51,8 +51,7 @@ def split(
             return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
     raise InputError(
         f"none of {ATTEMPTS} Dirichlet draws gave every client {least} training examples, at best {best}; "
-        f"use a larger alpha, fewer clients or a smaller least. Received: clients={clients}, alpha={alpha}, "
-        f"least={least}"
+        f"use a larger alpha, fewer clients or a smaller least. Received: {clients=}, {alpha=}, {least=}"
     )
 
 

@@ -51,8 +51,7 @@ def split(
     if draw == "consecutive":
         if clients % classes:
             raise InputError(
-                f"`clients` must be a multiple of the {classes} labels with draw: consecutive. "
-                f"Received: clients={clients}"
+                f"`clients` must be a multiple of the {classes} labels with draw: consecutive. Received: {clients=}"
             )
         first = np.repeat(np.arange(classes), clients // classes)
         class_sets = (first[:, None] + np.arange(per_client)) % classes
@@ -76,9 +75,7 @@ def split(
 
 def _count_shards(labels, classes, clients, per_client):
     if not 1 <= per_client <= classes:
-        raise InputError(
-            f"`per_client` must be in 1..{classes}, the number of labels. Received: per_client={per_client}"
-        )
+        raise InputError(f"`per_client` must be in 1..{classes}, the number of labels. Received: {per_client=}")
     shards, rest = divmod(clients * per_client, classes)
     if rest or not shards:
         raise InputError(
@@ -89,8 +86,7 @@ def _count_shards(labels, classes, clients, per_client):
     if counts.min() < shards:
         raise InputError(
             f"every label needs at least one example for each of its {shards} shards, but label {counts.argmin()} has "
-            f"{counts.min()} examples; use fewer clients or labels. Received: clients={clients}, "
-            f"per_client={per_client}"
+            f"{counts.min()} examples; use fewer clients or labels. Received: {clients=}, {per_client=}"
         )
     return shards
 
