@@ -31,7 +31,7 @@ _MONTHS = (
     "december dezember décembre diciembre dicembre",
 )
 _TIME = (
-    r"(?:(?:T|,?[ \u202f]+)(?P<hour>\d\d?)[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?"
+    r"(?:(?:T|,?[ \u202f]+)(?P<hour>\d\d?)(?:[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
     r"(?:[ \u202f]*(?P<half>[AaPp])\.?[Mm]\.?)?[ ]?(?P<zone>Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?)?"
 )
 _MONTH = r"(?P<name>[^\W\d_]{3,})\.?"
@@ -54,7 +54,7 @@ _CERTAIN = [
 ]
 # A time without signs between its parts.
 _COMPACT = (
-    r"(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)T?(?P<hour>\d\d)(?P<minute>\d\d)(?P<second>\d\d)?"
+    r"(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)T?(?P<hour>\d\d)(?:(?P<minute>\d\d)(?P<second>\d\d)?)?"
     r"(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
 )
 _LAST = r"(?P<{}>\d\d?)(?P<sign>[-/.])(?P<{}>\d\d?)(?P=sign)(?P<year>\d{{4}}|\d\d)"

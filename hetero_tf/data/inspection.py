@@ -131,6 +131,8 @@ class ColumnSummary:
         text, zeros = self.frequent[0][0] if self.frequent else "", self.leading_zeros
         odd, odd_rows = self.odd[0][0] if self.odd else "", sum(rows for _, rows in self.odd)
         has_many = odd_rows > MOST_ODD_ROWS * self.rows or len(self.odd) > MOST_ODD_TEXTS
+        # Few numbers and texts that occur several times are categories, such as 1, 2 and 3+.
+        are_codes = self.distinct + len(self.odd) <= FEW_TEXTS and min((n for _, n in self.odd), default=1) > 1
         unusable = {
             "an index written by pandas without `index=False`": (INDEX.fullmatch(self.name), True),
             "no values": (not self.distinct, False),
@@ -139,10 +141,11 @@ class ColumnSummary:
             "row numbers or ids": (self.type == "id", not self.numbers_rows),
             f"names or free text, {self.distinct:,} distinct in {self.rows:,} rows": (self.type == "text", True),
             "ambiguous dates: day or month first": (len(self.date_orders) > 1, True),
-            f"numbers and {odd_rows:,} texts such as {odd}": (has_many, True),
+            f"numbers and {odd_rows:,} texts such as {odd}": (has_many and not are_codes, True),
         }
         usable = {
             Decision("columns", "date", f"dates such as {text!r}; {DATE_FEATURES}", text): self.type == "date",
+            Decision("columns", "category", f"few numbers, and texts such as {odd!r}", odd): are_codes,
             Decision("missing_values", f"[{odd!r}]", f"{self.type}s, but here {odd!r}", odd): self.notation == "plain",
             Decision("columns", "category", f"numbers with leading zeros such as {zeros!r}", zeros): True,
             Decision("numbers", self.notation, f"numbers such as {text!r}", text): self.notation != "plain",
@@ -369,7 +372,7 @@ def are_coarse(numbers: np.ndarray) -> bool:
     """Return whether numbers of small differences, such as seconds since 1970, have equal values in float32."""
     with np.errstate(over="ignore"):
         exact, single = len(np.unique(numbers)), len(np.unique(np.asarray(numbers).astype(np.float32)))
-    is_whole = exact > single and bool((numbers == np.floor(numbers)).all())
+    is_whole = 100 * single < 99 * exact and bool((numbers == np.floor(numbers)).all())
     return is_whole or 2 * single <= exact and exact > 1
 
 
@@ -380,8 +383,7 @@ def _find_sentinel(numbers, counts):
     order = np.argsort(numbers)
     for extreme, other in ((order[0], order[1:]), (order[-1], order[:-1])):
         value, rest = float(numbers[extreme]), numbers[other].astype(np.float64)
-        is_usual = abs(value) in SENTINELS or value in range(-1000, 0)
-        is_far = is_usual and np.abs(rest - value).min() > np.ptp(rest)
+        is_far = (abs(value) in SENTINELS or value in range(-1000, 0)) and np.abs(rest - value).min() > np.ptp(rest)
         is_only_negative = value == -1 and rest.min() > 1
         if counts[extreme] > 1 and (is_far or is_only_negative):
             return _format(numbers[extreme]), int(counts[extreme])

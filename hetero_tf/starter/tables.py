@@ -284,18 +284,18 @@ def _choose_types(columns):
 
 def _choose_values(columns, types):
     """Return the choices of `numbers`, `missing` and `missing_values` that differ from their defaults."""
-    odd = _find_odd(columns)
+    numbers = columns.without([name for name, (kind, _) in types.items() if kind == "category"])
+    odd = _find_odd(numbers)
     notation = choose_notation([each for each in columns.numbers if each.name not in types])
     choices = {"numbers": notation, "missing": _choose_missing(columns, odd)}
     if odd:
-        reasons = []
-        for summary in (*columns.features, *columns.label):
+        every, reasons = (*numbers.features, *columns.label), []
+        for summary in every:
             for text, count in summary.odd[:3]:
                 row = TextColumn.of(columns.table.columns[summary.name]).row_of(text)
                 where = re.sub(r"^.*/", "", columns.table.locate(row))
                 reasons.append(f"{summary.name} is {text} in {count:,} rows, first in {where}")
-        are_dates = {each.type for each in (*columns.features, *columns.label) if each.odd} == {"date"}
-        kind = "dates" if are_dates else "numbers"
+        kind = "dates" if {each.type for each in every if each.odd} == {"date"} else "numbers"
         choices["missing_values"] = Choice(list(odd), f"no {kind}: {'; '.join(reasons[:5])}", True)
     return {name: choice for name, choice in choices.items() if choice is not None}
 
@@ -335,7 +335,7 @@ def _find_odd(columns):
 def _choose_missing(columns, odd):
     """Return the treatment of missing values; None if there are none."""
     table = columns.table.mark_missing(odd)
-    features = [(each.missing + sum(count for _, count in each.odd), each.name) for each in columns.features]
+    features = [(each.missing + sum(n for text, n in each.odd if text in odd), each.name) for each in columns.features]
     for each in columns.label if columns.task != "multi_label" else ():
         if count := int(table.missing_rows(each.name).sum()):
             most, name = max(features, default=(0, ""))
