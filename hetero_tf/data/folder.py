@@ -106,10 +106,11 @@ def list_class_folders(folder: Path, kind: FileKind) -> tuple[tuple[str, ...], C
             f"{train}/cat/1{kind.endings[0]}. Received: {', '.join(names) or 'no folder'}"
             + "".join(f"; if the classes are in it, name {train / name}" for name in names)
         )
-    if set(names) == {"images", "masks"}:
+    kinds = {name.lower().rstrip("s") for name in names}
+    if len(names) == 2 and kinds & {"image", "img"} and kinds & {"annotation", "gt", "label", "mask"}:
         raise InputError(
-            f"{train}: images/ and masks/ are pictures with masks, not two classes; use data: masks and task: "
-            f"segmentation. Received: data: {kind.loader}"
+            f"{train}: {'/ and '.join(names)}/ are pictures with masks, not two classes; name them images and masks; "
+            f"use data: masks and task: segmentation. Received: data: {kind.loader}"
         )
     files = _list_files(train, names, kind)
     if all((inner := Path(file).parent).parent != train for file in files.files):

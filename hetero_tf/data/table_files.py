@@ -62,18 +62,25 @@ class Rows:
 
     @property
     def have_names(self) -> bool:
-        """False if the first row has numbers in the same columns as the second row, or a text of a later row."""
+        """False if the first row has numbers, but years, in the columns of the second row, or a text of a later row."""
         rows = [[cell.strip() for cell in row] for row in self.cells[:SAMPLE_ROWS]]
         if len(rows) < 2:
             return True
         first, second = ([is_number(cell) for cell in row] for row in rows[:2])
         repeats = any(len(text) > 1 and text in later for text, *later in zip(*rows))
-        return not repeats and (not any(first) or first != second)
+        years = [int(cell) for cell in rows[0] if re.fullmatch(r"(19|20)\d\d", cell)]
+        are_years = sum(first) == len(years) > 1 and years == [*range(years[0], years[-1] + 1)]
+        return not repeats and (not any(first) or first != second or are_years)
 
     def without_title(self) -> "Rows":
         """Return the rows without those with one value above rows with several, which are named in a warning."""
         widths = [sum(map(bool, map(str.strip, row))) for row in self.cells[:SAMPLE_ROWS]]
         count = next((index for index, width in enumerate(widths) if width > 1), 0)
+        # Lines above the names may have several values, and fewer than the table.
+        lengths = [*map(len, self.cells[:SAMPLE_ROWS]), 0]
+        first = lengths.index(Counter(lengths).most_common(1)[0][0])
+        if first and max(lengths[:first]) < widths[first] and not any(map(is_number, self.cells[first])):
+            count = first
         if not count or max(widths) < 3 or min(widths[count : count + 3]) < 2:
             return self
         return self.without(range(count), "the title above the names of the columns is left out")
@@ -117,7 +124,7 @@ def _unzip(content):
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         names = [each for each in archive.namelist() if not each.endswith("/") and not each.startswith("__MACOSX")]
         if len(names) != 1:
-            raise ValueError(f"it must contain a single file, and has {len(names)}")
+            raise ValueError(f"it has {len(names)} files; unpack them, and name their folder")
         return archive.read(names[0])
 
 
@@ -155,7 +162,7 @@ def read_content(path: Path) -> bytes:
             try:
                 return unpack(content)
             except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error, zipfile.BadZipFile) as error:
-                raise InputError(f"{path}: cannot be unpacked, it is damaged: {error}") from error
+                raise InputError(f"{path}: cannot be unpacked, it is damaged or has several files: {error}") from error
     return content
 
 
@@ -350,7 +357,9 @@ def _find_delimiter(path, lines):
     lines = [line.rstrip(" \r\n") + "\n" for line in io.StringIO(text, newline="")]
     for sign in DELIMITERS.values():
         rows = csv.reader(lines, delimiter=sign, skipinitialspace=True)
-        widths = Counter(len(row) for row in itertools.islice(filter(any, rows), SAMPLE_ROWS))
+        # A sign at the end of each row separates no values.
+        lengths = (len(row) for row in rows if any(row) and (len(row) != 2 or row[1].strip()))
+        widths = Counter(itertools.islice(lengths, SAMPLE_ROWS))
         width, count = max(widths.items(), key=lambda each: each[1], default=(1, 0))
         share = count / max(widths.total(), 1)
         scores[sign] = (share, width) if width > 1 and share >= AGREEING else (0.0, 1)
@@ -377,8 +386,9 @@ def _read_excel(path, skip):
         ) from None
     except Exception as error:
         raise InputError(f"{path}: cannot be read as an Excel file: {shorten_repr(error)}; save it as CSV") from error
-    name, sheet = next(((name, sheet) for name, sheet in sheets.items() if sheet.shape > (1, 1)), (None, None))
-    if sheet is None:
+    # A sheet with one column may have notes about the table.
+    name, sheet = max(sheets.items(), key=lambda each: min(each[1].shape) > 1)
+    if len(sheet) < 2:
         raise InputError(f"{path}: expected at least one row of data. Received: none")
     if len(sheets) > 1:
         warnings.warn(f"{path}: has {len(sheets)} sheets; {name!r} is read", stacklevel=2)

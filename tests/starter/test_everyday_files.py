@@ -104,7 +104,7 @@ FILES = {
     "declared.csv": ("sep=;\n" + TEXT.replace(",", ";"), READ),
     "comments.csv": ("# of a sensor\n# 2024\n" + TEXT, READ),
     "title.csv": ("Report 2024,,\n" + TEXT, TITLE),
-    "title_line.csv": ("Report 2024\n\n" + TEXT, TITLE),
+    "preamble.csv": ("Report 2024\nAt: 48.1, 11.5\n\n" + TEXT, TITLE),
     "no_header.csv": (TEXT.partition("\n")[2], ["header: false   # check: the first line has values like the lines"]),
     "index.csv": (TABLE.to_csv(), ['ignore: ["Unnamed: 0"]   # check: Unnamed: 0: an index written by pandas']),
     "twice.csv": (TEXT.replace("x,z", "x,x", 1), ":1: column names must be unique. Received: 'x' twice; rename"),
@@ -140,10 +140,7 @@ FILES = {
     "sets_python.csv": (sets(str), SETS_OF_TAGS),
     "sets_json.csv": (sets(json.dumps), SETS_OF_TAGS),
     "sets.parquet": (file_of("to_parquet", TABLE[["x", "z"]].assign(tags=SETS)), SETS_OF_TAGS),
-    "sets_columns.csv": (
-        frame("xz", **{f"is_{tag}": flags for tag, flags in FLAGS.items()}),
-        ["label: [is_red, is_large, is_new, is_used]   # check: the last 4 columns have 0 and 1", "task: multi_label"],
-    ),
+    "sets_columns.csv": (frame("xz", **{f"is_{tag}": flags for tag, flags in FLAGS.items()}), ["label: [is_red, is_large, is_new, is_used]   # check: the last 4 columns have 0 and 1", "task: multi_label"]),
     "targets.csv": (TABLE.assign(k=Y, target_0=X, target_1=Z).to_csv(index=False), ["label: [target_0, target_1]   # 2 columns of numbers named target", "task: regression"]),
     "flags.csv": (frame("xz", **FLAGS), ["# check: columns red, large, new, used have 0 and 1; `--label red,large,ne"]),
     "texts.csv": (TEXTS.to_csv(index=False), [*LABELLED, "# check: columns id, stars are not used: the model reads"]),
@@ -156,6 +153,7 @@ FILES = {
     "t_us.csv": (series(pd.date_range("2024-01-11", periods=N, freq="h").strftime("%m/%d/%Y %I:%M %p")), SERIES),
     "t_dmy.csv": (series(DAYS.strftime("%d/%m/%Y")), SERIES),
     "t_unix.csv": (series(1_700_000_000 + 60 * np.arange(N)).replace("time", "ts"), ["name: series", "time: ts"]),
+    "t_volume.csv": (series(HOURS, volume=changed([200_000_000 + 1000 * n for n in NS], 5, 200_006_001)), SERIES[:1]),
     "t_parts.csv": (series(HOURS.strftime("%H:%M"), day=HOURS.strftime("%Y-%m-%d")), "day and time are parts of one time; join them in one"),
     "t_sensors.csv": (series([*HOURS[:60]] * 2, s=["a", "b"] * 60, room=["c", "d"] * 60), ["not used as time, since several columns have texts: s, room"]),
     "t_range.csv": (series([f"{time} - {time}" for time in HOURS]), "no column can be a feature of the label v"),
@@ -173,6 +171,8 @@ FILES = {
     "t_repeated.csv": (series([*HOURS[:-1], HOURS[-2]]), ["# check: {path}:121: column 'time' repeats a time"]),
     "end_of_rows.csv": (ROWS[0] + "\n" + "".join(f"{row},\n" for row in ROWS[1:]), READ),
     "end_of_lines.csv": ("".join(f"{row.replace(',', ';')};\n" for row in ROWS), READ),
+    "ends.csv": ("".join(f"{row};\n" for row in ROWS), ["columns: 3 of 120 rows"]),
+    "years.csv": (pd.DataFrame({"k": Y, "2020": X, "2021": Z}).to_csv(index=False), ["2020 number", 'label: "2021"']),
     "apostrophes.csv": ("\n".join(",".join(f"'{cell}'" for cell in row.split(",")) for row in ROWS), READ),
     "commented_names.csv": ("# of a sensor\n# " + TEXT, READ),
     "markdown.txt": ("\n".join(f"|{row.replace(',', '|')}|" for row in [ROWS[0], "---,:--,---", *ROWS[1:]]), READ),
@@ -214,6 +214,7 @@ FILES = {
     "readme": (pictures("a", "b", **{"README.md": "a " * 900}), ["name: folder"]),
     "labels": (pictures(".", **{"labels.csv": TEXT}), "has pictures and labels.csv; move the pictures of each class into a folder"),
     "inner": (pictures("a/c", "b/d"), ["folders inside of classes, such as d, are not read as classes"]),
+    "masked": (pictures("image", "mask"), "image/ and mask/ are pictures with masks, not two classes; name them images and"),
     "scans": ({"a/1.tif": "", "b/1.tif": ""}, ".tif files are not supported; convert it to PNG"),
     "stories": ({**{f"{y}/{n}.txt": WORDS[n] for n, y in enumerate(Y)}, "README.txt": "a " * 900}, ["name: labelled_text"]),
     "arrays": ({"X_train.csv": TEXT, "X_test.csv": TEXT, "y_train.csv": TEXT}, "expected data of a loader. Received: a folder with X_t"),
@@ -237,9 +238,7 @@ COLUMNS = {
     "mixed": ([f"{'$€'[n % 2]}{n}.5" for n in NS], "ignore: [mixed]   # check: mixed: amounts in several currencies"),
     "bad": (changed(Z, 7, "two"), "missing_values: [two]   # check: no numbers: bad is two in 1 rows, first in bad.cs"),
     "infinite": (changed(Z, 3, np.inf), "missing_values: [inf]   # check: no numbers: infinite is inf in 1 rows"),
-    "asked": (changed(Z, 3, "?"), "missing: median   # check: missing values of asked (1); numbers become the median"),
-    "dash": (changed(X, 5, "-"), "missing: median   # check: missing values of dash (1)"),
-    "excel": (changed(X, 6, "#N/A"), "missing: median   # check: missing values of excel (1)"),
+    "asked": (["?", "-", "#N/A", *Z[3:]], "missing: median   # check: missing values of asked (3); numbers become"),
     "nines": (np.where(np.arange(N) % 10, Z, -999), "# check: nines: -999 in 12 of 120 rows looks like a missing valu"),
     "age": ([-1 if n % 9 == 0 else 18 + n % 50 for n in NS], "# check: age: -1 in 14 of 120"),
     "co": (np.where(np.arange(N) % 10, Z, -200), "# check: co: -200 in 12 of 120 rows looks like a missing valu"),
@@ -251,6 +250,7 @@ COLUMNS = {
     "unix": (1_700_000_000 + np.arange(N) ** 2 // 2, "unix: numbers whose differences are too small for float32"),
     "huge": ([f"{x}e300" for x in X], "ignore: [huge]   # check: huge: numbers beyond the range of float32"),
     "large": ([f"{x}e20" for x in X], "large number"),
+    "children": ([("0", "1", "3+")[n % 3] for n in NS], "columns: {children: category}   # check: children: few numbe"),
     "code": ([f"0{n % 4}" for n in NS], "columns: {code: category}   # check: code: numbers with leading zeros such a"),
     "garage": (["None", "new", "old"] * 40, "columns: {garage: category}   # check: garage: None or NA is a category"),
     "country": (["DE", "NA", "FR", "US"] * 30, "columns: {country: category}   # check: country: None or NA"),
@@ -265,10 +265,7 @@ COLUMNS = {
         ["0000-00-00" if n % 11 == 0 else f"2024-01-{1 + n % 28:02}" for n in NS],
         "# check: no dates: zero is 0000-00-00 in 11 rows, first in zero.csv:2",
     ),
-    "two": (
-        [f"2024-01-{1 + n % 28:02}" if n % 2 else f"{1 + n % 28:02}.01.2024" for n in NS],
-        "two date 2024-01-01 to 2024-01-28, 28 distinct",
-    ),
+    "two": ([f"{day:%d.%m.%Y}" if day.day % 2 else f"{day.date()}" for day in DAYS], "two date 2023-01-01 to 2023-04"),
     "unclear": ([f"{1 + n % 12}/{1 + n % 11}/2024" for n in NS], "# check: unclear: ambiguous dates: day or month fir"),
     "shop": (["ab"[n % 2] for n in range(N - 1)] + ["Total"], "# check: the last row, Total, looks like a total of th"),
     "smoker": (["Yes", "yes", "no"] * 40, "# check: smoker: Yes and yes differ only in case; are they the same?"),
@@ -314,10 +311,11 @@ def test_excel_is_read_with_its_extra(tmp_path, monkeypatch):
     pytest.importorskip("openpyxl")
     path = tmp_path / "a.xlsx"
     with pd.ExcelWriter(path) as writer:
+        TABLE[["x"]].to_excel(writer, sheet_name="notes", index=False)
         TEXTS.to_excel(writer, sheet_name="texts", index=False)
         TABLE.to_excel(writer, sheet_name="b", index=False)
     _, text = read(path)
-    assert "name: labelled_text" in text and "has 2 sheets; 'texts' is read" in plain(text)
+    assert "name: labelled_text" in text and "has 3 sheets; 'texts' is read" in plain(text)
     TABLE.assign(y=Y, d=DAYS).to_excel(path, index=False)
     _, text = read(path)
     assert all(plain(line) in plain(text) for line in (*READ, "columns: {d: date}"))
