@@ -209,7 +209,7 @@ def find_splits(path: Path) -> tuple[list[Path], list[Path] | None]:
     def find_split(name):
         if has_folders:
             return _split_files(folder / name) if (folder / name).is_dir() else []
-        return [file for file in _list_files(folder) if file.name.partition("-")[0].partition(".")[0] == name]
+        return [file for file in _list_files(folder) if file.name.lower().partition("-")[0].partition(".")[0] == name]
 
     if not (train := find_split("train")):
         return _split_files(folder), None

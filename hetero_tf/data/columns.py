@@ -101,7 +101,7 @@ def to_plain_number(text: str, notation: Literal["point", "comma"]) -> str:
             divided by 100. Numbers such as `(1,234)` and `12.34-` are negative.
         notation: The decimal sign.
     """
-    match = _NUMBER[notation].fullmatch(_NEGATIVE.sub(r"-\1\2", text.replace("\u2212", "-")))
+    match = _NUMBER[notation].fullmatch(_NEGATIVE.sub(r"-\1\2", re.sub("[\u2212\u2013]", "-", text)))
     if match is None or not (match[2] or match[3]):
         return text
     sign, integer, fraction, exponent, percent = (part or "" for part in match.groups())

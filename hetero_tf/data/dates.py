@@ -43,14 +43,14 @@ _CERTAIN = [
     r"(?P<year>\d{4})[-/.](?P<month>\d\d?)",
     r"(?P<month>\d\d?)[-/.](?P<year>\d{4})",
     r"(?P<year>\d{4})[-/ ]?[Qq](?P<quarter>[1-4])",
-    r"[Qq](?P<quarter>[1-4])[-/ ]?(?P<year>\d{4})",
+    r"[Qq](?P<quarter>[1-4])(?:[-/ ]?(?=\d{4})|[-/ '])(?P<year>\d{4}|\d\d)",
     r"(?P<quarter>[1-4])\. ?Quartal (?P<year>\d{4})",
     r"(?P<year>\d{4})-?[Ww](?P<week>\d\d)(?:-?(?P<weekday>[1-7]))?",
     r"(?:KW|[Ww](?:eek)?) ?(?P<week>\d\d?)[-/ ]+(?P<year>\d{4})",
     rf"(?:[^\W\d_]+\.?,? )?{_DAY}[-/ ]?{_MONTH}[-/ ,]*(?P<year>\d{{4}}|\d\d)",
     rf"(?:[^\W\d_]+\.?,? )?{_MONTH}[- ]{_DAY},?[- ](?P<year>\d{{4}})",
     rf"{_MONTH}(?:[-/ ]*(?=\d{{4}})|[-'])(?P<year>\d{{4}}|\d\d)",
-    rf"(?P<year>\d{{4}})[-/ ]{_MONTH}",
+    rf"(?P<year>\d{{4}})[-/ ]{_MONTH}(?:[-/ ](?P<day>\d\d?))?",
 ]
 # A time without signs between its parts.
 _COMPACT = (

@@ -52,7 +52,7 @@ SPREAD_ROWS = 10_000
 ColumnType = Literal["number", "category", "date", "text", "id"]
 ColumnUse = Literal["feature", "label", "owner", "time", "ignored"]
 # Names that pandas gives to an index and to columns without a name.
-INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+INDEX = re.compile(r"Unnamed: 0(\.\d+)?|__index_level_\d+__")
 # Texts among numbers are missing values up to this share of the rows and this number of distinct texts.
 MOST_ODD_ROWS, MOST_ODD_TEXTS = 0.2, 10
 # A digit after a leading zero, as in ids such as 007, and -01.5.

@@ -40,8 +40,8 @@ SAMPLE_CHARACTERS, SAMPLE_LINES, SAMPLE_ROWS, AGREEING = 2**17, 1000, 100, 0.9
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 # Start of the names that pandas gives to columns without one.
 NAMELESS = "Unnamed: "
-# A cell of a blank row, or of the line below the names in a table of Markdown.
-_BLANK = re.compile(r"\s*(:?-{2,}:?)?\s*")
+# A cell of a blank row, or of the lines around the names in tables of Markdown and of databases.
+_BLANK = re.compile(r"\s*([:+-]*--[:+-]*)?\s*")
 
 
 @dataclass(frozen=True)

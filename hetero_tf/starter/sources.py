@@ -101,9 +101,8 @@ def draft_labelled(
     label, _ = choose_label(table, others, replace(request, task="classification"))
     name = str(label.value)
     _, likely = choose_label(table, others, replace(request, task=None, label=(name,)))
-    has_lists, reason = likely.value == "multi_label", f"{others[name].distinct:,} distinct values"
-    reason = f"{likely.reason}; each distinct list is one class" if has_lists else f"{reason} in {table.rows:,} rows"
-    task = requested_task(request, LABEL_TASKS) or Choice("classification", reason, has_lists)
+    reason = likely.reason + "; each distinct list is one class" * (likely.value == "multi_label")
+    task = requested_task(request, LABEL_TASKS) or Choice("classification", reason, likely.value == "multi_label")
     options = {**loader, "text": Choice(text, "its values are sentences"), "label": label}
     if (owner := find_owner(others, (name,))) is not None:
         options["owner"] = Choice(owner, f"{others[owner].distinct:,} distinct values: clients", True)
@@ -236,12 +235,12 @@ OTHER_FORMATS = {
     "a LibSVM file": ((".libsvm", ".svm"), r"\S+( \d+:\S+)+\s*$"),
     "a file of fastText": ((".ft",), "__label__"),
     "a PDF or Word file": ((".pdf", ".doc", ".docx", ".odt", ".rtf"), r"%PDF"),
-    "a database": ((".db", ".sqlite", ".sqlite3", ".mdb"), "SQLite format"),
+    "a database": ((".db", ".sqlite", ".sqlite3", ".mdb", ".sql"), r"SQLite format|create table\b|insert into\b"),
     "a file of a statistics program": ((".sav", ".dta", ".sas7bdat", ".rds", ".rdata", ".mat"), r"\$FL2"),
     "a file of Python or HDF5": ((".pkl", ".pickle", ".joblib", ".h5", ".hdf5", ".pt"), "\x80[\x02-\x05]"),
     "an archive": ((".tar", ".tgz", ".7z", ".rar"), "7z\xbc\xaf"),
     "a spreadsheet or zip file other than .xlsx": ((".ods", ".numbers", ".xlsb"), "PK\x03\x04"),
-    "a Parquet or Arrow file with another ending": ((), "PAR1|ARROW1"),
+    "JSON, Parquet or Arrow with another ending": ((), r"PAR1|ARROW1|[\[{]\s*($|[\"\[{])"),
 }
 
 
@@ -321,8 +320,9 @@ def _draft_file(path, request, test=None):
     if test is not None:
         options["test"] = Choice(test, "the file of the test split")
     line = table_files.read_content(path)[:1000].lstrip().partition(b"\n")[0].decode("latin-1")
+    is_known = ending in (*table_files.EXCEL, *table_files.JSON_LINES)
     for name, (endings, start) in OTHER_FORMATS.items():
-        if ending in endings or (ending not in table_files.EXCEL and re.match(start, line, re.IGNORECASE)):
+        if ending in endings or (not is_known and re.match(start, line, re.IGNORECASE)):
             raise InputError(f"{path}: is {name}; save it as CSV or Parquet, for example with pandas")
     if ending not in TABLES and not table_files.is_table(path):
         loader = {"name": Choice("text"), "train": options.pop("path"), **options}

@@ -83,7 +83,7 @@ def layouts(folder):
         (folder / name).mkdir(parents=True)
         pq.write_table(tables[0].slice(0, 5), folder / name / "train-00000-of-00002.parquet")
         pq.write_table(tables[0].slice(5), folder / name / "train-00001-of-00002.parquet")
-        pq.write_table(tables[1], folder / name / "validation-00000-of-00001.parquet")
+        pq.write_table(tables[1], folder / name / "Validation-00000-of-00001.parquet")
     return ("saved", "hub", "names")
 
 
