@@ -20,10 +20,9 @@ def _number_pattern(point, group):
     sign = re.escape(group)
     integer = rf"[1-9]\d{{0,2}}(?:[{group} \u00a0\u202f'\u2019]\d{{3}})+|\d{{1,2}}(?:{sign}\d\d)+{sign}\d{{3}}|\d*"
     currency = rf"(?:[{CURRENCIES}]|EUR|USD|GBP|CHF)"
+    start = rf"(?:{currency}\s?)?([+-]?)(?:{currency}\s?)?"
     number = rf"({integer})(?:{re.escape(point)}(\d*))?([eE][+-]?\d+)?"
-    return re.compile(
-        rf"(?:{currency}\s?)?([+-]?)(?:{currency}\s?)?{number}[ \u00a0\u202f]*(?:(%)|{currency})?", re.ASCII
-    )
+    return re.compile(rf"{start}{number}[ \u00a0\u202f]*(?:(%)|{currency})?", re.ASCII)
 
 
 _NUMBER = {"point": _number_pattern(".", ","), "comma": _number_pattern(",", ".")}

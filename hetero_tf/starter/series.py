@@ -51,8 +51,7 @@ def find_times(table: RawTable, summaries: Mapping[str, ColumnSummary], request:
         is_label = series in (*request.label, *LABEL_NAMES)
         if is_date and names == [series] and all(map(TIME_OF_DAY.fullmatch, table.columns[names[0]].texts)):
             raise InputError(
-                f"{table.source}: {time} and {series} are parts of one time; join them in one column, such as "
-                f"2024-12-31 23:59, or remove {time} to train on single rows"
+                f"{table.source}: {time} and {series} are parts of one time; join them in one column, or remove {time}"
             )
         if is_date and is_repeated and len(names) > 1:
             reason = f"column {time!r} is not used as time, since several columns have texts: {', '.join(names)}"

@@ -251,8 +251,7 @@ def draft_data(request: Request) -> DataDraft:
     except NotAvailable:
         if not NAME.fullmatch(request.path):
             raise
-        turned = Choice(True, "the pictures of emnist are stored transposed")
-        options = {"transpose": turned} if request.path.partition("/")[0] == "emnist" else {}
+        options = {"transpose": Choice(True, "emnist has transposed pictures")} if request.path[:6] == "emnist" else {}
         return _draft(request, "tfds", options, "pictures with one label each", key="dataset")
     if not path.is_dir():
         return _draft_file(path, request)
@@ -281,21 +280,24 @@ def draft_data(request: Request) -> DataDraft:
         table, *_ = read_text_folders(path, "text", "label")
         loader = {"name": Choice("labelled_text"), "path": Choice(request.path)}
         return draft_labelled(table, "text", inspect_table(table), request, loader)
+    raise _folder_error(path)
+
+
+def _folder_error(path):
     for file, kind in itertools.product(iterate_files(path, CLASS_LEVELS), (PICTURES, SOUNDS)):
         # It refuses other formats.
         kind.includes(file)
     names = sorted(entry.name for entry in path.iterdir())
     listed = ", ".join(names[:5]) + ", ..." * (len(names) > 5) or "nothing"
-    raise InputError(
+    return InputError(
         f"{path}: expected data of a loader. Received: a folder with {listed}; join text files into one file; {LOADERS}"
     )
 
 
 def _find_file_splits(folder):
     """Return the file of the training and, if present, of the test split, or the only file; empty for others."""
-    endings = (*TABLES, *TEXTS, ".npz")
     files = [each for each in sorted(folder.iterdir()) if each.is_file() and not each.name.startswith(".")]
-    files = [each for each in files if table_files.table_ending(each) in endings]
+    files = [each for each in files if table_files.table_ending(each) in (*TABLES, *TEXTS, ".npz")]
     train, test = find_split_names(each.name for each in files)
     if train is None:
         return files if len(files) == 1 else []

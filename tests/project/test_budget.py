@@ -18,7 +18,7 @@ COUNTED = (".py", ".csv", ".json", ".mplstyle", ".yaml")
 LINES = {
     "base": 3088,
     "cli": 1999,
-    "data": 9963,
+    "data": 9962,
     "devices": 2343,
     "evaluation": 1486,
     "export": 3811,
@@ -31,7 +31,7 @@ LINES = {
     "rounds": 3360,
     "run": 3109,
     "runs": 2232,
-    "starter": 1362,
+    "starter": 1363,
     "sweeps": 1104,
     "testing": 1554,
     "workers": 437,

@@ -181,10 +181,7 @@ FILES = {
     "markdown.txt": ("\n".join(f"|{row.replace(',', '|')}|" for row in [ROWS[0], "---,:--,---", *ROWS[1:]]), READ),
     "carets.csv": (TEXT.replace(",", "^"), "Received: the single column 'x^z^y'"),
     "units.csv": ("\n".join([ROWS[0], "[m],[kg],[-]", *ROWS[1:]]), ['missing_values: ["[m]", "[kg]", "[-]"]', "missing: drop"]),
-    "unknown_label.csv": (
-        TABLE.assign(y=[("unknown", 0, 1)[n % 3 if n % 6 == 0 else 1 + n % 2] for n in range(N)]).to_csv(index=False),
-        ["missing_values: [unknown]   # check: no numbers: y is unknown in 20 rows, first in unknown_label.csv:2"],
-    ),
+    "unknown_label.csv": (frame("xz", y=["unknown" if n % 6 == 0 else n % 2 for n in NS]), ["missing_values: [unknown]   # check: no numbers: y is unknown in 20 rows, first in unknown_label.csv:2"]),
     "single.csv": ("text\n" + "\n".join(WORDS), "must have a label and at least one other column; for a model of"),
     "nested.json": (json.dumps([{"m": {"x": x, "n": {"z": z}}, "y": y} for x, z, y in RECORDS]), ["m.n.z number", *READ]),
     "nested.jsonl": ("\n".join(json.dumps({"u": {"x": x, "z": z}, "y": y}) for x, z, y in RECORDS), ["u.x number", *READ]),
