@@ -53,8 +53,8 @@ def find_times(table: RawTable, summaries: Mapping[str, ColumnSummary], request:
             raise InputError(
                 f"{table.source}: {time} and {series} are parts of one time; join them in one column, or remove {time}"
             )
-        if is_date and is_repeated and len(names) > 1:
-            reason = f"column {time!r} is not used as time, since several columns have texts: {', '.join(names)}"
+        if is_date and (is_repeated or summary.has_times) and len(names) > is_repeated:
+            reason = f"column {time!r} is not used as time, since other columns have texts: {', '.join(names)}"
         if len(names) > is_repeated or is_label or len(summaries) < 2 + (series is not None):
             continue
         if is_date and table.rows < LEAST_ROWS:

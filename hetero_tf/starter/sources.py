@@ -272,10 +272,10 @@ def draft_data(request: Request) -> DataDraft:
         return _draft_file(files[0], replace(request, path=train), *test)
     if {"images", "masks"} <= {entry.name for entry in split_folders(path)[0].iterdir()}:
         return _draft_masks(path, request)
-    if kind is SOUNDS:
-        return _draft_audio(path, request)
-    if kind is PICTURES:
-        return _draft(request, "folder", choose_size(_sample_files(path)))
+    if kind is not None:
+        is_audio, notes = kind is SOUNDS, tuple(f"{file.name} is not read: folders are the classes" for file in files)
+        draft = _draft_audio(path, request) if is_audio else _draft(request, "folder", choose_size(_sample_files(path)))
+        return replace(draft, notes=notes)
     if has_text_folders(path):
         table, *_ = read_text_folders(path, "text", "label")
         loader = {"name": Choice("labelled_text"), "path": Choice(request.path)}
