@@ -335,7 +335,7 @@ class _Delimited:
             if self.delimiter == "\t" and self.quote:
                 return replace(self, quote=None).parse(is_strict, count)
             where = f"{self.path}:{self.first + rows.line_num}"
-            raise InputError(f"{where}: cannot be parsed as CSV: {error}; double quotes in texts") from None
+            raise InputError(f"{where}: cannot be parsed as CSV: {error}; write a quote within quotes twice") from None
         return parsed
 
     def add_names(self, rows):
