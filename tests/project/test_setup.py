@@ -16,12 +16,10 @@ from pathlib import Path
 
 import programs
 import pytest
-from each import for_each
 from programs import ROOT
 from refusals import refusal
 
 environment = programs.script("bin/environment.py")
-SCRIPTS = ("bin/hetero_tf", "bin/test", "bin/check", "bin/environment.sh", ".ci/run")
 # Packages that every command checks.
 NEEDED = re.search(r'needed="hetero_tf (.*) \$', (ROOT / "bin" / "environment.sh").read_text()).group(1).split()
 # A stub interpreter: VERSION answers --version; ANSWER answers the search for one that can make environments
@@ -77,15 +75,6 @@ def start(checkout, *arguments, command="hetero_tf", **variables):
         [checkout / "bin" / command, *arguments], env={"PATH": path, **variables}, cwd=checkout.parent,
         capture_output=True, text=True, timeout=600,
     )  # fmt: skip
-
-
-@for_each(SCRIPTS)
-def test_scripts_are_valid_shell(script):
-    text = (ROOT / script).read_text()
-    for shell in ("sh", "bash"):
-        if shutil.which(shell):
-            assert subprocess.run([shell, "-n", ROOT / script], capture_output=True, text=True).stderr == ""
-    assert text.startswith("#!/bin/sh\n") == os.access(ROOT / script, os.X_OK) == (script != "bin/environment.sh")
 
 
 def test_the_active_environment_is_used_if_complete(checkout):
