@@ -39,7 +39,7 @@ CHANGES = {
     "fjord": "fjord_controlled",
     "depthfl": "depthfl_controlled",
 }
-RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 EXTENDED = """\
 # How far labels follow devices: pilots.yaml, and further rates where the best one is at an edge of the grid.
 # Source: ours; `benchmarks/study.py extend` writes this file, and README.md has the protocol.
