@@ -4,6 +4,7 @@ import hashlib
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import programs
@@ -87,8 +88,8 @@ def test_differences_are_paired_by_seed(study, tmp_path):
 def test_sweeps_of_the_study_have_the_stated_numbers_of_runs(path):
     parts = read(path)
     # A recipe of each method is enough: rates and seeds change nothing that could be invalid.
-    grid = {name: values[:1] for name, values in parts[0].grid.items()}
-    runs = expand([type(part)(part.recipe, part.set, grid, part.list, part.seeds[:1]) for part in parts], path.name)
+    first = [{name: values[:1] for name, values in part.grid.items()} for part in parts]
+    runs = expand([replace(part, grid=grid, seeds=part.seeds[:1]) for part, grid in zip(parts, first)], path.name)
     assert len(runs) >= METHODS and all(run.recipe.partition.name == "labels" for run in runs)
     count = sum(len(part.list) * len(part.seeds) * math.prod(map(len, part.grid.values())) for part in parts)
     assert f"# Runs: {count}. " in path.read_text()
@@ -105,9 +106,9 @@ def test_the_tables_of_methods_have_the_values_of_their_rows():
     cells = {}
     for row in map(read_row, ROWS):
         values = [[run.best[name] for run in row.runs] for name in METRICS if name in row.runs[0].best]
-        texts = {f"{sum(each) / len(each):.1f}": [f"{value:.1f}" for value in each] for each in values}
+        texts = [(f"{sum(each) / len(each):.1f}", " ".join(f"{value:.1f}" for value in each)) for each in values]
         rate = row.name.rpartition("=")[2].removeprefix("0").removesuffix(".0")
-        cells[row.name] = {rate, *texts, *(f"{mean} ({' '.join(each)})" for mean, each in texts.items())}
+        cells[row.name] = {rate, *(text for mean, each in texts for text in (mean, f"{mean} ({each})"))}
     cell = re.compile(r"\| (?:worst tenth |level c |local )?([\d.]+(?: \(.*?\))?) (?=\|)")
     lines = map(cell.findall, tables.splitlines())
     matches = [[name for name, texts in cells.items() if texts.issuperset(line)] for line in lines if len(line) > 1]
