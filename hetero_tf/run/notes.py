@@ -110,7 +110,7 @@ def _label_warnings(process):
     labels = ", ".join(names[label] for label in lacking[:5]) + ", ..." * (lacking.size > 5)
     return [
         f"no client of level {level} has the labels {labels}, so the channels that only it trains never learn "
-        "them; compare methods that train all channels on all clients, such as methods/fedrolex"
+        "them; compare methods/splitmix, and the narrowest level on all clients"
     ]
 
 

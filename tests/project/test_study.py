@@ -115,6 +115,13 @@ def test_the_tables_of_methods_have_the_values_of_their_rows():
     assert all(matches) and {name for names in matches for name in names} == cells.keys()
 
 
+def test_the_page_on_labels_and_devices_has_the_tables_of_its_rows():
+    study, page = programs.script("benchmarks/study.py"), (ROOT / "docs/guides/labels_and_devices.md").read_text()
+    assert all(
+        each in page for each in study.tables(study.results(ROOT / "benchmarks/rows/labels_devices")).split("\n\n")
+    )
+
+
 @pytest.mark.long
 def test_a_row_of_the_results_is_reproduced():
     """Bit for bit on a processor like that of the row, and within its band on others."""

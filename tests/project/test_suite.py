@@ -14,11 +14,8 @@ from changed_pages import long_unless_changed
 
 TESTS = sorted(import_graph.TESTS.rglob("test_*.py"))
 # Files of the small checkout in which pytest runs.
-COPIED = (
-    "conftest.py",
-    "operations.json",
-    *map("support/{}.py".format, ("suite", "shared_models", "traces", "import_graph")),
-)
+COPIED = ("conftest.py", "operations.json")
+COPIED += tuple(f"support/{name}.py" for name in ("suite", "shared_models", "traces", "import_graph"))
 starts_pytest = long_unless_changed(*(import_graph.TESTS / name for name in COPIED), Path(__file__))
 
 
@@ -92,10 +89,8 @@ def test_traced_operations_have_limits(run_tests):
         ("@pytest.mark.long\n", 3, "--all", 0, "all 36"),
         ("@pytest.mark.parametrize('_', 'abc')\n", 1, "-q", 1, "the tests of the layer math trace too much"),
     ):
-        test = (
-            f"{mark}def test_a({'_' * ('param' in mark)}): [module.func_graph_from_py_func() for _ in range({times})]\n"
-        )
-        status, output = run_tests(FAKE + test, option)
+        test = f"def test_a({'_' * ('param' in mark)}): [module.func_graph_from_py_func() for _ in range({times})]\n"
+        status, output = run_tests(FAKE + mark + test, option)
         assert status == code and expected in output
 
 
@@ -111,10 +106,8 @@ def test_a_pure_test_must_not_import_tensorflow(run_tests):
 
 
 def names(changed):
-    return {
-        path.relative_to(import_graph.TESTS).as_posix()
-        for path in import_graph.reached_tests({import_graph.ROOT / changed})
-    }
+    paths = import_graph.reached_tests({import_graph.ROOT / changed})
+    return {path.relative_to(import_graph.TESTS).as_posix() for path in paths}
 
 
 @pytest.mark.long
