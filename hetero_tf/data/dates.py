@@ -109,7 +109,7 @@ def _build_time(parts):
         end = datetime.timedelta(hour == 24 and minute + second == 0)
         hour = 0 if end else hour
         return datetime.datetime(year, month, day, hour, minute, second, microseconds, _zone(parts["zone"])) + end
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -251,7 +251,7 @@ def draft_data(request: Request) -> DataDraft:
     except NotAvailable:
         if not NAME.fullmatch(request.path):
             raise
-        options = {"transpose": Choice(True, "emnist has transposed pictures")} if request.path[:6] == "emnist" else {}
+        options = {"transpose": Choice(True, "emnist is transposed")} if request.path.split("/")[0] == "emnist" else {}
         return _draft(request, "tfds", options, "pictures with one label each", key="dataset")
     if not path.is_dir():
         return _draft_file(path, request)

@@ -33,6 +33,7 @@ from hetero_tf.data.inspection import LINE, describe_pictures, inspect_column, i
         (["3-Jan-21", "Jan-22", "202302", "2024022907", "2023-12-31 24"], ("date", 0, 5, "2021-01-03", "2024-02-29")),
         (["20240229", "20231231"], ("date", 0, 2, "2023-12-31", "2024-02-29")),
         (["", "NA"], ("category", 2, 0, "", "")),
+        (["9999-12-31 24:00", "red"], ("category", 0, 2, "", "")),
     ],
 )
 def test_type_follows_from_the_values(values, expected):
