@@ -77,6 +77,13 @@ def start(checkout, *arguments, command="hetero_tf", **variables):
     )  # fmt: skip
 
 
+def test_scripts_are_valid_shell():
+    for path in map(ROOT.joinpath, ("bin/hetero_tf", "bin/test", "bin/check", "bin/environment.sh", ".ci/run")):
+        for shell in filter(shutil.which, ("sh", "bash")):
+            assert subprocess.run([shell, "-n", path], capture_output=True, text=True).stderr == ""
+        assert path.read_text().startswith("#!/bin/sh\n") == os.access(path, os.X_OK) == (path.stem != "environment")
+
+
 def test_the_active_environment_is_used_if_complete(checkout):
     stub(checkout.parent / "stubs", "python3", complete=0)
     done = start(checkout, "describe", "--x=a b")
@@ -199,8 +206,7 @@ def test_make_installs_once_and_again_after_a_change(checkout):
     first, second, third = Runner(), Runner(), Runner()
     environment.make(checkout, first)
     assert [command[1:3] for command in first.commands] == [["-m", "venv"], ["-m", "pip"]]
-    assert first.commands[1][-2:] == ["-e", ".[test]"]
-    assert (checkout / ".venv" / "ready").read_text() == "first\n"
+    assert first.commands[1][-2:] == ["-e", ".[test]"] and (checkout / ".venv" / "ready").read_text() == "first\n"
     environment.make(checkout, second)
     assert second.commands == []
     (checkout / "setup.py").write_text("second\n")
@@ -214,8 +220,7 @@ def test_a_failure_shows_the_end_of_the_log_and_leaves_no_marker(checkout):
     text = refusal(environment.make, checkout, Runner([0, 1]), kind=environment.Failed)
     log = checkout / ".venv" / "install.log"
     assert text.startswith(f"the installation failed (exit status 1); the end of {log}:\n    line 18\n")
-    assert text.endswith("    line 29")
-    assert not (checkout / ".venv" / "ready").exists()
+    assert text.endswith("    line 29") and not (checkout / ".venv" / "ready").exists()
 
 
 def test_files_of_an_interrupted_set_up_are_removed(checkout):

@@ -12,18 +12,14 @@ REJECTED = frozenset(WORDS.split("|"))
 CANDIDATE = re.compile(rf"(?<![a-z])({WORDS})(?![a-z])", re.IGNORECASE)
 
 
-def rejected(name):
-    """The words of an identifier that are rejected."""
-    return REJECTED & set(re.split("[_]+", re.sub("held_out", "", name.lower())))
-
-
 def test_identifiers_say_what_a_value_is():
     paths = [path for folder in ("hetero_tf", "tests", "benchmarks") for path in sorted((ROOT / folder).rglob("*.py"))]
     names = {}
     for path in paths:
         source = path.read_text(encoding="utf-8")
         for token in tokenize.generate_tokens(io.StringIO(source).readline) if CANDIDATE.search(source) else ():
+            words = token.string.lower().replace("held_out", "").split("_") if token.type == tokenize.NAME else ()
             # Hypothesis calls its decorator `given`.
-            if token.type == tokenize.NAME and rejected(token.string) and "hypothesis" not in token.line:
+            if not REJECTED.isdisjoint(words) and "hypothesis" not in token.line:
                 names.setdefault(token.string, f"{path.relative_to(ROOT)}:{token.start[0]}")
     assert len(paths) > 500 and names == {}
