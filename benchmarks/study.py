@@ -22,7 +22,8 @@ from checkout import ROOT
 
 from hetero_tf import learning_process, load_recipe
 from hetero_tf.reports.summaries import mean_and_spread, paired_difference
-from hetero_tf.runs import history
+from hetero_tf.runs import checkpoints, history
+from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps.bench_rows import read_row
 from hetero_tf.sweeps.definition import read, to_yaml
 
@@ -39,7 +40,6 @@ CHANGES = {
     "fjord": "fjord_controlled",
     "depthfl": "depthfl_controlled",
 }
-RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 EXTENDED = """\
 # How far labels follow devices: pilots.yaml, and further rates where the best one is at an edge of the grid.
 # Source: ours; `benchmarks/study.py extend` writes this file, and README.md has the protocol.
@@ -79,10 +79,11 @@ def selected_rates(shares):
 
 
 def next_rate(means):
-    """The rate beyond the edge of a grid if the best one is there, else None."""
+    """The rate beyond the edge of a grid if the best one is there, else None: 1 or 3 times a power of ten."""
     best = max(means, key=means.get)
     step = (best == max(means)) - (best == min(means))
-    return RATES[RATES.index(best) + step] if step else None
+    half_decades = round(2 * math.log10(best)) + step
+    return float(f"{10 ** (half_decades / 2):.0e}") if step else None
 
 
 def print_rates(folder):
@@ -91,7 +92,7 @@ def print_rates(folder):
     for method, shares in pilots(folder).items():
         for share, means in shares.items():
             best = max(means, key=means.get)
-            edge = " <- edge" if next_rate(means) else ""
+            edge = " <- edge" if best in (min(means), max(means)) else ""
             cells = ", ".join(f"{rate:g}: {mean:.1f}" for rate, mean in means.items())
             print(f"| {method} | {share:g} | {cells} | {best:g}{edge} |")
 
@@ -99,10 +100,10 @@ def print_rates(folder):
 def write_extension(folder):
     """Writes the sweep of the pilots with a further rate for each method and share whose best rate is at an edge."""
     parts = read(FOLDER / "pilots.yaml")
+    known = {rate for part in parts for rate in part.grid[RATE]}
     further = defaultdict(set)
     for method, shares in pilots(folder).items():
         for share, means in shares.items():
-            known = {rate for part in parts for rate in part.grid[RATE]}
             for rate in {*means, next_rate(means)} - {*known, None}:
                 further[share, rate].add(method)
     for part in tuple(parts):
@@ -162,11 +163,12 @@ def tables(values):
     for method, shares in values.items():
         cells = [_mean(shares[share], "global_accuracy") for share in measured]
         lines.append(f"| {method} | " + " | ".join([*cells, _difference(shares[0.0], shares[1.0])]) + " |")
-    for head, pairs in (("method", dict.fromkeys(values, "fedavg_narrow")), ("method, minus", CHANGES)):
+    to_narrow = {method: (method, "fedavg_narrow") for method in values if method != "fedavg_narrow"}
+    by_change = {f"{method}, {other}": (method, other) for method, other in CHANGES.items()}
+    for head, pairs in (("method", to_narrow), ("method, minus", by_change)):
         lines += ["", f"| {head} | {heads} |", rule]
-        for method, other in pairs.items():
-            if method != other and {method, other} <= values.keys():
-                name = method if head == "method" else f"{method}, {other}"
+        for name, (method, other) in pairs.items():
+            if {method, other} <= values.keys():
                 cells = [_difference(values[method][share], values[other][share]) for share in measured]
                 lines.append(f"| {name} | " + " | ".join(cells) + " |")
     names = ("level_accuracy_a", "level_accuracy_b", "level_accuracy_c", "local_accuracy", "local_worst_decile")
@@ -222,8 +224,8 @@ def trained(folder):
     name = f"{recipe.name}, share {recipe.partition.options['shuffled']:g}"
     weights = learning_process(recipe).initialize().weights
     kernel = [path for path, value in weights.items() if value.ndim == 2][-1]
-    newest = max((folder / "checkpoints").glob("round-*.npz"))
-    change = np.abs(np.load(newest)[f"weights/{kernel}"] - weights[kernel])
+    newest = checkpoints.load_newest(RunFolder(folder).checkpoints)
+    change = np.abs(newest.arrays[f"weights/{kernel}"] - weights[kernel])
     widths = sorted((width, level) for level, width in recipe.levels.widths.items())
     ends = [0, *(round(width * len(change)) for width, _ in widths)]
     return name, {level: change[low:high].mean(0) for (_, level), low, high in zip(widths, ends, ends[1:])}

@@ -59,11 +59,11 @@ def test_the_sweep_has_the_rates_that_the_pilots_select(study, tmp_path, monkeyp
 
 
 def test_pilots_are_extended_beyond_the_edges_of_their_grid(study, tmp_path, monkeypatch):
-    means = {"heterofl": {0.0: {0.1: 8, 0.3: 9}, 1.0: {0.03: 1, 0.1: 2, 0.3: 1}}, "depthfl": {1.0: {0.01: 9, 0.03: 8}}}
+    means = {"heterofl": {0.0: {0.1: 8, 0.3: 9}, 1.0: {0.03: 1, 0.1: 2, 0.3: 1}}, "depthfl": {1.0: {0.003: 9, 0.03: 8}}}
     monkeypatch.setattr(study, "pilots", lambda folder: means)
     study.write_extension(tmp_path)
     added = [(part.list[0]["name"], *sum(part.grid.values(), ())) for part in read(tmp_path / "pilots_extended.yaml")]
-    assert added[3:] == [("heterofl", 0.0, 1.0), ("depthfl", 1.0, 0.003), ("depthfl", 1.0, 0.01)]
+    assert added[3:] == [("heterofl", 0.0, 1.0), ("depthfl", 1.0, 0.001), ("depthfl", 1.0, 0.003)]
 
 
 def test_differences_are_paired_by_seed(study, tmp_path):
@@ -117,9 +117,8 @@ def test_the_tables_of_methods_have_the_values_of_their_rows():
 
 def test_the_page_on_labels_and_devices_has_the_tables_of_its_rows():
     study, page = programs.script("benchmarks/study.py"), (ROOT / "docs/guides/labels_and_devices.md").read_text()
-    assert all(
-        each in page for each in study.tables(study.results(ROOT / "benchmarks/rows/labels_devices")).split("\n\n")
-    )
+    tables = study.tables(study.results(ROOT / "benchmarks/rows/labels_devices"))
+    assert all(each in page for each in tables.split("\n\n"))
 
 
 @pytest.mark.long
