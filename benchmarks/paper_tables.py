@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Prints the tables of RESULTS.md that compare the runs of `heterofl_narrow` with the paper, from the packed rows.
+"""Prints the tables of RESULTS.md that compare this package with papers.
 
     benchmarks/paper_tables.py [NAME ...]    names of tables; without names: all
 
+`fedepth_memory` counts the memory of FeDepth's network; the others are from the packed runs of `heterofl_narrow`. There
 "best" is the best evaluated round on the test set, as in the paper, and "last" the last round. Seeds of one recipe
 share a row, with the mean and the range of their values. Cells of two metrics have Global / Local.
 """
@@ -13,6 +14,9 @@ import statistics
 import checkout  # noqa: F401  finds hetero_tf and its libraries
 from packed import best_row, narrow_runs, values_of
 
+from hetero_tf.models.build_model import build_model
+from hetero_tf.models.costs.counting import TABLE_BATCH, forward, total, unit_costs
+from hetero_tf.recipe import load
 from hetero_tf.runs import published
 
 MIX, NORM, LOSS = "levels.mix", "model.settings.norm", "client.loss.name"
@@ -26,6 +30,11 @@ TABLES = {
     "mnist_noniid": ("mnist_noniid", "heterofl_table7", {"mix": MIX}, BOTH),
     "mnist_noniid_norms": ("mnist_noniid", "heterofl_table5", {"norm": NORM, "loss": LOSS}, BOTH),
 }
+
+# FeDepth, Table 1: {part of PreResNet-20: MB}; the last five rows are shares of the whole model.
+MEMORY = {"B1 to B3, each": 20.02, "B4": 14.05, "B5 and B6, each": 10.07, "B7": 7.21, "B8 and B9, each": 5.28}
+MEMORY |= {"1/8 of the width": 14.51, "1/6": 19.34, "1/3": 38.68, "1/2": 58.02, "the whole model": 116.04}
+SHARES = (1 / 8, 1 / 6, 1 / 3, 1 / 2, 1)
 
 
 def rows_of(recipe, paper, columns):
@@ -75,14 +84,28 @@ def table(name):
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, ["---"] * len(heads), *lines))
 
 
+def memory_table():
+    """The Markdown of FeDepth's Table 1: the training memory of the blocks, and that of narrower models."""
+    recipe, example = load("methods/fedepth"), (32, 32, 3)
+    units = unit_costs(
+        forward(build_model(recipe.model, example, 1), example), {spec.name: spec.unit for spec in recipe.model.layers}
+    )
+    blocks = [unit.memory(TABLE_BATCH) / 2**20 for unit in units if unit.name.count("_")]
+    whole = total(units).memory(TABLE_BATCH) / 2**20
+    here = [blocks[0], blocks[3], blocks[4], blocks[6], blocks[7], *(whole * share for share in SHARES)]
+    rows = [(name, f"{printed:.2f}", f"{mib:.2f}") for (name, printed), mib in zip(MEMORY.items(), here, strict=True)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (("part", "paper", "here"), ["---"] * 3, *rows))
+
+
 def main(arguments=None):
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="tables to print")
     options = parser.parse_args(arguments)
-    if unknown := sorted(set(options.names) - set(TABLES)):
-        parser.error(f"NAME must be one of {', '.join(TABLES)}. Received: {', '.join(unknown)}")
-    print("\n\n".join(table(name) for name in options.names or TABLES))
+    names = (*TABLES, "fedepth_memory")
+    if unknown := sorted(set(options.names) - set(names)):
+        parser.error(f"NAME must be one of {', '.join(names)}. Received: {', '.join(unknown)}")
+    print("\n\n".join(table(name) if name in TABLES else memory_table() for name in options.names or names))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Selects the rates of the study on labels that follow devices, and prints its tables and figure.
+"""Selects the rates of the study on labels that follow devices, and prints its tables, its figure and differences.
 
     benchmarks/study.py rates runs/study-pilots         # the pilots by method, share and rate
     benchmarks/study.py extend runs/study-pilots        # writes pilots_extended.yaml, with rates beyond the edges
     benchmarks/study.py sweep runs/study-pilots         # writes labels_devices.yaml with the selected rates
     benchmarks/study.py tables benchmarks/rows/labels_devices [--draw FILE.png]
     benchmarks/study.py trained RUN RUN ... [--draw FILE.png]   # which weights of the last layer were trained
+    benchmarks/study.py differences benchmarks/rows/digits_methods benchmarks/rows/digits_personal
 
 benchmarks/study/README.md has the protocol.
 """
@@ -39,6 +40,30 @@ CHANGES = {
     "fedrolex": "heterofl_unmasked",
     "fjord": "fjord_controlled",
     "depthfl": "depthfl_controlled",
+}
+# On the splits that methods are made for: methods and their baselines, by the metric that their papers report.
+BASELINES = {
+    "local_accuracy": (
+        *(
+            (f"labels_{method}", "labels_fedavg")
+            for method in ("apfl", "ditto", "fedper", "fedrep", "pfedme", "heterofl")
+        ),
+        ("labels_apfl", "labels_ditto"),
+        *((f"noise_{method}", "noise_fedavg") for method in ("fedbn", "heterofl")),
+    ),
+    "global_accuracy": (
+        ("steps_fednova", "steps_fedavg"),
+        ("steps_heterofl", "steps_fedavg"),
+        ("steps_heterofl_fednova", "steps_heterofl"),
+        *((f"loss_{method}", "loss_fedavg") for method in ("qfedavg_weak", "qfedavg", "heterofl")),
+        ("norms_heterofl", "norms_fedavg"),
+        ("norms_nefl", "norms_heterofl"),
+        ("blocks_nefl", "blocks_heterofl"),
+        ("blocks_nefl_steps", "blocks_nefl"),
+        ("depth_inclusivefl", "depth_fedavg"),
+        ("depth_inclusivefl_momentum", "depth_inclusivefl"),
+        *((f"contrast_{method}", "contrast_fedavg") for method in ("moon", "heterofl")),
+    ),
 }
 EXTENDED = """\
 # How far labels follow devices: pilots.yaml, and further rates where the best one is at an edge of the grid.
@@ -187,12 +212,24 @@ def _mean(runs, name):
     return f"{summary['mean']:.1f} ± {summary['spread']:.1f}" if summary["of"] else "-"
 
 
-def _difference(runs, others):
-    """The mean of the differences of Global by seed, and its interval; bold if it excludes zero."""
-    paired = [runs[seed]["global_accuracy"] - others[seed]["global_accuracy"] for seed in sorted(runs)]
+def _difference(runs, others, metric="global_accuracy"):
+    """The mean of the differences by seed, and its interval; bold if it excludes zero."""
+    paired = [runs[seed][metric] - others[seed][metric] for seed in sorted(runs)]
     test = paired_difference(paired)
     text = f"{test['mean']:+.1f} ({test['low']:+.1f} to {test['high']:+.1f})"
     return f"**{text}**" if test["low"] * test["high"] > 0 else text
+
+
+def differences(folders):
+    """Markdown of the differences of BASELINES, from the rows of some folders."""
+    rows = [read_row(path) for folder in folders for path in folder.glob("*.json")]
+    runs = {row.name.split(f"-{RATE}=")[0]: {run.seed: run.best for run in row.runs} for row in rows}
+    lines = ["| method, minus | metric | difference |", "| --- " * 3 + "|"]
+    for metric, pairs in BASELINES.items():
+        for method, other in pairs:
+            cells = (f"{method}, {other}", metric.partition("_")[0], _difference(runs[method], runs[other], metric))
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def draw(values, path):
@@ -252,7 +289,7 @@ def draw_trained(changes, path):
 def main():
     """Runs one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("rates", "extend", "sweep", "tables", "trained"))
+    parser.add_argument("command", choices=("rates", "extend", "sweep", "tables", "trained", "differences"))
     parser.add_argument("folders", type=Path, nargs="+", metavar="folder")
     parser.add_argument("--draw", type=Path, help="PNG file of the figure")
     args = parser.parse_args()
@@ -263,6 +300,8 @@ def main():
         write_extension(folder)
     elif args.command == "sweep":
         write_sweep(folder)
+    elif args.command == "differences":
+        print(differences(args.folders))
     elif args.command == "trained":
         changes = dict(map(trained, args.folders))
         for name, rows in changes.items():

@@ -253,7 +253,7 @@ def test_cells_of_the_papers_that_were_run_are_those_of_the_rows():
         cells.append({key: cell for key, cell in norms.items() if key[1] == "e"})
     counts = [(len(each), sum(bool(runs) for _, runs in each.values())) for each in cells]
     assert [(int(row[2].split()[0]), int(row[3])) for row in table[: len(cells)]] == counts
-    assert {row[3] for row in table[len(cells) :]} == {"0"}
+    assert {row[3] for row in table[len(cells) :] if row[0] != "FeDepth 1"} == {"0"}
 
 
 @pytest.mark.long

@@ -113,6 +113,7 @@ def test_the_tables_of_methods_have_the_values_of_their_rows():
     lines = map(cell.findall, tables.splitlines())
     matches = [[name for name, texts in cells.items() if texts.issuperset(line)] for line in lines if len(line) > 1]
     assert all(matches) and {name for names in matches for name in names} == cells.keys()
+    assert programs.script("benchmarks/study.py").differences({path.parent for path in ROWS}) in tables
 
 
 def test_the_page_on_labels_and_devices_has_the_tables_of_its_rows():
