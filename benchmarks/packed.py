@@ -7,7 +7,7 @@ import tempfile
 
 import checkout
 
-from hetero_tf.reports.summaries import direction
+from hetero_tf.reports.summaries import direction, paired_difference
 from hetero_tf.runs import history, published
 
 
@@ -58,3 +58,10 @@ def mixes_of(table, setting, metric):
     """`{mix: (published value, best values of the runs)}`, without the rows of other methods."""
     cells = {row: cell for (_, row), cell in cells_of(table, [setting], metric).items()}
     return {row: cell for row, cell in cells.items() if {*"abcde"} >= {*row.split("-")}}
+
+
+def describe_difference(values, others):
+    """The mean of paired differences and its interval; bold if the interval excludes zero."""
+    test = paired_difference([value - other for value, other in zip(values, others, strict=True)])
+    text = f"{test['mean']:+.1f} ({test['low']:+.1f} to {test['high']:+.1f})"
+    return f"**{text}**" if test["low"] * test["high"] > 0 else text

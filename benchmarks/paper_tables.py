@@ -3,7 +3,8 @@
 
     benchmarks/paper_tables.py [NAME ...]    names of tables; without names: all
 
-`fedepth_memory` counts the memory of FeDepth's network; the others are from the packed runs of `heterofl_narrow`. There
+`fedepth_memory` counts the memory of FeDepth's network, and `privacy` compares the packed runs of `privacy_mnist`, seed
+by seed with 95 % intervals; the others are from the packed runs of `heterofl_narrow`. There
 "best" is the best evaluated round on the test set, as in the paper, and "last" the last round. Seeds of one recipe
 share a row, with the mean and the range of their values. Cells of two metrics have Global / Local.
 """
@@ -12,7 +13,7 @@ import argparse
 import statistics
 
 import checkout  # noqa: F401  finds hetero_tf and its libraries
-from packed import best_row, narrow_runs, values_of
+from packed import best_row, describe_difference, last_by_seed, narrow_runs, packed_rows, values_of
 
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs.counting import TABLE_BATCH, forward, total, unit_costs
@@ -35,6 +36,32 @@ TABLES = {
 MEMORY = {"B1 to B3, each": 20.02, "B4": 14.05, "B5 and B6, each": 10.07, "B7": 7.21, "B8 and B9, each": 5.28}
 MEMORY |= {"1/8 of the width": 14.51, "1/6": 19.34, "1/3": 38.68, "1/2": 58.02, "the whole model": 116.04}
 SHARES = (1 / 8, 1 / 6, 1 / 3, 1 / 2, 1)
+# {what: pairs of (run, level), of which the second is subtracted} of the sweep privacy_mnist.
+PRIVACY = {
+    "level a, epsilon 2 minus 1; 4 minus 2; 8 minus 4": [
+        ((f"epsilon_{high}", "a"), (f"epsilon_{low}", "a")) for low, high in ((1, 2), (2, 4), (4, 8))
+    ],
+    "level a, open minus clip_only; clip_only minus epsilon 8": [
+        (("open", "a"), ("clip_only", "a")),
+        (("clip_only", "a"), ("epsilon_8", "a")),
+    ],
+    "level b minus a, epsilon 1; 2; 4; 8": [
+        ((f"epsilon_{budget}", "b"), (f"epsilon_{budget}", "a")) for budget in (1, 2, 4, 8)
+    ],
+    "narrow minus level c; wide minus level a, open": [
+        (("narrow_open", "c"), ("open", "c")),
+        (("wide_open", "a"), ("open", "a")),
+    ],
+    "the same, epsilon 2": [
+        (("narrow_epsilon_2", "c"), ("epsilon_2", "c")),
+        (("wide_epsilon_2", "a"), ("epsilon_2", "a")),
+    ],
+    "narrow minus level a; b, epsilon 2": [(("narrow_epsilon_2", "c"), ("epsilon_2", level)) for level in "ab"],
+    "5,000 minus 1,000 clients, level a, epsilon 1; 2; 4; 8; open": [
+        ((f"clients_5000_{name}", "a"), (name, "a")) for name in (*(f"epsilon_{each}" for each in (1, 2, 4, 8)), "open")
+    ],
+    "open_rate_1 minus open, level a; c": [(("open_rate_1", level), ("open", level)) for level in "ac"],
+}
 
 
 def rows_of(recipe, paper, columns):
@@ -97,15 +124,26 @@ def memory_table():
     return "\n".join("| " + " | ".join(row) + " |" for row in (("part", "paper", "here"), ["---"] * 3, *rows))
 
 
+def privacy_table():
+    """The Markdown of differences between private runs."""
+    runs = packed_rows("privacy_mnist")
+    lines = ["| difference of accuracies | points |", "| --- | --- |"]
+    for name, pairs in PRIVACY.items():
+        values = [[last_by_seed(runs, run, f"level_accuracy_{level}") for run, level in pair] for pair in pairs]
+        lines.append(f"| {name} | {'; '.join(describe_difference(a, b) for a, b in values)} |")
+    return "\n".join(lines)
+
+
 def main(arguments=None):
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="tables to print")
     options = parser.parse_args(arguments)
-    names = (*TABLES, "fedepth_memory")
+    further = {"fedepth_memory": memory_table, "privacy": privacy_table}
+    names = (*TABLES, *further)
     if unknown := sorted(set(options.names) - set(names)):
         parser.error(f"NAME must be one of {', '.join(names)}. Received: {', '.join(unknown)}")
-    print("\n\n".join(table(name) if name in TABLES else memory_table() for name in options.names or names))
+    print("\n\n".join(table(name) if name in TABLES else further[name]() for name in options.names or names))
 
 
 if __name__ == "__main__":

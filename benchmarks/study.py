@@ -20,9 +20,10 @@ from pathlib import Path
 
 import numpy as np
 from checkout import ROOT
+from packed import describe_difference
 
 from hetero_tf import learning_process, load_recipe
-from hetero_tf.reports.summaries import mean_and_spread, paired_difference
+from hetero_tf.reports.summaries import mean_and_spread
 from hetero_tf.runs import checkpoints, history
 from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps.bench_rows import read_row
@@ -213,11 +214,7 @@ def _mean(runs, name):
 
 
 def _difference(runs, others, metric="global_accuracy"):
-    """The mean of the differences by seed, and its interval; bold if it excludes zero."""
-    paired = [runs[seed][metric] - others[seed][metric] for seed in sorted(runs)]
-    test = paired_difference(paired)
-    text = f"{test['mean']:+.1f} ({test['low']:+.1f} to {test['high']:+.1f})"
-    return f"**{text}**" if test["low"] * test["high"] > 0 else text
+    return describe_difference(*([each[seed][metric] for seed in sorted(runs)] for each in (runs, others)))
 
 
 def differences(folders):

@@ -64,8 +64,7 @@ def test_blocks_pack_into_the_published_stages(units):
     assert total(half).parameters == 68_690
 
 
-def test_memory_of_blocks_and_models_is_that_of_the_paper(units):
-    """The rows of FeDepth's Table 1; those of narrower models are shares of the whole one."""
+def test_memory_of_blocks_and_models_is_that_of_fedepths_table(units):
     table = programs.script("benchmarks/paper_tables.py").memory_table()
     assert f"\n\n{table}\n\n" in (programs.ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8")
     rows = [line.strip(" |").split(" | ") for line in table.splitlines()[2:]]

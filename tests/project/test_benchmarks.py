@@ -260,6 +260,7 @@ def test_cells_of_the_papers_that_were_run_are_those_of_the_rows():
 def test_results_of_private_runs_are_those_of_their_rows():
     """Of each level, mean and range over seeds and the ratio to the runs without privacy; and no budget is exceeded."""
     packed, (_, *table) = programs.script("benchmarks/packed.py"), results_table("| runs | epsilon | noise |")
+    assert programs.script("benchmarks/paper_tables.py").privacy_table() in (ROOT / "benchmarks/RESULTS.md").read_text()
     runs = packed.packed_rows("privacy_mnist")
     assert len(runs) == 3 * len(table)
     for name, budget, noise, *cells in table:
