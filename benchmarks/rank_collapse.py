@@ -111,9 +111,10 @@ def synthetic(args):
         errors = []
         for rounds in args.rounds:
             results = [result_of(name, rounds, seed) for seed in args.seeds]
-            errors.append(np.mean([np.linalg.norm(kernel - goal) / np.linalg.norm(goal) for kernel, goal in results]))
+            errors.append([np.linalg.norm(kernel - goal) / np.linalg.norm(goal) for kernel, goal in results])
         energy = np.mean([energy_beyond(kernel, min(RANKS)) for kernel, _ in results])
-        print(f"| {name} | " + " | ".join(f"{error:.3f}" for error in errors) + f" | {energy:.3f} |", flush=True)
+        cells = " | ".join(f"{np.mean(each):.3f} ({min(each):.3f} to {max(each):.3f})" for each in errors)
+        print(f"| {name} | {cells} | {energy:.3f} |", flush=True)
     goal = energy_beyond(target(np.random.default_rng(0)), min(RANKS))
     print(f"| the target | {'| ' * len(args.rounds)}| {goal:.3f} |")
 
