@@ -230,20 +230,27 @@ def differences(folders):
 
 
 def draw(values, path):
-    """Draws Global by share for each method, with the standard deviation over the seeds."""
+    """Draws Global by share, a panel for each method: each seed, the means, and those of `fedavg_narrow`."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
-    panel, measured = figure.subplots(), common_shares(values)
-    for number, (method, shares) in enumerate(values.items()):
-        accuracies = [[each["global_accuracy"] for each in shares[share].values()] for share in measured]
-        means, spreads, _ = zip(*(mean_and_spread(each).values() for each in accuracies))
-        shift = 0.004 * (number - len(values) / 2)
-        look = {"ls": ("-", "--", ":")[number // 6 % 3], "marker": "os^Dvx"[number % 6], "markersize": 4}
-        panel.errorbar([share + shift for share in measured], means, spreads, label=method, capsize=2, lw=1.2, **look)
-    panel.set(xlabel="share of the clients that exchange their labels", ylabel="Global accuracy (%)", xticks=measured)
-    panel.grid(alpha=0.3)
-    figure.legend(loc="outside right upper", fontsize="small", frameon=False)
+    measured = common_shares(values)
+    runs = {
+        method: [[each["global_accuracy"] for each in shares[share].values()] for share in measured]
+        for method, shares in values.items()
+    }
+    means = {method: [statistics.fmean(each) for each in by_share] for method, by_share in runs.items()}
+    figure = Figure(figsize=(9, 5.4), dpi=120, layout="constrained")
+    panels = figure.subplots(math.ceil(len(runs) / 5), 5, sharex=True, sharey=True)
+    for panel, (method, by_share) in zip(panels.flat, runs.items()):
+        panel.plot(measured, means["fedavg_narrow"], color="#999999", lw=1, ls="--")
+        for share, accuracies in zip(measured, by_share):
+            panel.plot([share] * len(accuracies), accuracies, "o", color="#0072b2", alpha=0.55, markersize=4)
+        panel.plot(measured, means[method], color="#0072b2", lw=1.4)
+        panel.set_title(method, fontsize=9)
+        panel.set(xticks=measured, xlim=(-0.12, 1.12), ylim=(60, 100))
+        panel.grid(color="#e3e3e3", lw=0.6)
+    figure.supxlabel("share of the clients that exchange their labels; dashed: fedavg_narrow", fontsize=9)
+    figure.supylabel("Global accuracy (%)", fontsize=9)
     figure.savefig(path)
 
 
