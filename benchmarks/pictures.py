@@ -10,14 +10,15 @@ scaler      the output of a layer against the width of its input, with and witho
 masked_loss the gradient of both losses for a client that has two of ten classes
 privacy     accuracy of each level against epsilon, from the packed rows of the sweep privacy_mnist
 sizes       HeteroFL's tables as points: best value against the size of a mix, published and from heterofl_narrow
-norm_kinds  HeteroFL's Tables 4 and 5 at level e as bars: best value of each norm, published and from heterofl_narrow
+norm_kinds  HeteroFL's Tables 4 and 5 at level e as points: best value of each norm, published and from heterofl_narrow
+between     HeteroFL's interpolation between levels d and e of MNIST, and rounds of fixed and of dynamic levels
 """
 
 import argparse
 from pathlib import Path
 
 import checkout
-from packed import cells_of, last_by_seed, mixes_of, packed_rows
+from packed import best_row, cells_of, last_by_seed, mixes_of, narrow_runs, packed_rows
 
 from hetero_tf.base import hardware
 from hetero_tf.base.files import replace_file
@@ -261,6 +262,40 @@ def draw_norm_kinds(figure):
     add_legend(figure)
 
 
+def draw_between(figure):
+    """Best values between two levels by the mean size of a client's model, and rounds of fixed and dynamic levels."""
+    sizes, rounds = figure.subplots(1, 2)
+    metric, runs = "global_accuracy", {}
+    for run in narrow_runs():
+        if run.name == "mnist" and run.keys["model.settings.norm"] == "sbn":
+            runs.setdefault((run.keys["levels.mix"], run.keys["levels.assignment"]), []).append(run)
+    dynamic = {mix: each for (mix, assignment), each in runs.items() if assignment == "dynamic"}
+    fixed = {mix: each for (mix, assignment), each in runs.items() if assignment == "fixed"}
+    between = [run for each in (*fixed.values(), dynamic["d"], dynamic["e"]) for run in each]
+    looks = RUN_LOOK, {**RUN_LOOK, "marker": "s", "color": LEVEL_COLOURS["c"], "label": "hetero_tf, dynamic levels"}
+    for shown, look in zip((between, dynamic["d-e"]), looks):
+        points = sorted((run.costs.mix.parameters, best_row(run, metric)[metric]) for run in shown)
+        sizes.plot(*zip(*points), **look)
+    published = mixes_of("heterofl_table7", "MNIST IID", metric)
+    for mix in ("e", "d-e", "d"):
+        point = dynamic[mix][0].costs.mix.parameters, published[mix][0]
+        sizes.plot(*point, markersize=9, **PUBLISHED_LOOK)
+        sizes.annotate(mix, point, xytext=(7, -10), textcoords="offset points", fontsize=9)
+    sizes.set(xlabel="parameters of a client, mean", ylabel="global accuracy, best round, %")
+    sizes.set_title("MNIST, IID: none to all clients at d instead of e", fontsize=10)
+    ways = {"fixed: each client keeps d or e": (fixed, "a"), "dynamic: drawn in each round": (dynamic, "c")}
+    for label, (group, colour) in ways.items():
+        for run in group["d-e"]:
+            rows = [(row["round"], row[metric]) for row in run.rows if metric in row]
+            rounds.plot(*zip(*rows), color=LEVEL_COLOURS[colour], linewidth=1.4, label=label)
+    rounds.set(xlabel="round", ylabel="global accuracy, %", ylim=(97.8, 99.3))
+    rounds.set_title("MNIST, IID: half of the clients at d, half at e", fontsize=10)
+    for panel in (sizes, rounds):
+        handles = dict(zip(*reversed(panel.get_legend_handles_labels())))
+        panel.legend(handles.values(), handles.keys(), frameon=False, loc="lower right")
+        panel.grid(color="#e3e3e3", linewidth=0.6)
+
+
 def add_legend(figure):
     """Name the two kinds of points once."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
@@ -277,6 +312,7 @@ FIGURES = {
     "privacy": ("docs/pictures/privacy.png", draw_privacy, (8, 3.6)),
     "sizes": ("docs/pictures/sizes.png", draw_sizes, (9, 6.4)),
     "norm_kinds": ("docs/pictures/norm_kinds.png", draw_norm_kinds, (9, 3.4)),
+    "between": ("docs/pictures/between.png", draw_between, (9, 3.6)),
 }
 
 
