@@ -15,11 +15,12 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar, get_origin, get_type_hints
 
 from hetero_tf.base import processes
 from hetero_tf.base.errors import DiskProblem, InputError
 
+T = TypeVar("T")
 TEMPORARY = ".tmp-"
 HASH_BLOCK = 2**20
 # Characters of the final name in the name of a draft, so that it never exceeds 255 bytes.
@@ -368,6 +369,23 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV file of this package, each by its header."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def read_table(path: Path, kind: type[T]) -> dict[str, T]:
+    """Return the rows of a CSV file of this package as objects of a dataclass, by the column "name".
+
+    Cells are texts, "yes" of a bool or the words of a tuple; an empty cell has the default of its field.
+    """
+    types, table = get_type_hints(kind), {}
+    for row in read_rows(path):
+        cells: dict[str, Any] = {key: cell for key, cell in row.items() if cell and key in types}
+        for key, cell in cells.items():
+            if types[key] is bool:
+                cells[key] = cell == "yes"
+            elif get_origin(types[key]) is tuple:
+                cells[key] = tuple(cell.split())
+        table[row["name"]] = kind(**cells)
+    return table
 
 
 def remove_leftovers(folder: Path | str, pattern: re.Pattern) -> None:

@@ -49,17 +49,7 @@ def _fixed_metrics():
 
     Text data have no test examples per client, and the loss covers all positions, so accuracy is not reported.
     """
-    return {
-        row["name"]: Metric(
-            meaning=row["meaning"],
-            better=row["better"] or None,
-            targets=tuple(row["targets"].split()),
-            selects=row["selects"] == "yes",
-            shown=row["shown"] == "yes",
-            unit=row["unit"],
-        )
-        for row in files.read_rows(Path(__file__).with_suffix(".csv"))
-    }
+    return files.read_table(Path(__file__).with_suffix(".csv"), Metric)
 
 
 @functools.lru_cache

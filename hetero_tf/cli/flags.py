@@ -4,7 +4,7 @@ import os
 import re
 import textwrap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import flags
 
@@ -15,37 +15,9 @@ from hetero_tf.base.files import read_rows
 from hetero_tf.base.version import __version__
 from hetero_tf.cli import commands
 
-
-class Flag(NamedTuple):
-    """A flag: a row of `flags.csv`.
-
-    Attributes:
-        kind: absl defines the flag by `DEFINE_<kind>`.
-        meaning: Help text; `Command.meanings` has those of single commands.
-        default: Default value as text; None: none, or an empty list.
-        low, high: Bounds of a number.
-        choices: Values of an enum.
-    """
-
-    kind: str
-    meaning: str
-    default: str | None
-    low: int | None
-    high: int | None
-    choices: tuple[str, ...]
-
-
-FLAGS = {
-    row["name"]: Flag(
-        kind=row["kind"],
-        meaning=row["meaning"],
-        default=str(hardware.core_count()) if row["name"] == "threads" else row["default"] or None,
-        low=int(row["low"]) if row["low"] else None,
-        high=int(row["high"]) if row["high"] else None,
-        choices=tuple(row["choices"].split()),
-    )
-    for row in read_rows(Path(__file__).with_suffix(".csv"))
-}
+# By name; absl defines a flag by `DEFINE_<kind>`. `Command.meanings` has the meanings that single commands change.
+FLAGS = {row["name"]: row for row in read_rows(Path(__file__).with_suffix(".csv"))}
+FLAGS["threads"]["default"] = str(hardware.core_count())
 # Flags that absl adds: one reads flags from a file, the other ignores unknown flags.
 _OF_ABSL = re.compile("--?(flagfile|undefok)(=.*)?", re.DOTALL)
 # Beyond this limit, more clients in parallel only cost memory; machines with many cores may use more.
@@ -58,16 +30,17 @@ def define_flags() -> flags.FlagValues:
     """Define all flags; the help does not show absl's built-in flags."""
     values = flags.FlagValues()
     for name, flag in FLAGS.items():
-        options: dict[str, Any] = {"default": flag.default, "help": flag.meaning, "flag_values": values}
-        if flag.kind in ("integer", "float"):
-            options |= {"lower_bound": flag.low, "upper_bound": flag.high}
-        if flag.kind == "enum":
-            options["enum_values"] = flag.choices
-        if flag.kind in ("list", "multi_string"):
+        options: dict[str, Any] = {"default": flag["default"] or None, "help": flag["meaning"], "flag_values": values}
+        if flag["kind"] in ("integer", "float"):
+            bounds = {"lower_bound": flag["low"], "upper_bound": flag["high"]}
+            options |= {side: int(bound) if bound else None for side, bound in bounds.items()}
+        if flag["kind"] == "enum":
+            options["enum_values"] = flag["choices"].split()
+        if flag["kind"] in ("list", "multi_string"):
             options["default"] = []
         if name == "help":
             options["short_name"] = SHORT
-        getattr(flags, f"DEFINE_{flag.kind}")(name, **options)
+        getattr(flags, f"DEFINE_{flag['kind']}")(name, **options)
     return values
 
 
@@ -164,8 +137,6 @@ def _help_entry(name, text):
 def describe_flag(command: str, name: str) -> str:
     """Return the meaning of a flag for a command, with its choices and default."""
     flag = FLAGS[name]
-    choices = f"<{'|'.join(flag.choices)}>: " if flag.choices else ""
-    text = choices + commands.COMMANDS[command].meanings.get(name, flag.meaning)
-    if "default" in text or "required" in text:
-        return text
-    return f"{text}; default {flag.default}"
+    choices = f"<{flag['choices'].replace(' ', '|')}>: " if flag["choices"] else ""
+    text = choices + commands.COMMANDS[command].meanings.get(name, flag["meaning"])
+    return text if "default" in text or "required" in text else f"{text}; default {flag['default'] or None}"

@@ -10,11 +10,13 @@ import functools
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.files import read_table
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
 from hetero_tf.recipe.nodes import InvalidValue, format_value
@@ -54,6 +56,9 @@ class Geometry:
     groups_inputs: bool = True
     tile: str = ""
     attends: bool = False
+
+
+_KERAS_LAYERS = read_table(Path(__file__).with_name("keras_layers.csv"), Geometry)
 
 
 @dataclass(frozen=True)
@@ -112,10 +117,8 @@ def geometry_of(kind: str) -> Geometry:
     Raises:
         InputError: `GEOMETRY` is not a dictionary of the attributes of `Geometry`.
     """
-    if kind in layer_table.KERAS_LAYERS:
-        row = layer_table.KERAS_LAYERS[kind]
-        formulas: dict[str, Any] = {name: row[name] for name in ("inputs", "outputs", "weights", "groups") if row[name]}
-        return Geometry(**formulas, attends=bool(row["attends"]))
+    if kind in _KERAS_LAYERS:
+        return _KERAS_LAYERS[kind]
     declared = registry.constant("layers", kind, "GEOMETRY") if kind in registry.names("layers") else None
     try:
         return Geometry(**(declared or {}))

@@ -14,7 +14,7 @@ from hetero_tf.base.files import read_rows
 from hetero_tf.recipe.nodes import format_value
 
 # Arguments and shapes of the layers of Keras; arguments are annotated by the names of `constraints`.
-KERAS_LAYERS = {row.pop("layer"): row for row in read_rows(Path(__file__).with_name("keras_layers.csv"))}
+KERAS_LAYERS = {row.pop("name"): row for row in read_rows(Path(__file__).with_name("keras_layers.csv"))}
 # {layer: what to use instead}
 ADVICE = {
     name: row["advice"]

@@ -1,13 +1,14 @@
 """Table of the commands: their flags, and the functions that run them, which it does not import."""
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero_tf.base.files import read_rows
+from hetero_tf.base.files import read_rows, read_table
 
 COMMON = ("json", "quiet", "debug", "help", "version")
+_MEANINGS = read_rows(Path(__file__).with_name("meanings.csv"))
 
 
 @dataclass(frozen=True)
@@ -23,18 +24,22 @@ class Command:
         source: Flag that names its recipe, "recipe" or "run_dir", or None.
         needs_tensorflow: Import TensorFlow before the function is called.
         resumes: The same command continues a stopped run.
-        meanings: `{flag: meaning}` where it differs from `flags.FLAGS`, of `meanings.csv`.
     """
 
+    name: str
     usage: str
     summary: str
     function: str
     flag_names: tuple[str, ...]
-    words: str | None
-    source: str | None
-    needs_tensorflow: bool
-    resumes: bool
-    meanings: Mapping[str, str]
+    words: str | None = None
+    source: str | None = None
+    needs_tensorflow: bool = False
+    resumes: bool = False
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """`{flag: meaning}` where it differs from `flags.FLAGS`."""
+        return {row["flag"]: row["meaning"] for row in _MEANINGS if self.name in row["commands"].split()}
 
     @property
     def run(self) -> Callable:
@@ -50,22 +55,8 @@ GROUPS = {
     "Deploy": "export serve flower measure-device",
     "Extend": "launch schema",
 }
-_ROWS, _MEANINGS = (read_rows(Path(__file__).with_name(f"{name}.csv")) for name in ("commands", "meanings"))
 # In the order of typical use.
-COMMANDS = {
-    row["name"]: Command(
-        usage=row["usage"],
-        summary=row["summary"],
-        function=row["function"],
-        flag_names=tuple(row["flags"].split()),
-        words=row["words"] or None,
-        source=row["source"] or None,
-        needs_tensorflow=row["needs_tensorflow"] == "yes",
-        resumes=row["resumes"] == "yes",
-        meanings={each["flag"]: each["meaning"] for each in _MEANINGS if row["name"] in each["commands"].split()},
-    )
-    for row in _ROWS
-}
+COMMANDS = read_table(Path(__file__).with_name("commands.csv"), Command)
 
 
 def commands_with_flag(flag: str) -> list[str]:
