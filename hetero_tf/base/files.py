@@ -155,39 +155,26 @@ def create_file(path: Path | str, mode: int = 0o666) -> Iterator[BinaryIO]:
         os.fsync(file.fileno())
 
 
-def lock(descriptor: int, path: Path | str, wait: bool) -> None:
-    """Lock an open file until its descriptor is closed.
+@contextlib.contextmanager
+def hold_lock(path: Path | str, notify: Callable[[str], None]) -> Iterator[int]:
+    """Lock a file during the block, creating it if missing, and yield its descriptor.
 
     Args:
-        wait: Wait for the process that holds the lock.
+        notify: Called with a message if another process holds the lock; unless it raises an error, wait for the lock.
 
     Raises:
-        BlockingIOError: Another process holds the lock, and `wait` is False.
+        InputError: See `open_for_update`.
         DiskProblem: The system refused, for example because the file system has no locks.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if isinstance(error, BlockingIOError):
-            raise
-        raise DiskProblem(describe_os_error(path, "lock", error)) from error
-
-
-@contextlib.contextmanager
-def hold_lock(path: Path | str, notify: Callable[[str], None]) -> Iterator[None]:
-    """Lock a file during the block, creating it if missing; wait for the process that holds the lock.
-
-    Raises:
-        InputError, DiskProblem: See `open_for_update` and `lock`.
     """
     descriptor = open_for_update(path, os.O_RDWR, "lock")
     try:
-        try:
-            lock(descriptor, path, wait=False)
-        except BlockingIOError:
-            notify(f"{path}: another process is writing this file; waiting for it")
-            lock(descriptor, path, wait=True)
-        yield
+        with disk_errors(path, "lock"):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                notify(f"{path}: another process is writing this file; waiting for it")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
     finally:
         os.close(descriptor)
 

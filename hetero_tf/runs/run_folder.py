@@ -125,53 +125,32 @@ class RunFolder:
         for name in (LOCK, *_FILES, "log.txt"):
             files.check_write_target(self.path / name)
         files.check_write_target(self.checkpoints, folder=True)
-        descriptor = self._acquire_lock()
-        try:
+        path = self.path / LOCK
+
+        def refuse(_):
+            # The holder writes its id after it acquires the lock; on a busy machine this can take seconds.
+            for _ in range(1000):
+                if self.holder:
+                    break
+                time.sleep(0.01)
+            raise Locked(
+                f"{self.path}: process {self.holder or 'unknown'} works on this run folder; wait for it, "
+                "stop it, or choose another folder"
+            )
+
+        with files.hold_lock(path, refuse) as descriptor:
+            with files.disk_errors(path, "lock"):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()} {platform.node()}\n".encode()[:HOLDER_LIMIT], 0)
             files.remove_leftovers(self.path, _LEFT)
             checkpoints.sweep(self.checkpoints)
             yield self
-        finally:
-            os.close(descriptor)
-
-    def _acquire_lock(self):
-        path = self.path / LOCK
-        descriptor = files.open_for_update(path, os.O_RDWR, "lock")
-        with files.disk_errors(path, "lock"):
-            try:
-                files.lock(descriptor, path, wait=False)
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"{os.getpid()} {platform.node()}\n".encode()[:HOLDER_LIMIT], 0)
-            except BlockingIOError as error:
-                holder = _holder(descriptor)
-                os.close(descriptor)
-                raise Locked(
-                    f"{self.path}: process {holder} works on this run folder; wait for it, "
-                    "stop it, or choose another folder"
-                ) from error
-            except BaseException:
-                os.close(descriptor)
-                raise
-        return descriptor
 
 
 # Files that a run replaces atomically; it appends to its log.
 _FILES = tuple(name for name in RunFolder(Path()).contents() if name not in ("checkpoints", "export", "log.txt"))
 # Temporary files that killed processes leave.
 _LEFT = re.compile(rf"\.tmp-(?:{'|'.join(map(re.escape, _FILES))})(?:\.[0-9]+)?")
-
-
-def _holder(descriptor):
-    """Process id in the lock file.
-
-    The holder writes it after it acquires the lock, so the id of a dead process is read again. On a busy machine this
-    can take seconds.
-    """
-    for _ in range(1000):
-        process = _parse_process(os.pread(descriptor, HOLDER_LIMIT, 0))
-        if process is not None:
-            return process
-        time.sleep(0.01)
-    return "unknown"
 
 
 def _parse_process(content):
