@@ -11,10 +11,9 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.data.targets import LABEL, LABEL_MAP
 from hetero_tf.evaluation.class_results import ClassResults
-from hetero_tf.evaluation.client_metrics import ClientEvaluator
+from hetero_tf.evaluation.client_metrics import ClientEvaluator, has_client_models
 from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies
 from hetero_tf.evaluation.global_metrics import with_prefix
-from hetero_tf.evaluation.personal_metrics import PersonalEvaluator, has_client_models
 from hetero_tf.evaluation.predictor import EvaluationSetup, LevelPredictor, sort_networks
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import queried, values
@@ -45,15 +44,10 @@ class Evaluator(EvaluationSetup):
         return queried(self.global_model if is_global else self.family.predictor(level))
 
     @functools.cached_property
-    def clients(self) -> ClientEvaluator:
-        """The evaluation of the clients on their test examples."""
-        return ClientEvaluator(self, "local_test" if "local_test" in self.splits else "test")
-
-    @functools.cached_property
-    def personal(self) -> dict[str, PersonalEvaluator]:
-        """The evaluation of the clients' personal models, by split."""
-        validation = ClientEvaluator(self, "validation")
-        return {"test": PersonalEvaluator(self.clients), "validation": PersonalEvaluator(validation)}
+    def clients(self) -> dict[str, ClientEvaluator]:
+        """The evaluation of the clients on their test and on their validation examples."""
+        test = ClientEvaluator(self, "local_test" if "local_test" in self.splits else "test")
+        return {"test": test, "validation": ClientEvaluator(self, "validation")}
 
     @property
     def tests(self) -> ClientTests:
@@ -93,8 +87,9 @@ class Evaluator(EvaluationSetup):
             measure = self.global_predictor.compiled("test")
             return lambda trainable, others: with_prefix(measure(trainable, others), "global")
         # Models and data must be built outside the graph.
-        measure = self.replicas.compiled(self.clients.build_metrics(self.global_model))
-        if self.clients.split == "test":
+        clients = self.clients["test"]
+        measure = self.replicas.compiled(clients.build_metrics(self.global_model))
+        if clients.split == "test":
             return measure
         # The test set has no noise, the test examples of clients have.
         of_test = self.global_predictor.compiled("test")
@@ -112,8 +107,8 @@ class Evaluator(EvaluationSetup):
 
     def measure_personal(self, split: str, state: State) -> dict[str, tf.Tensor]:
         """Return the Local metrics of the clients' personal models on a split."""
-        personal = self.personal[split]
-        return personal.measure(*personal.values(state))
+        clients = self.clients[split]
+        return clients.measure_personal(*clients.personal_values(state))
 
     def _measure_levels(self, state, metrics, statistics):
         """Add the metrics of every level of the mix, and return their statistics.
@@ -190,18 +185,17 @@ class Evaluator(EvaluationSetup):
         Raises:
             InputError: The examples have no labels, or no client has test examples.
         """
-        tests = self.tests
+        tests, clients = self.tests, self.clients["test"]
         if not self.measures.has_hits or not tests.clients.size:
             raise InputError(
                 "results of clients need labelled test examples of the clients. "
                 f"Received: {self.dataset.source}, {tests.clients.size} clients with test examples"
             )
         if level is None and has_client_models(state):
-            personal = self.personal["test"]
-            results = personal.results(*personal.values(state)[:3])
+            results = clients.personal_results(*clients.personal_values(state)[:3])
         else:
-            outputs = tf.gather(self._outputs_of(self.model(state, level), self.clients.split), tests.examples)
-            results = self.clients.results(outputs, tests.examples, tests.clients[tests.owners])
+            outputs = tf.gather(self._outputs_of(self.model(state, level), clients.split), tests.examples)
+            results = clients.results(outputs, tests.examples, tests.clients[tests.owners])
         levels = np.empty(len(tests.clients), object)
         for name, positions in tests.levels.items():
             levels[positions] = name

@@ -82,23 +82,6 @@ def result_specs(names: Iterable[str], model: keras.Model, dtype: tf.DType) -> d
     return {name: tf.TensorSpec([None, *(shape if name.endswith("outputs") else ())], dtype) for name in names}
 
 
-@dataclass(frozen=True, eq=False)
-class Targets:
-    """Targets of examples, which graphs capture.
-
-    Attributes:
-        data: Those of the data, [examples, ...].
-        encoded: Those of the losses, [examples, ...].
-    """
-
-    data: tf.Tensor
-    encoded: tf.Tensor
-
-    def gather(self, rows: tf.Tensor) -> "Targets":
-        """Return the targets of some examples."""
-        return Targets(tf.gather(self.data, rows), tf.gather(self.encoded, rows))
-
-
 @dataclass(frozen=True)
 class Measures:
     """The metrics of a recipe's task.
@@ -134,10 +117,10 @@ class Measures:
             has_hits=recipe.targets == "label",
         )
 
-    def targets(self, targets: np.ndarray) -> Targets:
-        """Return the `Targets` of those of the data."""
+    def targets(self, targets: np.ndarray) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return targets of the data and those of the losses, [examples, ...] each, which graphs capture."""
         data, encoded = stored(targets), self.task.encode(targets)
-        return Targets(data, data if encoded is targets else stored(encoded))
+        return data, data if encoded is targets else stored(encoded)
 
     @property
     def result_names(self) -> tuple[str, ...]:
@@ -148,7 +131,8 @@ class Measures:
     def results(
         self,
         outputs: tf.Tensor,
-        targets: Targets,
+        targets: tuple[tf.Tensor, tf.Tensor],
+        rows: tf.Tensor | None = None,
         output_mask: tf.Tensor | None = None,
         label_mask: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
@@ -156,29 +140,28 @@ class Measures:
 
         Args:
             outputs: [n, ...].
+            targets: See `targets`.
+            rows: int32 [n], examples of the outputs; None: all.
             output_mask, label_mask: bool, broadcastable to the outputs and to the scores of the classes; others are 0.
 
         Returns:
             "loss" [n]; of labels "hits" [n], 1 for a correct prediction, else 0; unmasked "outputs" [n, ...] if another
             metric than the accuracy reads them.
         """
-        losses = self.test_loss(mask_outputs(outputs, output_mask), targets.encoded)
+        data, encoded = targets if rows is None else (tf.gather(each, rows) for each in targets)
+        losses = self.test_loss(mask_outputs(outputs, output_mask), encoded)
         # The loss of a label map has one value for each pixel.
         results = {"loss": tf.reduce_mean(losses, list(range(1, losses.shape.rank)))}
         if self.has_hits:
             scores = mask_outputs(self.task.prediction_scores(outputs), label_mask)
-            results["hits"] = accuracy.hits(scores, targets.data)
+            results["hits"] = accuracy.hits(scores, data)
         return results | ({"outputs": outputs} if "outputs" in self.result_names else {})
 
     def build_metrics(self, model: keras.Model, batches: SplitBatches, y: np.ndarray) -> Callable:
         """Return `(weights, state) -> {"loss", ...}` on a split with targets y; see `SplitBatches.build_outputs`."""
         targets = self.targets(y)
         starts = dict.fromkeys(self.result_names, batches.starts)
-
-        def reduce(outputs, rows, batch):
-            return self.results(outputs, targets.gather(rows))
-
-        results = batches.build_results(model, starts, reduce)
+        results = batches.build_results(model, starts, lambda outputs, rows, _: self.results(outputs, targets, rows))
         return lambda weights, state: self.summarize(results(weights, state), targets)
 
     def measure(self, outputs: tf.Tensor, targets: np.ndarray) -> dict[str, tf.Tensor]:
@@ -186,14 +169,14 @@ class Measures:
         stored_targets = self.targets(targets)
         return self.summarize(self.results(outputs, stored_targets), stored_targets)
 
-    def summarize(self, results: dict[str, tf.Tensor], targets: Targets) -> dict[str, tf.Tensor]:
+    def summarize(self, results: dict[str, tf.Tensor], targets: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return "loss" and the other metrics of the `results` of all examples."""
         metrics = {"loss": tf.reduce_mean(results["loss"])}
         for name, plugin in self.metrics.items():
             if name == "accuracy" and self.has_hits:
                 metrics[name] = 100 * tf.reduce_mean(results["hits"])
             else:
-                metrics[name] = plugin.metric(self.scores(plugin, results["outputs"]), targets.data)
+                metrics[name] = plugin.metric(self.scores(plugin, results["outputs"]), targets[0])
         return metrics
 
     def scores(self, plugin: Any, outputs: tf.Tensor) -> tf.Tensor:

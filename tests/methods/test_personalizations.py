@@ -11,7 +11,7 @@ import tiny
 
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
-from hetero_tf.evaluation.personal_metrics import has_client_models
+from hetero_tf.evaluation.client_metrics import has_client_models
 from hetero_tf.models.state import flatten_state, unflatten_state
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -142,7 +142,7 @@ def test_a_stored_state_continues_bit_by_bit(name, settings):
 def test_a_new_client_is_tested_with_the_global_model():
     process = built(methods.personalization("ditto"))
     state, _ = process.run(process.initialize(), [process.plan(0, [0, 2])])
-    _, values, _, is_new = process.evaluator.personal["test"].values(state)
+    _, values, _, is_new = process.evaluator.clients["test"].personal_values(state)
     assert is_new.numpy().tolist() == [False, True, False, True]
     for path, value in values.items():
         np.testing.assert_array_equal(value[1], state.weights[path])
@@ -154,7 +154,7 @@ def test_a_new_client_is_tested_with_the_global_model():
 def test_an_idle_client_has_the_mean_of_personal_values():
     process = built(HEAD, "levels.mix=a3-b1", "levels.assignment=fixed", "levels.idle=[b]", "round.clients=2")
     state, _ = process.run(process.initialize(), [process.plan(0)])
-    _, values, _, is_new = process.evaluator.personal["test"].values(state)
+    _, values, _, is_new = process.evaluator.clients["test"].personal_values(state)
     assert is_new.numpy().sum() == 1
     for path, table in state.clients["personal"].items():
         np.testing.assert_allclose(values[path][is_new.numpy()][0], np.mean(table, 0))

@@ -999,9 +999,9 @@ class LGFedAvg(Replay):
 
     def local_logits(self, state):
         """Return the logits of each client's test examples by its personal model."""
-        evaluator = self.process.evaluator.personal["test"]
-        results_of = evaluator.build_results(["outputs"], lambda outputs, rows, client: {"outputs": outputs})
-        weights, personal, *_ = evaluator.values(state)
+        evaluator = self.process.evaluator.clients["test"]
+        results_of = evaluator.build_personal(["outputs"], lambda outputs, rows, client: {"outputs": outputs})
+        weights, personal, *_ = evaluator.personal_values(state)
         return tf.function(results_of)(weights, personal, tf.constant(0))["outputs"]
 
     def outputs(self, state):

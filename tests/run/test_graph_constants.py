@@ -33,8 +33,8 @@ def largest(process):
         evaluator.global_predictor.compiled(split).get_concrete_function(*values) for split in evaluator.splits
     ]
     if state.clients["personal"]:
-        personal = evaluator.personal["test"]
-        functions.append(personal.measure.get_concrete_function(*personal.values(state)))
+        clients = evaluator.clients["test"]
+        functions.append(clients.measure_personal.get_concrete_function(*clients.personal_values(state)))
     if statistics:
         functions.append(evaluator.global_predictor.calibrate._compiled.get_concrete_function())
     return max(max(constants(function.graph)) for function in functions)
