@@ -88,10 +88,7 @@ def _plugin(selector: Option, value: Any, path: tuple, common: Iterable[str] = (
     if isinstance(value, (str, Plugin)):
         value = {"name": value} if isinstance(value, str) else {"name": value.name, **value.options}
     if not isinstance(value, dict) or not ("name" in value or isinstance(default, Plugin)):
-        raise InvalidValue(
-            path,
-            f"must be a name or {{name: ..., options}}; known: {', '.join(known)}. Received: {format_value(value)}",
-        )
+        raise InvalidValue(path, f"must be a name or {{name: ..., options}}; known: {', '.join(known)}", value)
     value = value if "name" in value else {"name": default.name, **value}
     name = value["name"]
     if name not in known:
@@ -135,15 +132,11 @@ def _mix(value, path):
     if isinstance(value, dict) and value:
         return value
     if not isinstance(value, str) or not re.fullmatch(MIX, value):
-        raise InvalidValue(
-            path, f"not a mix of levels; write it as a1-e9, a-e or {{a: 1, e: 9}}. Received: {format_value(value)}"
-        )
+        raise InvalidValue(path, "not a mix of levels; write it as a1-e9, a-e or {a: 1, e: 9}", value)
     shares: dict[str, int] = {}
     for name, share in re.findall(f"({LEVEL})([0-9]*)", value):
         if name in shares:
-            raise InvalidValue(
-                path, f"the level {name!r} occurs twice; list each level once. Received: {format_value(value)}"
-            )
+            raise InvalidValue(path, f"the level {name!r} occurs twice; list each level once", value)
         shares[name] = int(share or 1)
     return shares
 
@@ -202,8 +195,8 @@ def _layers(value, path):
     if not isinstance(value.get("layers"), list) or not value["layers"]:
         raise InvalidValue(
             (*path, "layers"),
-            "must be a list of at least one layer; or set model to a function of --plugin. "
-            f"Received: {format_value(value.get('layers'))}",
+            "must be a list of at least one layer; or set model to a function of --plugin",
+            value.get("layers"),
         )
     settings, errors = _settings(value.get("settings"), (*path, "settings")), ErrorList()
     used: set[str] = set()
@@ -249,15 +242,11 @@ def _settings(value, path):
     if value is None:
         return {}
     if not isinstance(value, dict) or len(value) > MOST_SETTINGS:
-        raise InvalidValue(
-            path, f"must be a mapping of at most {MOST_SETTINGS} names to values. Received: {format_value(value)}"
-        )
+        raise InvalidValue(path, f"must be a mapping of at most {MOST_SETTINGS} names to values", value)
     for name, setting in value.items():
         parts = setting if isinstance(setting, list) else [setting]
         if not all(isinstance(part, _VALUES) for part in parts):
-            raise InvalidValue(
-                (*path, name), f"must be a single value or a list of values. Received: {format_value(setting)}"
-            )
+            raise InvalidValue((*path, name), "must be a single value or a list of values", setting)
     return {name: tuple(setting) if isinstance(setting, list) else setting for name, setting in value.items()}
 
 
@@ -288,7 +277,7 @@ def _copies(value, unit, path):
     kind, args, args_path = _layer(value["layer"], (*path, "layer"))
     first = value.get("first", {})
     if not isinstance(first, dict):
-        raise InvalidValue((*path, "first"), f"must be a mapping of arguments. Received: {format_value(first)}")
+        raise InvalidValue((*path, "first"), "must be a mapping of arguments", first)
     if same_values and first:
         raise InvalidValue(
             (*path, "first"),
@@ -309,9 +298,7 @@ def _layer(part, path):
         ((kind, args),) = part.items()
         path = (*path, kind)
     else:
-        raise InvalidValue(
-            path, f"must be a layer: `ClassName` or `ClassName: {{argument: value}}`. Received: {format_value(part)}"
-        )
+        raise InvalidValue(path, "must be a layer: `ClassName` or `ClassName: {argument: value}`", part)
     if kind == "Repeat":
         raise InvalidValue(path, "Repeat is allowed only in the outermost list, with the keys " + ", ".join(_REPEAT))
     if kind == "Exit":

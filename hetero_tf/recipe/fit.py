@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hetero_tf.base import registry
 from hetero_tf.recipe.geometry import check_steps, walk
-from hetero_tf.recipe.nodes import InvalidValue, format_value
+from hetero_tf.recipe.nodes import InvalidValue, raise_first
 from hetero_tf.recipe.schema import Recipe
 
 # TensorFlow kernels index the values of a tensor with 32-bit integers.
@@ -59,18 +59,10 @@ def check_fit(recipe: Recipe, facts: DataFacts, memory: int) -> None:
     Raises:
         InvalidValue: The path is that of the key or layer.
     """
-    if not facts.several:
-        raise InvalidValue(
-            ("data",),
-            f"all training examples have the same label; use data with at least two. Received: {facts.source}",
-        )
-    _check_classes(recipe, facts)
-    _check_normalisation(recipe.input, facts)
-    if facts.words is not None:
-        _check_words(recipe, facts)
-    if recipe.targets == "label_map" and recipe.model.layers:
-        _check_map(recipe, facts)
-    _check_memory(recipe, facts, memory)
+    raise_first(_unfit_classes(recipe, facts))
+    raise_first(_unfit_normalisation(recipe.input, facts))
+    raise_first(_unfit_layers(recipe, facts))
+    raise_first(_exceeded_memory(recipe, facts, memory))
 
 
 def check_kind(recipe: Recipe, kind: str, targets: str, source: str) -> None:
@@ -101,66 +93,57 @@ def check_kind(recipe: Recipe, kind: str, targets: str, source: str) -> None:
         )
 
 
-def _check_classes(recipe, facts):
-    classes = registry.constant("tasks", recipe.task.name, "CLASSES")
+def _unfit_classes(recipe, facts):
+    task, needs = recipe.task.name, f"the task {recipe.task.name} needs"
+    if not facts.several:
+        text = "all training examples have the same label; use data with at least two"
+        yield ("data",), f"{text}. Received: {facts.source}"
+    classes = registry.constant("tasks", task, "CLASSES")
     if classes not in (None, facts.classes):
-        raise InvalidValue(
-            ("task",),
-            f"the task {recipe.task.name} needs {classes} classes, but the data have {facts.classes}, {facts.source}; "
-            f"choose classification, or ordinal if the classes have an order. Received: {recipe.task.name}",
-        )
-    needs_order = registry.constant("tasks", recipe.task.name, "ORDERED") and facts.classes > 2
+        advice = "choose classification, or ordinal if the classes have an order"
+        data = f"{classes} classes, but the data have {facts.classes}, {facts.source}"
+        yield ("task",), f"{needs} {data}; {advice}. Received: {task}"
+    needs_order = registry.constant("tasks", task, "ORDERED") and facts.classes > 2
     if needs_order and facts.sorted_names and recipe.data.class_order is None:
-        raise InvalidValue(
-            ("data",),
-            f"the task {recipe.task.name} needs the order of the classes, which are sorted texts; list them from the "
-            f"lowest to the highest: `data.class_order`: [{', '.join(facts.sorted_names)}]. Received: {facts.source}",
-        )
+        reason = "the order of the classes, which are sorted texts; list them from the lowest to the highest"
+        order = f"`data.class_order`: [{', '.join(facts.sorted_names)}]"
+        yield ("data",), f"{needs} {reason}: {order}. Received: {facts.source}"
 
 
-def _check_normalisation(plugin, facts):
-    """Check that mean and std have one number, or one per channel, within the range of the pixels."""
+def _unfit_normalisation(plugin, facts):
+    """Yield violations of mean and std: one number, or one per channel, within the range of the pixels."""
     channels, (low, high) = facts.example[-1], facts.pixels
     limits = {"mean": (low, high), "std": (None, max(1.0, high, -low))}
     for name in registry.constant("inputs", plugin.name, "PER_CHANNEL") or ():
         values, (least, most) = plugin.options[name], limits.get(name, (None, math.inf))
         if len(values) not in (1, channels):
             each = f", or {channels}: one for each channel" if channels > 1 else " for images of one channel"
-            raise InvalidValue(("input", name), f"must have one number{each}. Received: {format_value(values)}")
+            yield ("input", name), f"must have one number{each}", values
         for index, value in enumerate(values):
             if value > most or (least is not None and value < least):
-                raise InvalidValue(
-                    ("input", name, index),
-                    f"pixels before normalisation are from {low:g} to {high:g}, so this must be "
-                    f"{'at most' if least is None else f'from {low:g} to'} {most:g}. Received: {value:g}",
-                )
+                limit = f"{'at most' if least is None else f'from {low:g} to'} {most:g}. Received: {value:g}"
+                text = f"pixels before normalisation are from {low:g} to {high:g}, so this must be {limit}"
+                yield ("input", name, index), text
 
 
-def _check_map(recipe, facts):
-    """Check that the model returns a label for every pixel of its input."""
-    width = recipe.levels.widths[recipe.levels.global_level]
-    *_, last = walk(recipe.model, facts.example, width, facts.classes)
-    size, expected = last.outputs[:-1], facts.example[:-1]
-    if {None, ...}.isdisjoint(size) and size != expected:
-        raise InvalidValue(
-            last.spec.path,
-            f"the model must return a map of the size of the images, {expected}; use `padding: same`, and undo pooling "
-            f"by UpSampling2D. Received: {size}",
-        )
-
-
-def _check_words(recipe, facts):
-    for spec in recipe.model.layers:
+def _unfit_layers(recipe, facts):
+    """Yield violations of layers of words, and of a map that lacks the label of a pixel."""
+    for spec in recipe.model.layers if facts.words is not None else ():
         rows = spec.args.get("words", facts.words)
         if rows < facts.words:
-            raise InvalidValue(
-                (*spec.path, "words"),
-                f"must be at least {facts.words}, the size of the vocabulary of {facts.source}; or choose a "
-                f"smaller vocabulary of the data. Received: {rows}",
-            )
+            text = f"must be at least {facts.words}, the size of the vocabulary of {facts.source}"
+            yield (*spec.path, "words"), f"{text}; or choose a smaller vocabulary of the data", rows
+    if recipe.targets == "label_map" and recipe.model.layers:
+        width = recipe.levels.widths[recipe.levels.global_level]
+        *_, last = walk(recipe.model, facts.example, width, facts.classes)
+        size, expected = last.outputs[:-1], facts.example[:-1]
+        if {None, ...}.isdisjoint(size) and size != expected:
+            advice = "use `padding: same`, and undo pooling by UpSampling2D"
+            text = f"the model must return a map of the size of the images, {expected}; {advice}. Received: {size}"
+            yield last.spec.path, text
 
 
-def _check_memory(recipe, facts, memory):
+def _exceeded_memory(recipe, facts, memory):
     """Compare a lower bound of the memory of training and tests with `memory`; layers of unknown shape are left out."""
     value_bytes, levels = 8 if recipe.float_type == "float64" else 4, recipe.levels
     widths = dict.fromkeys(levels.widths[level] for level in (levels.global_level, *levels.names))
@@ -173,11 +156,9 @@ def _check_memory(recipe, facts, memory):
             continue
         outputs = math.prod(step.outputs)
         if max(train_batch, test_batch) * outputs > MOST_VALUES:
-            raise InvalidValue(
-                step.spec.path,
-                f"outputs {outputs:,} values per example, so a batch has more than {MOST_VALUES:,}; use smaller sizes "
-                f"or a smaller client.batch_size and evaluate.batch_size. Received: {format_value(step.spec.args)}",
-            )
+            text = f"outputs {outputs:,} values per example, so a batch has more than {MOST_VALUES:,}"
+            advice = "use smaller sizes or a smaller client.batch_size and evaluate.batch_size"
+            yield step.spec.path, f"{text}; {advice}", step.spec.args
         # There is one model per width; a model with exits needs more.
         stored = (copies + 1) * step.weights + sum(each.weights for each in narrow)
         training += stored + train_batch * (step.hidden + outputs)
@@ -185,11 +166,9 @@ def _check_memory(recipe, facts, memory):
         tests = max(tests, step.weights + test_batch * (math.prod(step.inputs) + outputs))
     for key, batch, values in (("client", train_batch, training), ("evaluate", test_batch, tests)):
         if value_bytes * values > memory:
-            raise InvalidValue(
-                ("model",),
-                f"needs at least {_gib(value_bytes * values)} of memory with batches of {batch}, but this machine has "
-                f"{_gib(memory)}; use smaller layers or a smaller {key}.batch_size",
-            )
+            needed = f"needs at least {_gib(value_bytes * values)} of memory with batches of {batch}"
+            advice = f"use smaller layers or a smaller {key}.batch_size"
+            yield ("model",), f"{needed}, but this machine has {_gib(memory)}; {advice}"
 
 
 def _gib(size):

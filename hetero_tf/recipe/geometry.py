@@ -7,6 +7,7 @@ shape of unknown rank is (..., channels). Layers declare their shapes by formula
 
 import ast
 import functools
+import itertools
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -19,7 +20,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import read_table
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
-from hetero_tf.recipe.nodes import InvalidValue, format_value
+from hetero_tf.recipe.nodes import InvalidValue, format_value, raise_first
 from hetero_tf.recipe.schema import Recipe
 
 Shape = tuple[int | Width | Classes | EllipsisType | None, ...]
@@ -228,20 +229,17 @@ def check_shapes(recipe: Recipe) -> None:
             ("model", "layers"), reason if specs else "the model has no layers; a Repeat with times: 0 adds none"
         )
     form = _input_constant(recipe, "FORM")
-    text = recipe.targets == "positions"
-    _check_embedding(specs, form == "words", text)
+    raise_first(_unfit_embeddings(specs, form == "words", recipe.targets == "positions"))
     example: Shape = UNKNOWN if form is None else (None,) * len(FORMS[form])
     branches: dict[int | None, list[ShapeStep]] = {}
     for step, widest in zip(check_steps(recipe, walk(recipe.model, example)), walk(recipe.model, example, width=1.0)):
         branches.setdefault(step.spec.exit, []).append(step)
         if (widest.weights or 0) > MOST_WEIGHTS:
-            raise InvalidValue(
-                step.spec.path,
-                f"{widest.weights} weights in one layer; at most {MOST_WEIGHTS} are allowed. Received: "
-                f"{format_value(step.outputs[-1])} after {format_value(step.inputs[-1])}",
-            )
+            sizes = f"{format_value(step.outputs[-1])} after {format_value(step.inputs[-1])}"
+            text = f"{widest.weights} weights in one layer; at most {MOST_WEIGHTS} are allowed. Received: {sizes}"
+            raise InvalidValue(step.spec.path, text)
     for exit in sorted(branches, key=lambda exit: exit is None):
-        _check_logits(branches[exit], recipe.targets)
+        raise_first(_unfit_outputs(branches[exit], recipe.targets))
 
 
 def _input_constant(recipe, name):
@@ -250,90 +248,54 @@ def _input_constant(recipe, name):
 
 def check_steps(recipe: Recipe, steps: Iterable[ShapeStep]) -> Iterator[ShapeStep]:
     """Yield the steps of `geometry.walk`; raise `InvalidValue` at a layer that cannot process its input."""
-    targets, hidden = (_input_constant(recipe, name) for name in ("TARGETS", "HIDDEN"))
     for step in steps:
-        _check_form(step, targets == "positions")
-        if hidden and step.geometry.attends:
-            raise InvalidValue(
-                step.spec.path,
-                f"{step.spec.kind} reads several positions, so with the input {recipe.input.name} it would see "
-                f"{hidden}; use LSTM or GRU",
-            )
-        _check_flatten(step)
-        _check_groups(step, recipe.levels)
-        _check_dilation(step.spec)
-        _check_pixels(step)
+        raise_first(_unfit_form(recipe, step))
+        raise_first(_unfit_sizes(recipe.levels, step))
         yield step
 
 
-def _check_form(step, text):
-    """Check that a layer accepts the form of its input, and that a text model keeps all positions."""
-    kind = step.spec.kind
+def _unfit_form(recipe, step):
+    """Yield violations of the form of a layer's input, and of the positions that a text model keeps."""
+    path, kind, hidden = step.spec.path, step.spec.kind, _input_constant(recipe, "HIDDEN")
     rank, required = len(step.inputs), len(FORMS.get(step.geometry.inputs, step.inputs))
     if ... not in step.inputs and rank != required:
-        raise InvalidValue(
-            step.spec.path,
-            f"{kind} needs {_RANKS[required]}, but its input is {_RANKS[rank]}; {_FORM_ADVICE[required]}",
-        )
-    if text and len(step.outputs) == 1:
-        raise InvalidValue(
-            step.spec.path,
-            f"{kind} reduces all positions to one vector, but a text model returns logits for every position; remove "
-            "it, or set `return_sequences: true`",
-        )
+        yield path, f"{kind} needs {_RANKS[required]}, but its input is {_RANKS[rank]}; {_FORM_ADVICE[required]}"
+    if recipe.targets == "positions" and len(step.outputs) == 1:
+        reason = "reduces all positions to one vector, but a text model returns logits for every position"
+        yield path, f"{kind} {reason}; remove it, or set `return_sequences: true`"
+    if hidden and step.geometry.attends:
+        reason = f"reads several positions, so with the input {recipe.input.name} it would see {hidden}"
+        yield path, f"{kind} {reason}; use LSTM or GRU"
+    if kind == "Flatten" and rank > 1 and isinstance(step.inputs[-1], Width):
+        reason = "with `!w` channels mixes positions and channels, so the weights of narrow levels would not match"
+        yield path, f"Flatten of {_RANKS[rank]} {reason}; use GlobalAveragePooling{rank - 1}D"
 
 
-def _check_flatten(step):
-    if step.spec.kind == "Flatten" and len(step.inputs) > 1 and isinstance(step.inputs[-1], Width):
-        raise InvalidValue(
-            step.spec.path,
-            f"Flatten of {_RANKS[len(step.inputs)]} with `!w` channels mixes positions and channels, so the weights of "
-            f"narrow levels would not match; use GlobalAveragePooling{len(step.inputs) - 1}D",
-        )
-
-
-def _check_groups(step, levels):
-    for level in levels.names:
-        for size in (*step.inputs[-1:] * step.geometry.groups_inputs, step.outputs[-1]):
-            count = size_at(size, levels.widths[level])
-            if count is not None and step.groups and count % step.groups:
-                raise InvalidValue(
-                    step.spec.path,
-                    f"{step.groups} groups do not divide the {count} channel{'s' * (count > 1)} of level {level!r} "
-                    f"(width {levels.widths[level]:g}); choose channels that are a multiple of "
-                    f"{step.groups} at every level, or another norm. Received: {format_value(size)}",
-                )
-
-
-def _check_dilation(spec):
-    """Reject convolutions with both strides and dilation, which Keras does not support."""
+def _unfit_sizes(levels, step):
+    """Yield violations of the sizes of a layer: groups, strides with dilation, which Keras lacks, tiles and outputs."""
+    spec, lengths, groups = step.spec, step.inputs[:-1], step.groups
+    for level, size in itertools.product(
+        levels.names, (*step.inputs[-1:] * step.geometry.groups_inputs, step.outputs[-1])
+    ):
+        count = size_at(size, levels.widths[level])
+        if count is not None and groups and count % groups:
+            channels = f"the {count} channel{'s' * (count > 1)} of level {level!r} (width {levels.widths[level]:g})"
+            advice = f"choose channels that are a multiple of {groups} at every level, or another norm"
+            yield spec.path, f"{groups} groups do not divide {channels}; {advice}", size
     both = {name: spec.args.get(name, 1) for name in ("strides", "dilation_rate")}
     if all(value not in (1, (1, 1)) for value in both.values()):
-        raise InvalidValue(
-            spec.path,
-            f"{spec.kind} cannot combine strides above 1 with dilation_rate above 1. Received: {format_value(both)}",
-        )
-
-
-def _check_pixels(step):
-    """Check that a layer can divide the pixels of its input into patches, and that some output remains."""
-    spec, lengths = step.spec, step.inputs[:-1]
+        yield spec.path, f"{spec.kind} cannot combine strides above 1 with dilation_rate above 1", both
     pixels, tile = " x ".join(map(str, lengths)), spec.args.get(step.geometry.tile)
-    unit = "positions" if len(lengths) == 1 else "pixels"
     if tile and any(isinstance(length, int) and length % tile for length in lengths):
-        raise InvalidValue(
-            (*spec.path, step.geometry.tile), f"must divide the {pixels} pixels of the input. Received: {tile}"
-        )
+        yield (*spec.path, step.geometry.tile), f"must divide the {pixels} pixels of the input", tile
     if any(isinstance(size, int) and size < 1 for size in step.outputs):
-        raise InvalidValue(
-            spec.path,
-            f"{spec.kind} has no output for an input of {pixels} {unit}; use a smaller window, `padding: same`, less "
-            f"cropping, or less pooling before it. Received: {format_value(spec.args)}",
-        )
+        unit = "positions" if len(lengths) == 1 else "pixels"
+        advice = "use a smaller window, `padding: same`, less cropping, or less pooling before it"
+        yield spec.path, f"{spec.kind} has no output for an input of {pixels} {unit}; {advice}", spec.args
 
 
-def _check_logits(branch, targets):
-    """Check that a branch ends with one output per label: for every example, position of a text or pixel."""
+def _unfit_outputs(branch, targets):
+    """Yield the violation of a branch that does not end with one output per label: of an example, position or pixel."""
     last, name = branch[-1], "the model" if branch[-1].spec.exit is None else "an Exit"
     rank = len(last.outputs)
     if ... in last.outputs or isinstance(last.outputs[-1], Classes) and rank == _OUTPUT_RANKS.get(targets, 1):
@@ -341,38 +303,28 @@ def _check_logits(branch, targets):
     if not isinstance(last.outputs[-1], Classes):
         # Layers after the last one with a size, such as an activation, keep its channels.
         last = next((step for step in reversed(branch) if step.outputs[-1] is not step.inputs[-1]), last)
-        reason = (
-            "must end with logits, so the size of its last layer must be `!classes`, one output per label, such as "
-            f"`Dense: {{units: !classes}}`. Received: {format_value(last.outputs[-1])}"
-        )
+        reason = "must end with logits, so the size of its last layer must be `!classes`, one output per label"
+        yield last.spec.path, f"{name} {reason}, such as `Dense: {{units: !classes}}`", last.outputs[-1]
     elif targets == "label_map":
-        reason = f"ends with {_RANKS[rank]}, but every pixel has a label; end with Conv2D of one pixel"
+        text = f"ends with {_RANKS[rank]}, but every pixel has a label; end with Conv2D of one pixel"
+        yield last.spec.path, f"{name} {text}"
     else:
-        reason = (
-            f"ends with {_RANKS[rank]}, but every example has one label; end with Dense after pooling, Flatten, "
-            "ClassTokenReadout, or an LSTM or GRU without `return_sequences`"
-        )
-    raise InvalidValue(last.spec.path, f"{name} {reason}")
+        advice = "Dense after pooling, Flatten, ClassTokenReadout, or an LSTM or GRU without `return_sequences`"
+        yield last.spec.path, f"{name} ends with {_RANKS[rank]}, but every example has one label; end with {advice}"
 
 
-def _check_embedding(specs, has_words, text):
-    """Check that a model of words begins with an embedding and has no other."""
+def _unfit_embeddings(specs, has_words, text):
+    """Yield violations of a model that does not begin with an embedding of words, or has another one."""
     first = specs[0]
     if has_words and geometry_of(first.kind).inputs != "words":
-        raise InvalidValue(
-            first.path, f"words need an embedding as the first layer, such as Embedding. Received: {first.kind}"
-        )
+        yield first.path, f"words need an embedding as the first layer, such as Embedding. Received: {first.kind}"
     for name in {"classes", "words"} & first.args.keys() if has_words else ():
         value = first.args[name]
         if text and not isinstance(value, Classes):
-            reason = "must be `!classes`, one row per word of the vocabulary"
-        elif not text and type(value) is not int:
+            yield (*first.path, name), "must be `!classes`, one row per word of the vocabulary", value
+        if not text and type(value) is not int:
             reason = "must be a number that is at least the vocabulary size, since `!classes` counts labels"
-        else:
-            continue
-        raise InvalidValue((*first.path, name), f"{reason}. Received: {format_value(value)}")
+            yield (*first.path, name), reason, value
     for spec in specs[1:] if has_words else specs:
         if geometry_of(spec.kind).inputs == "words":
-            raise InvalidValue(
-                spec.path, f"{spec.kind} needs token ids as input, so it must be the first layer of a text model"
-            )
+            yield spec.path, f"{spec.kind} needs token ids as input, so it must be the first layer of a text model"

@@ -11,7 +11,7 @@ from hetero_tf.base import metrics, registry
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.geometry import check_shapes
 from hetero_tf.recipe.model import KINDS, Classes
-from hetero_tf.recipe.nodes import ErrorList, InvalidValue, format_value
+from hetero_tf.recipe.nodes import ErrorList, InvalidValue
 from hetero_tf.recipe.plugin_rules import Rules, check_conflict, check_plugins, check_unused
 from hetero_tf.recipe.schema import Recipe, is_compression, is_window
 
@@ -53,10 +53,7 @@ def check_keys(recipe: Recipe) -> None:
 def _collect(errors, recipe, *rules):
     """Collect the violations that rules yield: errors, or `(path, text, received value)`."""
     for violation in itertools.chain.from_iterable(rule(recipe) for rule in rules):
-        if not isinstance(violation, InvalidValue):
-            path, text, value = violation
-            violation = InvalidValue(path, f"{text}. Received: {format_value(value)}")
-        errors.append(violation)
+        errors.append(violation if isinstance(violation, InvalidValue) else InvalidValue(*violation))
 
 
 def _unknown_levels(recipe):
@@ -74,7 +71,7 @@ def _unknown_levels(recipe):
             if name not in levels.widths:
                 key = path if values is levels.mix else (*path, name)
                 text = f"levels.widths has no level {name!r}{did_you_mean(name, levels.widths)}"
-                yield InvalidValue(key, text, key != path)
+                yield InvalidValue(key, text, at_key=key != path)
         for name in levels.names if noun else ():
             if values is not None and name not in values:
                 yield path, f"level {name!r} is missing; set the {noun} of every level of the mix", values

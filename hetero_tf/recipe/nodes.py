@@ -1,6 +1,6 @@
 """Values of a recipe with their source positions, and errors that point there."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -9,6 +9,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.model import Classes, Width
 
 FRAME = 110
+NOTHING = object()
 MAX_PRINTED_ERRORS = 20
 
 
@@ -58,13 +59,23 @@ class Node:
 
 
 class InvalidValue(InputError):
-    """An invalid value: its path, the problem and the allowed values; `at_key` points to the key instead."""
+    """An invalid value: its path, the problem and the allowed values; `at_key` points to the key instead.
 
-    def __init__(self, path: tuple, text: str, at_key: bool = False):
+    The text ends with the received value, if there is one.
+    """
+
+    def __init__(self, path: tuple, text: str, received: Any = NOTHING, at_key: bool = False):
+        text = text if received is NOTHING else f"{text}. Received: {format_value(received)}"
         super().__init__(f"{dotted(path)}: {text}")
         self.path = path
         self.text = text
         self.at_key = at_key
+
+
+def raise_first(violations: Iterable[tuple]) -> None:
+    """Raise `InvalidValue` for the first violation, if any: its path, text, and received value if there is one."""
+    for violation in violations:
+        raise InvalidValue(*violation)
 
 
 class InvalidValues(InputError):

@@ -26,9 +26,7 @@ def check_mapping(value: object, path: tuple, known: tuple[str, ...], user_plugi
         user_plugin: Name of the plug-in of a user that defines them.
     """
     if not isinstance(value, dict):
-        raise InvalidValue(
-            path, f"must be a mapping with the keys {', '.join(known) or '(none)'}. Received: {format_value(value)}"
-        )
+        raise InvalidValue(path, f"must be a mapping with the keys {', '.join(known) or '(none)'}", value)
     errors, absent = ErrorList(), [name for name in known if name not in value]
     for key in value:
         if key not in known:
@@ -83,7 +81,7 @@ def convert(value: object, constraint: Constraint, path: tuple) -> Any:
 def _wrong(path, what, constraint, value):
     near = find_nearest(value, constraint.choices) if constraint.choices and isinstance(value, str) else None
     advice = f"did you mean {near!r}? It {constraint.allowed()}" if near else constraint.allowed()
-    return InvalidValue(path, f"{what}; {advice}. Received: {format_value(value)}")
+    return InvalidValue(path, f"{what}; {advice}", value)
 
 
 def _number(value, constraint, path):
@@ -96,7 +94,7 @@ def _number(value, constraint, path):
         raise _wrong(path, "even", constraint, value)
     if constraint.type == "float" and 0 < abs(value) < SMALLEST_FLOAT:
         what = f"too close to 0 for float32; its absolute value must be at least {SMALLEST_FLOAT:g}"
-        raise InvalidValue(path, f"{what}. Received: {format_value(value)}")
+        raise InvalidValue(path, f"{what}", value)
     return float(value) if constraint.type == "float" else value
 
 
@@ -104,9 +102,7 @@ def _text(value, constraint, path):
     if constraint.pattern and not re.fullmatch(constraint.pattern, value):
         raise _wrong(path, "not allowed", constraint, value)
     if len(value) > LONGEST_TEXT or any(ord(letter) < 32 for letter in value):
-        raise InvalidValue(
-            path, f"not allowed; must be one line of at most {LONGEST_TEXT} characters. Received: {format_value(value)}"
-        )
+        raise InvalidValue(path, f"not allowed; must be one line of at most {LONGEST_TEXT} characters", value)
     return value
 
 
@@ -130,10 +126,7 @@ def _mapping(value, constraint, path):
         raise _wrong(path, "wrong type", constraint, value)
     if not isinstance(value, dict) or (constraint.item and constraint.low and not value):
         names = f", or one of {', '.join(constraint.choices)}" if constraint.choices else ""
-        raise InvalidValue(
-            path,
-            f"must be a mapping of level to {item.noun()}, such as {{a: 1}}{names}. Received: {format_value(value)}",
-        )
+        raise InvalidValue(path, f"must be a mapping of level to {item.noun()}, such as {{a: 1}}{names}", value)
     errors, entries = ErrorList(), {}
     for name, entry in value.items():
         with errors:
