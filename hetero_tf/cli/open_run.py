@@ -15,7 +15,9 @@ from hetero_tf.base.errors import InputError, NotBuilt, did_you_mean, require_mo
 from hetero_tf.base.escaping import join_shell
 from hetero_tf.base.files import replace_file
 from hetero_tf.cli.flags import program_name
+from hetero_tf.recipe.naming import run_name
 from hetero_tf.recipe.schema import Recipe
+from hetero_tf.runs.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
 def build_settings(recipe: Recipe, flags: FlagValues) -> "Settings":
     """Return the settings of --run_dir, --data_dir, --threads, --allow_other_machine and --log."""
-    from hetero_tf.recipe.naming import run_name
     from hetero_tf.run.experiment import Settings
 
     hardware.configure_threads(flags.threads)
@@ -101,7 +102,6 @@ def open_levels(
 def _open_described(recipe, flags, levels, console):
     """Open a run folder without data; if the levels need the data, return the reason."""
     from hetero_tf.run.experiment import open_state
-    from hetero_tf.runs.run_folder import RunFolder
 
     run = RunFolder(flags.run_dir)
     if not (run.data.exists() and run.partition.exists()):

@@ -40,6 +40,8 @@ QUICK |= {f"planning/{name}" for name in ("__init__", "plan", "timing", "selecti
 QUICK |= {"run/__init__", "run/data", "planning/fleets"}
 NOT_QUICK = {f"base/{name}" for name in ("replicas", "graph_random", "picture_decoding", "written_gradient")}
 NOT_QUICK |= {"data/inputs", "data/graph_tokenizer", "reports/describe"}
+# Modules of commands are imported after TensorFlow if the command needs it.
+NOT_QUICK |= {"cli/commands/evaluation", "cli/commands/training"}
 NOT_QUICK |= {f"devices/{name}" for name in ("device_index", "device_rounds", "tensorflow_client")}
 SLOW = {"tensorflow", "keras", "tensorflow_datasets"}
 

@@ -13,7 +13,10 @@ from hetero_tf.base.errors import InputError, InvalidItems
 from hetero_tf.base.escaping import escape_line, quote_shell
 from hetero_tf.cli.flags import program_name
 from hetero_tf.cli.open_run import check_level, level_statistics, open_levels
+from hetero_tf.data.targets import find
 from hetero_tf.recipe.schema import Recipe
+from hetero_tf.runs.run_folder import RunFolder
+from hetero_tf.runs.versions import check_version_folder, newest_version
 
 if TYPE_CHECKING:
     from hetero_tf.export.predictions import Predictor
@@ -23,8 +26,6 @@ def export_run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Write the versions and print the test metrics of each."""
     from hetero_tf import export as exports
     from hetero_tf.export import formats
-    from hetero_tf.runs.run_folder import RunFolder
-    from hetero_tf.runs.versions import check_version_folder
 
     if flags.level != "all":
         check_level(recipe, flags, "all")
@@ -121,8 +122,6 @@ def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) ->
 
 
 def _print(predictions, form, notes, quiet):
-    from hetero_tf.data.targets import find
-
     for prediction in predictions:
         if prediction.error:
             notes.say(f"{prediction.source}: {prediction.error}")
@@ -147,7 +146,6 @@ def _open_run(recipe, flags, console) -> "tuple[Predictor, dict]":
 
 def _open_export(flags) -> "tuple[Predictor, dict]":
     from hetero_tf.export.predictions import predictor_of_export
-    from hetero_tf.runs.versions import newest_version
 
     if flags.run_dir:
         raise InputError("--run_dir and --export_dir name two models; leave one of them out")
@@ -170,7 +168,6 @@ def _counted(predictions, counts):
 def serve_exports(flags: FlagValues, console: Console) -> dict:
     """Serve until a signal arrives."""
     from hetero_tf.export.serve import run as served
-    from hetero_tf.runs.run_folder import RunFolder
 
     if not (flags.run_dir or flags.out):
         raise InputError("--run_dir is missing; name a run with exports, or set --out to a folder of exports")

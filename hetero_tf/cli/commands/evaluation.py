@@ -5,13 +5,19 @@ import dataclasses
 import math
 from pathlib import Path
 
+import keras
+import numpy as np
+import tensorflow as tf
 from absl.flags import FlagValues
 
-from hetero_tf.base import files
-from hetero_tf.base.console import Console, format_table
+from hetero_tf.base import files, metrics, typed_json
+from hetero_tf.base.console import Console, format_metrics, format_table
 from hetero_tf.base.errors import InputError
 from hetero_tf.cli.open_run import open_run, png_figure
+from hetero_tf.data.inputs import all_labels
+from hetero_tf.evaluation import similarity
 from hetero_tf.recipe.schema import Recipe
+from hetero_tf.run import notes
 from hetero_tf.runs.run_folder import RunFolder
 
 # Test examples whose representations are compared.
@@ -20,10 +26,6 @@ MOST_EXAMPLES = 1000
 
 def evaluate(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Evaluate the state and print its metrics."""
-    from hetero_tf.base import metrics
-    from hetero_tf.base.console import format_metrics
-    from hetero_tf.run import notes
-
     process, loaded = open_run(recipe, flags, console)
     state = loaded.state
     result, _ = process.evaluate(state, flags.levels)
@@ -49,8 +51,6 @@ def evaluate(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
 
 def _show_classes(process, state, flags, console):
     """Print the results of the classes of the global model, store and draw them, and return them for JSON."""
-    from hetero_tf.base import typed_json
-
     results = process.class_results(state)
     console.say_lines(results.to_text())
     # Reports do without a matrix that is too large for a file of the run.
@@ -67,8 +67,6 @@ def _show_classes(process, state, flags, console):
 
 def compare_clients(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Train both clients from the global model of a state, and print how similar their units are."""
-    from hetero_tf.evaluation import similarity
-
     clients = _pair(recipe, flags.pair)
     process, loaded = open_run(recipe, flags, console)
     units, representations = zip(*(_represent(process, loaded.state, client) for client in clients))
@@ -88,11 +86,9 @@ def compare_clients(recipe: Recipe, flags: FlagValues, console: Console) -> dict
 
 def _notes(matrices, representations):
     """Return the reasons for missing values, and a warning if the examples are too few to compare."""
-    from hetero_tf.evaluation.similarity import is_constant
-
     pairs = list(zip(*representations))
     examples, channels = len(pairs[0][0]), max(one.shape[1] for pair in pairs for one in pair)
-    constant = [is_constant(one) or is_constant(other) for one, other in pairs]
+    constant = [similarity.is_constant(one) or similarity.is_constant(other) for one, other in pairs]
     notes = ["-: the outputs of a unit are the same for all examples"] if any(constant) else []
     if any(math.isnan(value) and not known for value, known in zip(matrices["SVCCA"].diagonal(), constant)):
         notes.append(f"-: SVCCA needs more examples than the main directions of both models. Received: {examples:,}")
@@ -121,12 +117,6 @@ def _pair(recipe, texts):
 
 def _represent(process, state, client):
     """Return the names of the units, and their outputs in the local model of a client on test examples."""
-    import keras
-    import numpy as np
-    import tensorflow as tf
-
-    from hetero_tf.data.inputs import all_labels
-
     # A round at the rate of the state's last one: schedules may end at 0.
     state = dataclasses.replace(state, round=max(state.round - 1, 0))
     plan = process.plan(state.round, [client])

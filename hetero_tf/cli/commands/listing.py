@@ -9,9 +9,12 @@ from absl.flags import FlagValues
 from hetero_tf.base.console import Console, format_table
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.escaping import escape_line
+from hetero_tf.base.files import decode, read_bytes
+from hetero_tf.base.registry import installed_plugins, package_of
 from hetero_tf.cli.open_run import register_plugins
 from hetero_tf.recipe.explanations import explain
 from hetero_tf.recipe.json_schema import recipe_schema
+from hetero_tf.recipe.recipe_files import LARGEST_FILE, shipped, sweeps
 
 if TYPE_CHECKING:
     from hetero_tf.runs.overview import Overview
@@ -23,7 +26,6 @@ MOST_CHANGES = 3
 
 def list_runs(flags: FlagValues, console: Console) -> dict:
     """Print the lists; shipped recipes and sweeps only if no folder is named."""
-    from hetero_tf.recipe.recipe_files import shipped, sweeps
     from hetero_tf.runs.overview import overview, run_folders
 
     if flags.plugins:
@@ -51,8 +53,6 @@ def _group_by_sweep(overviews):
 
 
 def _list_plugins(console):
-    from hetero_tf.base.registry import installed_plugins, package_of
-
     plugins = [
         {"name": point.name, "package": package_of(point), "module": point.value} for point in installed_plugins()
     ]
@@ -64,9 +64,6 @@ def _list_plugins(console):
 
 def _headers(known):
     """Return `{name: first line of its file}`, without the recipes in tiny/."""
-    from hetero_tf.base.files import decode, read_bytes
-    from hetero_tf.recipe.recipe_files import LARGEST_FILE
-
     texts = {name: decode(read_bytes(path, LARGEST_FILE, follow=True), path) for name, path in known.items()}
     return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items() if not name.startswith("tiny/")}
 

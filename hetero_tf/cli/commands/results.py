@@ -5,7 +5,7 @@ import math
 import sys
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from absl.flags import FlagValues
 
@@ -15,9 +15,8 @@ from hetero_tf.base.escaping import quote_shell
 from hetero_tf.base.files import write_atomic
 from hetero_tf.cli.open_run import build_settings, png_figure
 from hetero_tf.recipe.schema import Recipe
-
-if TYPE_CHECKING:
-    from hetero_tf.runs.history import Run
+from hetero_tf.runs import published
+from hetero_tf.runs.history import Run, gather, grouped
 
 
 def describe_recipe(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
@@ -51,8 +50,6 @@ def describe_recipe(recipe: Recipe, flags: FlagValues, console: Console) -> dict
 def compare_runs(flags: FlagValues, console: Console) -> list[dict]:
     """Print the table, or write it to --out; omitted runs are reported on standard error."""
     from hetero_tf.reports import summaries, tables
-    from hetero_tf.runs import published
-    from hetero_tf.runs.history import grouped
 
     runs, sentences = gather_runs(flags, "compare")
     published_values, requested = published.select_published(flags.published)
@@ -83,10 +80,8 @@ def compare_runs(flags: FlagValues, console: Console) -> list[dict]:
     return rows
 
 
-def gather_runs(flags: FlagValues, command: str) -> "tuple[list[Run], list[str]]":
+def gather_runs(flags: FlagValues, command: str) -> tuple[list[Run], list[str]]:
     """Return the named runs, on the clock of --fleet if it is set, and messages about runs that are omitted."""
-    from hetero_tf.runs.history import gather
-
     runs, messages = gather(named_folders(flags, command))
     if not flags.fleet:
         return runs, messages
@@ -119,8 +114,6 @@ def _goals(words):
 def plot_runs(flags: FlagValues, console: Console) -> dict:
     """Draw the figure of --x and --y into --out."""
     from hetero_tf.reports import figures, style, summaries
-    from hetero_tf.runs import published
-    from hetero_tf.runs.history import grouped
 
     if not flags.out:
         raise InputError("--out is missing; name the picture to write, such as curves.png or curves.svg")
@@ -147,8 +140,6 @@ def plot_runs(flags: FlagValues, console: Console) -> dict:
 def report_runs(flags: FlagValues, console: Console) -> dict:
     """Write the page and its figures, and print their paths."""
     from hetero_tf.reports import page, style
-    from hetero_tf.runs import published
-    from hetero_tf.runs.history import grouped
 
     path = Path(flags.out or "report.html")
     page.check_path(path)
@@ -167,7 +158,6 @@ def report_runs(flags: FlagValues, console: Console) -> dict:
 def write_event_files(flags: FlagValues, console: Console) -> dict:
     """Write a folder for each run into --out, and print the TensorBoard command."""
     from hetero_tf.reports import events
-    from hetero_tf.runs.history import gather
 
     folder = Path(flags.out or "tensorboard")
     runs, sentences = gather(named_folders(flags, "tensorboard"))

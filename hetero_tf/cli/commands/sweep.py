@@ -17,6 +17,8 @@ from hetero_tf.base.units import format_bytes
 from hetero_tf.cli import sweep_child
 from hetero_tf.cli.flags import program_name
 from hetero_tf.cli.open_run import command_line, register_plugins
+from hetero_tf.runs.history import keys_of_recipe
+from hetero_tf.runs.published import in_order_of_table, read_published
 from hetero_tf.runs.trackers import check_trackers
 
 if TYPE_CHECKING:
@@ -85,8 +87,6 @@ def _print_costs(runs, folder, flags, console):
     with ProgressDisplay(console) as display:
         display.begin("loading TensorFlow")
         hardware.import_quietly()
-        from hetero_tf.runs.history import keys_of_recipe
-        from hetero_tf.runs.published import in_order_of_table, read_published
         from hetero_tf.sweeps import run_costs
 
         table = run_costs.CostTable(Path(flags.data_dir) if flags.data_dir else None, console.say)

@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
@@ -12,13 +11,13 @@ from hetero_tf.base.escaping import quote_shell
 from hetero_tf.cli.flags import program_name, shared_flags
 from hetero_tf.cli.open_run import build_settings
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.runs import trackers
+from hetero_tf.run import experiment
+from hetero_tf.run.experiment import Execution
+from hetero_tf.runs import history, trackers
+from hetero_tf.runs.published import matching_values, read_published
 
-if TYPE_CHECKING:
-    from hetero_tf.run.experiment import Execution
 
-
-def train(recipe: Recipe, flags: FlagValues, console: Console, execution: "Execution | None" = None) -> dict:
+def train(recipe: Recipe, flags: FlagValues, console: Console, execution: Execution | None = None) -> dict:
     """Train, print the next commands, and return the summary, ready for JSON.
 
     Args:
@@ -27,8 +26,6 @@ def train(recipe: Recipe, flags: FlagValues, console: Console, execution: "Execu
     if flags.log:
         trackers.check_trackers(flags.log)
     settings = build_settings(recipe, flags)
-    from hetero_tf.run import experiment
-
     is_shared = execution is None and (
         flags.workers or flags.worker is not None or flags.devices > 1 or "TF_CONFIG" in os.environ
     )
@@ -57,7 +54,7 @@ def train(recipe: Recipe, flags: FlagValues, console: Console, execution: "Execu
     return summary
 
 
-def with_contracts(execution: "Execution", recipe: Recipe, flags: FlagValues) -> "Execution":
+def with_contracts(execution: Execution, recipe: Recipe, flags: FlagValues) -> Execution:
     """Return an execution that checks the contracts of --plugin files, also if the process cannot be built."""
     if not flags.plugin:
         return execution
@@ -79,9 +76,6 @@ def with_contracts(execution: "Execution", recipe: Recipe, flags: FlagValues) ->
 
 def published_values(run_dir: Path) -> list[str]:
     """Return a line for each value that a paper reports for the recipe of a run."""
-    from hetero_tf.runs import history
-    from hetero_tf.runs.published import matching_values, read_published
-
     run = history.read(run_dir)
     values = [] if run is None else matching_values(read_published(), run.keys, tuple(run.rows[-1]))
     return [f"published: {value.metric} {value.value:g} ({value.source}: {value.setting})" for value in values]
