@@ -1,22 +1,31 @@
 """Builds the schema dataclasses from plain values, and checks keys, types, ranges, plug-ins and layers.
 
+Values are checked against the constraints of keys, options and layer arguments.
+
 Units, repeats and settings of `model.layers` become named LayerSpecs.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable
 from typing import Any
 
 from hetero_tf.base import registry
-from hetero_tf.base.constraints import Constraint, Option, Plugin, inline_plugin, keys
-from hetero_tf.base.errors import did_you_mean
+from hetero_tf.base.constraints import SMALLEST_FLOAT, Constraint, Option, Plugin, inline_plugin, keys
+from hetero_tf.base.errors import did_you_mean, find_nearest
 from hetero_tf.base.registry import snake_case
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
-from hetero_tf.recipe.nodes import ErrorList, InvalidValue, Setting, format_value
-from hetero_tf.recipe.schema import LEVEL, MIX, SCENARIOS, Device, Fleet, Levels, Recipe
-from hetero_tf.recipe.values import check_mapping, convert, lacks
+from hetero_tf.recipe.nodes import MAX_PRINTED_ERRORS, ErrorList, InvalidValue, Setting, format_value
+from hetero_tf.recipe.schema import LEVEL, MIX, SCENARIOS, Levels, Mebibytes, Recipe
+
+LONGEST_TEXT = 1000
+MOST_ITEMS = 10_000
+FRACTION = re.compile("([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
+MEMORY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?MiB")
+_AMOUNT = Constraint("float", above=0.0, high=1e9)
+_PYTHON_TYPES: dict[str, Any] = {"int": int, "pair": int, "float": (int, float), "str": str, "bool": bool}
 
 
 def build_recipe(value: dict) -> Recipe:
@@ -47,7 +56,10 @@ def _section(cls, value, path):
     for name, option in options.items() if isinstance(value, dict) else ():
         with errors:
             if option.required and lacks(value, name, options):
-                raise InvalidValue(path, f"the key {name!r} is missing ({option.doc}){_required_keys(option)}")
+                inner = keys(option.constraint.section).items() if option.is_section else ()
+                needs = " and ".join(key for key, other in inner if other.required)
+                text = f"the key {name!r} is missing ({option.doc})"
+                raise InvalidValue(path, text + f"; it needs {needs}" * bool(needs))
             # A default plug-in has options too, with their defaults.
             if name in value or isinstance(option.default, Plugin):
                 values[name] = _value(option, value.get(name, option.default), (*path, name))
@@ -55,18 +67,7 @@ def _section(cls, value, path):
     return cls(**values)
 
 
-def _required_keys(option):
-    options = keys(option.constraint.section).items() if option.is_section else ()
-    required = [key for key, other in options if other.required]
-    return f"; it needs {' and '.join(required)}" if required else ""
-
-
 def _value(option, value, path):
-    if value is None and option.is_section and option.constraint.optional:
-        return None
-    if option.is_section:
-        section = option.constraint.section
-        return _BUILDERS[section](value, path) if section in _BUILDERS else _section(section, value, path)
     if option.is_plugin:
         return None if value is None and option.constraint.optional else _plugin(option, value, path)
     return convert(value, option.constraint, path)
@@ -141,19 +142,6 @@ def _mix(value, path):
     return shares
 
 
-def _fleet(value, path):
-    errors, devices = ErrorList(), {}
-    if isinstance(value, dict) and isinstance(value.get("devices"), dict):
-        for name, device in value["devices"].items():
-            with errors:
-                devices[name] = _section(Device, device, (*path, "devices", name))
-        value = {**value, "devices": {}}
-    with errors:
-        fleet = _section(Fleet, value, path)
-    errors.raise_all()
-    return dataclasses.replace(fleet, devices=devices)
-
-
 MOST_LAYERS = 1000
 MOST_SETTINGS = 100
 _REPEAT = ("times", "layer", "first", "same_initial_values")
@@ -212,30 +200,27 @@ def _key(name, value, path):
     return convert(value, keys(Model)[name].constraint, (*path, name))
 
 
-def _specs(items, path):
+def _specs(items, layers_path):
     specs, exits, errors = [], 0, ErrorList()
     for index, item in enumerate(items):
-        item_path, exit = (*path, index), None
+        item_path, exit = (*layers_path, index), None
         if isinstance(item, dict) and list(item) == ["Exit"]:
             item, item_path = item["Exit"], (*item_path, "Exit")
             exit = exits = exits + 1
         with errors:
             if exit and not isinstance(item, list):
-                text = f"must be a list of layers that ends in logits. Received: {format_value(item)}"
-                raise InvalidValue(item_path, text)
-            specs += _item_specs(item, index, exit, item_path)
+                raise InvalidValue(item_path, "must be a list of layers that ends in logits", item)
+            for kind, args, unit, position, first, path in _units(item, str(index), item_path):
+                name, starts_as = f"{unit}_{position}_{snake_case(kind)}", first and f"{first}_0_{snake_case(kind)}"
+                specs.append(
+                    LayerSpec(kind=kind, args=args, name=name, unit=unit, exit=exit, starts_as=starts_as, path=path)
+                )
         if len(specs) > MOST_LAYERS:
             raise InvalidValue(
                 item_path, f"too many layers; at most {MOST_LAYERS} are allowed. Received: {len(specs)} up to here"
             )
     errors.raise_all()
     return tuple(specs)
-
-
-def _item_specs(item, index, exit, path):
-    for kind, args, unit, position, first, layer_path in _units(item, str(index), path):
-        name, starts_as = f"{unit}_{position}_{snake_case(kind)}", first and f"{first}_0_{snake_case(kind)}"
-        yield LayerSpec(kind=kind, args=args, name=name, unit=unit, exit=exit, starts_as=starts_as, path=layer_path)
 
 
 def _settings(value, path):
@@ -344,4 +329,127 @@ def _resolve(value, path, settings, used):
     return setting[int(index)] if index else setting
 
 
-_BUILDERS = {Fleet: _fleet, Levels: _levels, Model: build_model}
+_BUILDERS = {Levels: _levels, Model: build_model}
+
+
+def check_mapping(value: object, path: tuple, known: tuple[str, ...], user_plugin: str = "") -> ErrorList:
+    """Return the errors of unknown keys; raise `InvalidValue` unless a value is a mapping.
+
+    Args:
+        user_plugin: Name of the plug-in of a user that defines them.
+    """
+    if not isinstance(value, dict):
+        raise InvalidValue(path, f"must be a mapping with the keys {', '.join(known) or '(none)'}", value)
+    errors, absent = ErrorList(), [name for name in known if name not in value]
+    for key in value:
+        if key not in known:
+            hint = "; no keys are allowed here"
+            if known and len(errors) < MAX_PRINTED_ERRORS:
+                hint = did_you_mean(key, absent if find_nearest(key, absent) else known)
+            if user_plugin:
+                hint += (
+                    f". Keys are the parameters that {user_plugin} defines with an annotation, such as `{key}: int` "
+                    "(BUILD.md, Add a part)"
+                )
+            errors.append(InvalidValue((*path, key), f"unknown key {format_value(key)}{hint}", at_key=True))
+    return errors
+
+
+def lacks(value: dict, key: str, known: Iterable[str]) -> bool:
+    """Return True if a required key is missing; an unknown key that resembles it is reported instead."""
+    unknown = [other for other in value if other not in known][:MAX_PRINTED_ERRORS]
+    absent = [name for name in known if name not in value]
+    return key in absent and all(find_nearest(other, absent) != key for other in unknown)
+
+
+def convert(value: object, constraint: Constraint, path: tuple) -> Any:
+    """Convert a value for the schema (ints to floats, lists to tuples); raises `InvalidValue`."""
+    if value is None and constraint.optional:
+        return None
+    if constraint.section is not None:
+        return _BUILDERS.get(constraint.section, functools.partial(_section, constraint.section))(value, path)
+    if constraint.sizes and isinstance(value, (Width, Classes)):
+        return value
+    if constraint.type == "dict" or (constraint.by_level and isinstance(value, dict)):
+        return _mapping(value, constraint, path)
+    if constraint.type == "tuple" and isinstance(value, (list, tuple)):
+        return _items(value, constraint, path)
+    if constraint.type == "tuple" and constraint.single and isinstance(value, str):
+        return _items([value], constraint, path)
+    if constraint.type == "pair" and isinstance(value, list) and len(value) == 2:
+        one = dataclasses.replace(constraint, type="int", optional=False)
+        return tuple(convert(part, one, (*path, index)) for index, part in enumerate(value))
+    if constraint.memory and isinstance(value, str) and (match := MEMORY.fullmatch(value)):
+        return Mebibytes(convert(float(match[1]), _AMOUNT, path))
+    if constraint.fractions and isinstance(value, str) and (match := FRACTION.fullmatch(value)):
+        value = int(match[1]) / int(match[2])
+    is_bool = isinstance(value, bool) and constraint.type != "bool"
+    if is_bool or not isinstance(value, _PYTHON_TYPES.get(constraint.type, ())):
+        raise _wrong(path, "wrong type", constraint, value)
+    if constraint.choices and value not in constraint.choices:
+        raise _wrong(path, "unknown value", constraint, value)
+    if constraint.type == "str":
+        return _text(value, constraint, path)
+    return value if constraint.type == "bool" else _number(value, constraint, path)
+
+
+def _wrong(path, what, constraint, value):
+    near = find_nearest(value, constraint.choices) if constraint.choices and isinstance(value, str) else None
+    advice = f"did you mean {near!r}? It {constraint.allowed()}" if near else constraint.allowed()
+    return InvalidValue(path, f"{what}; {advice}", value)
+
+
+def _number(value, constraint, path):
+    low, high = constraint.bounds()
+    if (low is not None and value < low) or (constraint.above is not None and value <= constraint.above):
+        raise _wrong(path, "too small", constraint, value)
+    if value > high or (constraint.below is not None and value >= constraint.below):
+        raise _wrong(path, "too large", constraint, value)
+    if constraint.odd and value % 2 == 0:
+        raise _wrong(path, "even", constraint, value)
+    if constraint.type == "float" and 0 < abs(value) < SMALLEST_FLOAT:
+        what = f"too close to 0 for float32; its absolute value must be at least {SMALLEST_FLOAT:g}"
+        raise InvalidValue(path, f"{what}", value)
+    return float(value) if constraint.type == "float" else value
+
+
+def _text(value, constraint, path):
+    if constraint.pattern and not re.fullmatch(constraint.pattern, value):
+        raise _wrong(path, "not allowed", constraint, value)
+    if len(value) > LONGEST_TEXT or any(ord(letter) < 32 for letter in value):
+        raise InvalidValue(path, f"not allowed; must be one line of at most {LONGEST_TEXT} characters", value)
+    return value
+
+
+def _items(value, constraint, path):
+    if len(value) > MOST_ITEMS:
+        raise InvalidValue(path, f"too long; at most {MOST_ITEMS} items are allowed. Received: {len(value)} items")
+    if constraint.numbered:
+        value = [str(part) if type(part) is int else part for part in value]
+    errors, items = ErrorList(), []
+    for index, part in enumerate(value):
+        with errors:
+            of_number = Constraint("int" if type(part) is int else "float")
+            items.append(convert(part, constraint.item or of_number, (*path, index)))
+    errors.raise_all()
+    return tuple(items)
+
+
+def _mapping(value, constraint, path):
+    item = constraint.item or dataclasses.replace(constraint, by_level=False)
+    if constraint.named and not isinstance(value, dict):
+        raise _wrong(path, "wrong type", constraint, value)
+    if not isinstance(value, dict) or (constraint.item and constraint.low and not value):
+        names = f", or one of {', '.join(constraint.choices)}" if constraint.choices else ""
+        raise InvalidValue(path, f"must be a mapping of level to {item.noun()}, such as {{a: 1}}{names}", value)
+    errors, entries = ErrorList(), {}
+    for name, entry in value.items():
+        with errors:
+            if constraint.named:
+                convert(name, Constraint("str"), path)
+            elif not re.fullmatch(LEVEL, name):
+                text = f"not a level; its name may contain only letters. Received: {format_value(name)}"
+                raise InvalidValue((*path, name), text, at_key=True)
+            entries[name] = convert(entry, item, (*path, name))
+    errors.raise_all()
+    return entries

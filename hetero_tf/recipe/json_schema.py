@@ -11,9 +11,9 @@ from typing import Any
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint, Option, inline_plugin, keys
 from hetero_tf.recipe import layer_table
+from hetero_tf.recipe.check import FRACTION, MEMORY
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.schema import LEVEL, Recipe
-from hetero_tf.recipe.values import FRACTION, MEMORY
 
 _TYPES = {"int": "integer", "float": "number", "str": "string", "bool": "boolean"}
 _LAYER = {"$ref": "#/definitions/layer"}

@@ -11,10 +11,10 @@ from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint, walk_keys
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.changes import PLUGINS
+from hetero_tf.recipe.check import convert
 from hetero_tf.recipe.nodes import to_plain
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.recipe.values import convert
 
 BASE = {
     "name": "base",

@@ -13,9 +13,9 @@ from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.files import decode, open_file, read_bytes, sha256_of
 from hetero_tf.base.units import MIB
 from hetero_tf.data.columns import is_number
+from hetero_tf.recipe.check import convert
 from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Device, Fleet, is_window
-from hetero_tf.recipe.values import convert
 
 # Bytes per second of 1 Mbit/s.
 MBIT = 1e6 / 8
