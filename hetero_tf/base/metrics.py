@@ -120,11 +120,6 @@ def task_metrics(input: str, task: str) -> tuple[str, ...]:
     return tuple(registry.constant("tasks", task, "METRICS"))
 
 
-def is_validated(row: Iterable[str]) -> bool:
-    """Return True if a row has metrics of validation examples."""
-    return any(name.startswith("validation_") for name in row)
-
-
 def is_better(name: str, value: float | None, best: float | None) -> bool:
     """Return True if a value beats the best one so far; None is a missing or non-finite value."""
     if value is None or best is None:

@@ -237,12 +237,10 @@ def _settings(groups, partitions):
             facts[name] = ", ".join(values)
     stored = [environment.load(RunFolder(Path(run.folder)).environment) for runs in groups.values() for run in runs]
     packages = {"TensorFlow": "tensorflow", "Keras": "keras", "hetero_tf": "hetero_tf"}
-    machines = {
-        ", ".join(
-            [each.cpu.model, f"{each.cores} cores", *(f"{k} {each.versions.get(v)}" for k, v in packages.items())]
-        )
-        for each in filter(None, stored)
-    }
+    machines = set()
+    for each in filter(None, stored):
+        versions = [f"{title} {each.versions.get(name)}" for title, name in packages.items()]
+        machines.add(", ".join([str(each.cpu.get("model")), f"{each.cores} cores", *versions]))
     return facts | ({"ran on": "; ".join(sorted(machines))} if machines else {})
 
 

@@ -183,19 +183,20 @@ class EarlyStopping:
                 f"`patience` must be at least 1 and `min_delta` at least 0. Received: {patience=}, {min_delta=}"
             )
         self.metric, self.patience, self.min_delta = metric, patience, min_delta
-        self._counted = Patience()
+        self._counted: Patience | None = None
 
     @property
     def best(self) -> float | None:
         """The best value so far; None before the first finite one."""
-        return self._counted.best
+        return self._counted.best if self._counted else None
 
     def __call__(self, end: RoundEnd) -> bool:
         metric = self.metric or end.process.selection_metric
         if metric not in end.metrics:
             return False
-        self._counted = self._counted.after(metric, end.metrics[metric], self.min_delta)
-        return self._counted.waited >= self.patience
+        counted = self._counted or Patience(metric, self.patience, self.min_delta)
+        self._counted = counted.after(end.metrics[metric])
+        return self._counted.is_over
 
 
 class Checkpoint:

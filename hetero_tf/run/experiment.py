@@ -31,9 +31,8 @@ from hetero_tf.run.callbacks import Trained
 from hetero_tf.run.checkpoint import LoadedState, open_best, open_newest
 from hetero_tf.run.data import load_data, split
 from hetero_tf.run.learning_process import LearningProcess, State, learning_process
-from hetero_tf.run.loop import Progress, TrainingLoop, stopping_rule
+from hetero_tf.run.loop import Progress, TrainingLoop, first_patience
 from hetero_tf.runs import environment, facts, metrics_file, trackers
-from hetero_tf.runs.early_stopping import Patience
 from hetero_tf.runs.run_folder import RunFolder
 
 
@@ -297,7 +296,7 @@ def _restore(run, process, newest_facts, console):
         if source is not None:
             console.say(f"initial weights: {source}")
         rows = resume.truncate_metrics(run, None, console.say)
-        return Progress(process.begin(weights), {}, {}, {}, rows, Patience())
+        return Progress(process.begin(weights), {}, {}, {}, rows, first_patience(process))
     for message in newest.checkpoint.skipped:
         console.say(f"skipped: {message}")
     console.say(f"resumed {run.path} after round {newest.state.round}")
@@ -305,7 +304,7 @@ def _restore(run, process, newest_facts, console):
         console.say(f"all {process.recipe.rounds} rounds are done; use --set rounds=N to train more")
     best = resume.load_best(run, newest_facts, console.say)
     rows = resume.truncate_metrics(run, newest_facts, console.say)
-    patience = stopping_rule(process).count(Patience(), metrics_file.rows(run.metrics))
+    patience = first_patience(process).count(metrics_file.rows(run.metrics))
     last, totals = newest_facts["last"], newest_facts["totals"]
     return Progress(newest.state, last, best, totals, rows, patience)
 

@@ -15,7 +15,7 @@ from hetero_tf.run.checkpoint import arrays_of
 from hetero_tf.run.learning_process import LearningProcess, State, advance, is_measured, plan_call
 from hetero_tf.run.resume import repair_metrics
 from hetero_tf.runs import checkpoints, facts, metrics_file
-from hetero_tf.runs.early_stopping import Patience, StoppingRule
+from hetero_tf.runs.early_stopping import Patience
 from hetero_tf.runs.run_folder import RunFolder
 
 # Seconds that a signal handler waits for a checkpoint that is being written; a busy disk takes more than ten.
@@ -66,7 +66,6 @@ class TrainingLoop:
         self.progress = progress
         self._run, self._environment, self._console, self._display = run, run_environment, console, display
         self._process, self._recipe = process.with_progress(display.add_progress), process.recipe
-        self._stopping = stopping_rule(process)
         self._first, self._save_lock = progress.state.round, threading.Lock()
         # Of the calls so far: seconds by part, and (rounds, seconds). The last evaluation predicts the next one.
         self._parts: list[dict] = []
@@ -91,11 +90,11 @@ class TrainingLoop:
                 next_plans = self._run_call(planner, next_plans)
         if self._parts:
             console.progress("", details=f"time: {metrics_file.shares(self._parts)}")
-        state, rule, patience = self.progress.state, self._stopping, self.progress.patience
+        state, patience = self.progress.state, self.progress.patience
         if state.round < self._recipe.rounds:
             best = "it was never finite" if patience.best is None else f"best: {patience.best:.4g}"
             console.say(
-                f"stopped early after round {state.round}: {rule.metric} has not improved for {patience.waited} "
+                f"stopped early after round {state.round}: {patience.metric} has not improved for {patience.waited} "
                 f"evaluation{'s' * (patience.waited > 1)} ({best}); use --set early_stopping.patience=N to train more"
             )
         return self.progress
@@ -168,7 +167,8 @@ class TrainingLoop:
 
     def _report_undefined(self, round, metrics):
         """Print a note if the first evaluation lacks the metric that selects the best round or ends the run."""
-        stopping = (self._stopping.metric,) if self._stopping.patience is not None else ()
+        patience = self.progress.patience
+        stopping = (patience.metric,) if patience.limit is not None else ()
         for metric in dict.fromkeys((self._process.selection_metric, *stopping)):
             if metrics.get(metric) is None:
                 self._console.say(
@@ -199,14 +199,14 @@ class TrainingLoop:
             last=last,
             totals={name: rows[-1][name] for name in TOTALS if name in rows[-1]},
             rows=progress.rows + written,
-            patience=self._stopping.count(progress.patience, [typed_json.finite(rows[-1])]),
+            patience=progress.patience.count([typed_json.finite(rows[-1])]),
         )
         self.progress = self._save_checkpoints(progress, statistics, self._is_due(progress))
         return rows[-1]
 
     def _is_finished(self, progress):
         """True if all rounds are done, or early stopping ends the run."""
-        return progress.state.round >= self._recipe.rounds or self._stopping.ends(progress.patience)
+        return progress.state.round >= self._recipe.rounds or progress.patience.is_over
 
     def _is_due(self, progress):
         """True if the state after the last finished round is saved as a checkpoint."""
@@ -247,10 +247,10 @@ class TrainingLoop:
         return dataclasses.replace(progress, best=best)
 
 
-def stopping_rule(process: LearningProcess) -> StoppingRule:
-    """Return the early stopping of a process."""
+def first_patience(process: LearningProcess) -> Patience:
+    """Return the early stopping of a process before its first round."""
     rule, every = process.recipe.early_stopping, process.recipe.evaluate.every
-    return StoppingRule(rule.metric or process.selection_metric, rule.patience, rule.min_delta, every)
+    return Patience(rule.metric or process.selection_metric, rule.patience, rule.min_delta, every)
 
 
 def _round_line(process, row, left):

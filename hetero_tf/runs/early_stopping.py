@@ -2,11 +2,11 @@
 
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hetero_tf.base import registry
-from hetero_tf.base.metrics import default_selection_metric, find_metric, is_validated, task_metrics
+from hetero_tf.base.metrics import default_selection_metric, find_metric, task_metrics
 
 # Values beyond it, and NaN, are never an improvement.
 LARGEST = 1e100
@@ -14,58 +14,47 @@ LARGEST = 1e100
 
 @dataclass(frozen=True)
 class Patience:
-    """Evaluations since the last improvement of a metric.
+    """Early stopping of a run: the evaluations since the last improvement of a metric.
 
     Attributes:
+        metric: Name of the metric that must improve.
+        limit: Evaluations without an improvement after which the run ends; None: it never ends early.
+        min_delta: Difference from the best value that an improvement exceeds.
+        every: Rounds between two evaluations.
         best: The best value so far; None before the first finite one.
         waited: Number of evaluations since the best one; -1 before the first, which has no earlier value to improve on.
     """
 
+    metric: str
+    limit: int | None
+    min_delta: float = 0.0
+    every: int = 1
     best: float | None = None
     waited: int = -1
 
-    def after(self, metric: str, value: float | None, min_delta: float) -> "Patience":
-        """Return the count after another evaluation.
-
-        Args:
-            min_delta: Difference from the best value that an improvement exceeds.
-        """
-        sign = -1 if (known := find_metric(metric)) and known.better == "lower" else 1
+    def after(self, value: float | None) -> "Patience":
+        """Return the count after another evaluation."""
+        sign = -1 if (known := find_metric(self.metric)) and known.better == "lower" else 1
         is_finite = isinstance(value, numbers.Real) and abs(value) < LARGEST
-        if value is not None and is_finite and (self.best is None or sign * (value - self.best) > min_delta):
-            return Patience(value, 0)
-        return Patience(self.best, self.waited + 1)
+        if value is not None and is_finite and (self.best is None or sign * (value - self.best) > self.min_delta):
+            return replace(self, best=value, waited=0)
+        return replace(self, waited=self.waited + 1)
 
-
-@dataclass(frozen=True)
-class StoppingRule:
-    """Early stopping of a run.
-
-    Attributes:
-        metric: Name of the metric that must improve.
-        patience: Evaluations without an improvement after which the run ends; None: it never ends early.
-        min_delta: See `Patience.after`.
-        every: Rounds between two evaluations.
-    """
-
-    metric: str
-    patience: int | None
-    min_delta: float
-    every: int
-
-    def count(self, counted: Patience, rows: Iterable[dict]) -> Patience:
+    def count(self, rows: Iterable[dict]) -> "Patience":
         """Return the count after further rows of metrics.
 
         Only rounds that a run of any length evaluates count: an extended run has also evaluated its former last round.
         """
+        counted = self
         for row in rows:
             if self.metric in row and row["round"] % self.every == 0:
-                counted = counted.after(self.metric, row[self.metric], self.min_delta)
+                counted = counted.after(row[self.metric])
         return counted
 
-    def ends(self, counted: Patience) -> bool:
-        """Return True if the run ends."""
-        return self.patience is not None and counted.waited >= self.patience
+    @property
+    def is_over(self) -> bool:
+        """True if the run ends."""
+        return self.limit is not None and self.waited >= self.limit
 
 
 def is_stopped_early(keys: Mapping[str, Any], rows: Sequence[dict]) -> bool:
@@ -76,8 +65,7 @@ def is_stopped_early(keys: Mapping[str, Any], rows: Sequence[dict]) -> bool:
     # The recipe of a run with plug-in modules may be read without checks.
     if not (isinstance(patience, int) and isinstance(every, int) and isinstance(min_delta, int | float) and every > 0):
         return False
-    rule = StoppingRule(str(metric), patience, min_delta, every)
-    return rule.ends(rule.count(Patience(), rows))
+    return Patience(str(metric), patience, min_delta, every).count(rows).is_over
 
 
 def selection_metric(keys: Mapping[str, Any], rows: Iterable[dict]) -> str:
@@ -87,4 +75,5 @@ def selection_metric(keys: Mapping[str, Any], rows: Iterable[dict]) -> str:
     names = {"inputs": keys.get("input.name"), "tasks": keys.get("task.name", "classification")}
     if any(name not in registry.names(kind) for kind, name in names.items()):
         return ""
-    return default_selection_metric(task_metrics(*names.values()), any(map(is_validated, rows)))
+    is_validated = any(name.startswith("validation_") for row in rows for name in row)
+    return default_selection_metric(task_metrics(*names.values()), is_validated)

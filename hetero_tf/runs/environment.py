@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from hetero_tf.base import files, registry, typed_json
 from hetero_tf.base.errors import UserError, shorten_repr
@@ -28,22 +29,15 @@ MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}(\.[A-Za-z_][A-Za-z0-9_]{0,99})
 
 
 @dataclass(frozen=True)
-class Processor:
-    """Model name and hash of the vector instruction flags of a processor, see `processor`."""
-
-    model: str
-    flags: str | None
-
-
-@dataclass(frozen=True)
 class Environment:
-    """Content of `environment.json`, see `environment`."""
+    """The entries of `environment.json` that are read, see `environment`."""
 
-    versions: dict[str, str | None]
-    cpu: Processor
-    cores: int | None
+    versions: dict[str, Any]
+    cpu: dict[str, Any]
     threads: dict[str, int]
-    plugins: tuple[str, ...]
+    settings: dict[str, Any]
+    cores: int | None = None
+    plugins: tuple[str, ...] = ()
 
 
 def environment(threads: dict[str, int], extra: dict, plugins: Sequence[str] = ()) -> dict:

@@ -17,6 +17,7 @@ from hetero_tf.base.typed_json import Natural, NonNegative, from_json
 from hetero_tf.base.version import __version__
 from hetero_tf.recipe import Recipe, loads
 from hetero_tf.runs import checkpoints, environment
+from hetero_tf.runs.environment import Environment
 from hetero_tf.runs.run_folder import RunFolder
 
 
@@ -26,16 +27,6 @@ class FileDigest:
 
     bytes: Natural
     sha256: str
-
-
-@dataclass(frozen=True)
-class Sections:
-    """The entries of an environment that `environment.decisive` reads."""
-
-    versions: dict[str, Any]
-    cpu: dict[str, Any]
-    threads: dict[str, Any]
-    settings: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -49,7 +40,7 @@ class Facts:
     """
 
     recipe: str
-    environment: Sections
+    environment: Environment
     metrics: FileDigest
     last: dict[str, int | float | None]
     best: dict[str, int | float | None]

@@ -144,7 +144,7 @@ def test_untrusted_names_are_escaped_on_the_page(write_run, report, tmp_path, ou
     recipe = (folder / "recipe.yaml").read_text()
     recipe = re.sub("^name: .*$", lambda _: f"name: '{HOSTILE}\x85'", recipe, count=1, flags=re.MULTILINE)
     (folder / "recipe.yaml").write_text(recipe)
-    stored = {"plugins": ["mine"], "cpu": {"model": "<b>", "flags": None}, "versions": {}, "threads": {}, "cores": 2}
+    stored = {"plugins": ["mine"], "cpu": {"model": "<b>"}, "versions": {}, "threads": {}, "settings": {}, "cores": 2}
     (folder / "environment.json").write_text(json.dumps(stored))
     assert report(folder, "--out", out)[::2] == (0, "")
     page = Page(out)

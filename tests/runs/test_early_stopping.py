@@ -1,11 +1,12 @@
 """Early stopping of a run, from its recipe and its rows."""
 
+import dataclasses
 import math
 
 import pytest
 
 from hetero_tf import recipe
-from hetero_tf.runs.early_stopping import Patience, StoppingRule, is_stopped_early
+from hetero_tf.runs.early_stopping import Patience, is_stopped_early
 
 
 @pytest.mark.parametrize(
@@ -23,9 +24,9 @@ from hetero_tf.runs.early_stopping import Patience, StoppingRule, is_stopped_ear
     ],
 )
 def test_evaluations_without_an_improvement_are_counted(metric, min_delta, values, waited):
-    counts, patience = [], Patience()
+    counts, patience = [], Patience(metric, None, min_delta)
     for value in values:
-        patience = patience.after(metric, value, min_delta)
+        patience = patience.after(value)
         counts.append(patience.waited)
     assert counts == waited
 
@@ -35,16 +36,16 @@ def rows(values, name="global_loss", **more):
 
 
 def test_only_regular_evaluations_count_and_the_count_has_the_best_value():
-    rule = StoppingRule("global_loss", 2, 0.0, 2)
+    start = Patience("global_loss", 2, 0.0, 2)
     evaluated = [{"round": 1, "loss": 9.0}, {"round": 2, "global_loss": 1.0}, {"round": 3, "global_loss": 2.0}]
-    counted = rule.count(Patience(), evaluated)
-    assert counted == Patience(1.0, 0) and not rule.ends(counted)
-    counted = rule.count(counted, [{"round": 4, "global_loss": 1.5}, {"round": 6, "global_loss": None}])
-    assert counted == Patience(1.0, 2) and rule.ends(counted)
-    assert not StoppingRule("global_loss", None, 0.0, 2).ends(counted)
-    assert Patience().after("global_loss", math.nan, 0) == Patience(None, 0)
-    assert Patience(0.5, 3).after("global_loss", 0.4, 0) == Patience(0.4, 0)
-    assert Patience(0.5, 3).after("global_loss", 0.6, 0) == Patience(0.5, 4)
+    counted = start.count(evaluated)
+    assert (counted.best, counted.waited) == (1.0, 0) and not counted.is_over
+    counted = counted.count([{"round": 4, "global_loss": 1.5}, {"round": 6, "global_loss": None}])
+    assert (counted.best, counted.waited) == (1.0, 2) and counted.is_over
+    assert not dataclasses.replace(counted, limit=None).is_over
+    for best, value, expected in ((None, math.nan, (None, 0)), (0.5, 0.4, (0.4, 0)), (0.5, 0.6, (0.5, 4))):
+        after = Patience("global_loss", None, best=best, waited=-1 if best is None else 3).after(value)
+        assert (after.best, after.waited) == expected
 
 
 @pytest.mark.parametrize(
