@@ -167,7 +167,7 @@ class Evaluator(EvaluationSetup):
         """Return the state whose first networks predict at a level: sorted by accuracy if the recipe requires it."""
         levels = self.recipe.levels
         networks = levels.ensemble
-        if networks is None or self.recipe.evaluate.members == "first" or levels.members_of(level) == networks:
+        if networks is None or self.recipe.evaluate.members == "first" or levels.members.get(level) == networks:
             return state
         first = self._first_network
         return sort_networks(state, networks, lambda each: float(first.measure("validation", each)["accuracy"]))

@@ -55,7 +55,7 @@ def build_entry_mask(recipe: Recipe, level: str, variables: list, networks: int 
         return None
     maskable = [variable.path.rpartition("/")[2] not in NORM_WEIGHTS for variable in variables] * networks
     sizes = [math.prod(variable.shape) for variable in variables] * networks
-    share = recipe.levels.entries_of(level)
+    share = recipe.levels.entries.get(level, 1.0)
     num_entries = max(1, int(share * sum(size for size, is_maskable in zip(sizes, maskable) if is_maskable)))
 
     prepare, mask, counts = (function_of("masks", plugin, name) for name in ("prepare", "mask", "counts"))

@@ -26,6 +26,7 @@ from hetero_tf.models.nesting import check_entries, find_parts
 from hetero_tf.models.personal import level_path, select_paths
 from hetero_tf.models.requirements import check_behavior
 from hetero_tf.models.variables import all_layers, check_constants, shrink_to_part, values
+from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -82,7 +83,7 @@ class ModelFamily:
 
     def _training_key(self, level):
         """Key of a level's training: levels with equal keys are one sub-model."""
-        return self.route(level), self.stages[level], self.recipe.levels.entries_of(level)
+        return self.route(level), self.stages[level], self.recipe.levels.entries.get(level, 1.0)
 
     def full_route(self, level: str) -> tuple[Route, frozenset[str]]:
         """Return the route through a level's full sub-model, and the units on it; see `stages.full_route`."""
@@ -122,7 +123,10 @@ class ModelFamily:
         # Each network of an ensemble is scaled as a part of a network of width 1.
         top = 1.0 if levels.ensemble else levels.widths[levels.global_level]
         # A level that is wider than the global model is not in the mix: it is described, but never trained.
-        scale = 1.0 if self.recipe.model.cuts_ranks_only else min(route.width / top, 1.0)
+        layers = self.recipe.model.layers
+        cut = {name for spec in layers for name, value in spec.args.items() if isinstance(value, Width)}
+        # If only adapter ranks depend on the width, every level has all channels.
+        scale = 1.0 if cut == {"lora_rank"} else min(route.width / top, 1.0)
         return self._build(route, scale, classes, self.recipe.precision, clients)
 
     def fast(self, model: keras.Model, batch: int | None = None) -> keras.Model:
@@ -174,7 +178,7 @@ class ModelFamily:
     def prediction_key(self, level: str) -> tuple:
         """Return the cache key of a level's prediction model."""
         levels = self.recipe.levels
-        return self.route(level), levels.members_of(level), levels.entries_of(level)
+        return self.route(level), levels.members.get(level), levels.entries.get(level, 1.0)
 
     def prediction_models(self, level: str, count: int | None = None) -> list[keras.Model]:
         """Build the models that predict at a level: all classes, inert Scalers; one, or those of its ensemble.
@@ -183,7 +187,7 @@ class ModelFamily:
             count: Number of networks of its ensemble, by default those of the level.
         """
         levels = self.recipe.levels
-        count = levels.members_of(level) if count is None else count
+        count = levels.members.get(level) if count is None else count
         models = [
             self._build(self.route(level), 1.0, self.classes, self.recipe.float_type, member=member)
             for member in (range(count) if count else (None,))
@@ -367,4 +371,6 @@ def outline(recipe: Recipe) -> ModelOutline:
 def level_of(recipe: Recipe, name: str) -> LevelSpec:
     """Return the specification of a level for its division into stages."""
     levels, last = recipe.levels, len(recipe.model.exits) + 1
-    return LevelSpec(name, levels.widths[name], levels.depth_of(name, last), levels.budget_of(name), levels.tolerance)
+    return LevelSpec(
+        name, levels.widths[name], levels.depths.get(name, last), levels.budgets.get(name), levels.tolerance
+    )

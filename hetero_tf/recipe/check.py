@@ -41,7 +41,12 @@ def build_recipe(value: dict) -> Recipe:
     recipe = dataclasses.replace(recipe, client=dataclasses.replace(recipe.client, loss=recipe.loss))
     if recipe.levels.rounding == "up":
         return recipe
-    return dataclasses.replace(recipe, model=recipe.model.rounded_down())
+    layers = []
+    for spec in recipe.model.layers:
+        widths = {name: size for name, size in spec.args.items() if isinstance(size, Width)}
+        rounded = {name: dataclasses.replace(size, down=True) for name, size in widths.items()}
+        layers.append(dataclasses.replace(spec, args=spec.args | rounded))
+    return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, layers=tuple(layers)))
 
 
 def _section(cls, value, path):

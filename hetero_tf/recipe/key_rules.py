@@ -110,7 +110,7 @@ def _larger_levels(recipe):
     top = levels.global_level
     for key, noun, sizes in (
         ("mix", "width", levels.widths),
-        ("depths", "depth", {name: levels.depth_of(name, last) for name in levels.names}),
+        ("depths", "depth", {name: levels.depths.get(name, last) for name in levels.names}),
         ("members", "networks", levels.members),
     ):
         for name in levels.names if sizes else ():
@@ -123,7 +123,7 @@ def _larger_levels(recipe):
     if levels.members and len({levels.widths[name] for name in levels.names}) > 1:
         text = "all levels of the mix must have the same width with levels.members: that of the ensemble's networks"
         yield ("levels", "widths"), text, levels.widths
-    if levels.entries_of(levels.global_level) != 1:
+    if levels.entries.get(levels.global_level, 1.0) != 1:
         text = "must be 1 for the first level of the mix, which is that of the global model"
         yield ("levels", "entries", levels.global_level), text, levels.entries[levels.global_level]
 

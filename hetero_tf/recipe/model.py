@@ -1,7 +1,7 @@
 """Frozen dataclasses of the model of a recipe: its layers, and values that depend on level and data."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from hetero_tf.base.constraints import Kind, Plugin, Units
@@ -69,17 +69,6 @@ class Model:
     frozen: Units = ()
     layers: tuple[LayerSpec, ...] = ()
 
-    def rounded_down(self) -> "Model":
-        """Return the same model with every `!w n` rounded down."""
-
-        def argument(value):
-            return replace(value, down=True) if isinstance(value, Width) else value
-
-        layers = (
-            replace(spec, args={name: argument(value) for name, value in spec.args.items()}) for spec in self.layers
-        )
-        return replace(self, layers=tuple(layers))
-
     @property
     def units(self) -> dict[str, str]:
         """`{layer: unit}` by name; the path of a variable begins with the name of its layer."""
@@ -88,12 +77,6 @@ class Model:
     def unit_of(self, path: str) -> str:
         """Return the unit of a variable's layer."""
         return self.units[path.split("/")[0]]
-
-    @property
-    def cuts_ranks_only(self) -> bool:
-        """True if only adapter ranks depend on the width, so every level has all channels."""
-        cut = {name for spec in self.layers for name, value in spec.args.items() if isinstance(value, Width)}
-        return cut == {"lora_rank"}
 
     @property
     def trunk(self) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ _COMPUTED = {
     },
     "levels.widths": lambda recipe: len({recipe.levels.widths[name] for name in recipe.levels.names}) > 1,
     "model.exits": lambda recipe: (
-        bool(recipe.model.exits) and any(recipe.levels.depth_of(name, 2) > 1 for name in recipe.levels.names)
+        bool(recipe.model.exits) and any(recipe.levels.depths.get(name, 2) > 1 for name in recipe.levels.names)
     ),
     "model.trunk": lambda recipe: recipe.model.trunk,
 }
@@ -82,18 +82,16 @@ class ChosenPlugin:
         Raises:
             InputError: The table has another form.
         """
+        options = registry.options(self.kind, self.name)
         for table in registry.constants(self.kind, self.name, table_name):
             combinations = {"": table} if table_name == "REQUIRES" else table
             if not isinstance(combinations, dict) or not all(map(_is_table, combinations.values())):
                 form = "{key: value}" if table_name == "REQUIRES" else "{reason: {key: value}}"
                 raise InputError(f"{table_name} must have the form {form}. Received: {table!r}")
             for reason, values in combinations.items():
-                yield reason, {self._full_key(key): value for key, value in values.items()}
-
-    def _full_key(self, key):
-        """Return the key of an option, which a rule of its plug-in may name without the section."""
-        full_key = f"{dotted(self.path)}.{key}"
-        return full_key if self.has_option(full_key) else key
+                # A rule may name options of its plug-in without the section.
+                full_keys = {key: f"{dotted(self.path)}.{key}" if key in options else key for key in values}
+                yield reason, {full_keys[key]: value for key, value in values.items()}
 
     def has_option(self, key: str) -> bool:
         """Return True for the full key of one of its options."""
@@ -105,14 +103,6 @@ def _is_table(value):
     return isinstance(value, dict) and bool(value) and all(isinstance(key, str) for key in value)
 
 
-def chosen_plugins(recipe: Recipe) -> Iterator[ChosenPlugin]:
-    """Yield the plug-ins of a recipe."""
-    for path, option in PLUGINS.items():
-        plugin = plugin_at(recipe, path)
-        if plugin is not None:
-            yield ChosenPlugin(path, option.constraint.kind, plugin.name)
-
-
 def plugin_at(recipe: Recipe, path: tuple[str, ...]) -> Plugin | None:
     """Return the `Plugin` of a key, or of a section that mixes the options of its plug-in with other keys."""
     plugin = functools.reduce(getattr, path, recipe)
@@ -121,9 +111,11 @@ def plugin_at(recipe: Recipe, path: tuple[str, ...]) -> Plugin | None:
 
 def check_plugins(recipe: Recipe) -> None:
     """Raise `InvalidValue` or `InvalidValues` for the rules of chosen plug-ins that a recipe violates."""
-    errors = ErrorList()
+    errors, plugins = ErrorList(), {path: plugin_at(recipe, path) for path in PLUGINS}
+    kinds = {path: option.constraint.kind for path, option in PLUGINS.items()}
+    chosen = [ChosenPlugin(path, kinds[path], plugin.name) for path, plugin in plugins.items() if plugin is not None]
     for table_name, check in (("REQUIRES", _check_required), ("CONFLICTS", check_conflict), ("UNUSED", check_unused)):
-        for plugin in chosen_plugins(recipe):
+        for plugin in chosen:
             try:
                 for reason, values in plugin.rules(table_name):
                     with errors:

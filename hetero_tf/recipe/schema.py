@@ -156,27 +156,11 @@ class Levels:
     @property
     def ensemble(self) -> int | None:
         """Number of networks of the global model; None for a single network without a leading axis."""
-        return self.members_of(self.global_level)
-
-    def members_of(self, level: str) -> int | None:
-        """Number of networks of a level's ensemble; None for a single network."""
-        return self.members.get(level)
+        return self.members.get(self.global_level)
 
     def networks_of(self, level: str) -> int:
         """Number of networks that a client of a level trains; 1 without an ensemble."""
         return self.members.get(level, 1)
-
-    def entries_of(self, level: str) -> float:
-        """Share of its entries that a level's client trains."""
-        return self.entries.get(level, 1.0)
-
-    def budget_of(self, level: str) -> float | None:
-        """Share of the full model that fits on the clients of a level; None without a budget."""
-        return self.budgets.get(level)
-
-    def depth_of(self, level: str, last: int) -> int:
-        """Number of a level's deepest exit; `last`: that of the whole model."""
-        return self.depths.get(level, last)
 
 
 def is_window(hours: Sequence[object]) -> bool:

@@ -56,7 +56,7 @@ def level_loads(costs: LevelCosts, cost_by_level: dict[str, LevelCost], examples
 
 def _level_load(costs, name, cost, examples):
     recipe, family = costs.family.recipe, costs.family
-    flops, budget, parts = costs.train_flops(name), recipe.levels.budget_of(name), _parts(costs, name, examples)
+    flops, budget, parts = costs.train_flops(name), recipe.levels.budgets.get(name), _parts(costs, name, examples)
     flops_per_example = sum(flops) / len(flops) if family.drawn else sum(flops)
     clients, estimate = recipe.levels.active(recipe.round.clients)[name], max(part["amount"] for part in parts)
     share = None if budget is None else estimate / float(as_fraction(budget) * Fraction(costs.full_cost))
@@ -91,7 +91,7 @@ def _training_summary(costs, level):
     if len(stage_widths(stages)) > 1 and not family.drawn:
         return f"{len(stage_widths(stages))} widths"
     if levels.depths:
-        return f"{levels.depth_of(level, exits)} of {exits} exits"
+        return f"{levels.depths.get(level, exits)} of {exits} exits"
     return "all" if levels.widths[level] == 1 else f"width {as_fraction(levels.widths[level])}"
 
 
