@@ -64,9 +64,10 @@ class Console:
             for text, at in unlogged:
                 self._record(text, at)
 
-    def say(self, text: str) -> None:
-        """Print and log a message; a terminal breaks it between words or `name value` pairs."""
-        self._say(text, text)
+    def say(self, *texts: str) -> None:
+        """Print and log messages; a terminal breaks each of them between words or `name value` pairs."""
+        for text in texts:
+            self._say(text, text)
 
     def say_lines(self, text: str) -> None:
         """Print and log lines as they are, such as tables and commands; the names in them have no line ends."""

@@ -188,13 +188,10 @@ def seconds_by_part(groups: dict[str, list[Run]]) -> dict[str, dict[str, float]]
     for name, runs in groups.items():
         timed = [run for run in runs if any("training_seconds" in row for row in run.timings)]
         if timed := truncate_to_common_round(timed):
-            seconds_by_name[name] = {part: statistics.fmean(_seconds(run, part) for run in timed) for part in PARTS}
+            calls = {part: [[row.get(f"{part}_seconds") for row in run.timings] for run in timed] for part in PARTS}
+            sums = {part: [sum(filter(is_number, each)) for each in calls[part]] for part in PARTS}
+            seconds_by_name[name] = {part: statistics.fmean(sums[part]) for part in PARTS}
     return seconds_by_name
-
-
-def _seconds(run, part):
-    values = (row.get(f"{part}_seconds") for row in run.timings)
-    return sum(value for value in values if is_number(value))
 
 
 def draw_time(seconds_by_name: dict[str, dict[str, float]]) -> "Figure":

@@ -301,7 +301,6 @@ def _render(sections: Sequence[Section], **values: object) -> str:
 
 def write_report(text: str, drawn: "dict[str, Figure]", path: Path) -> Path:
     """Write the page and its figures, each atomically; return the folder of the figures."""
-    check_path(path)
     folder = path.with_name(f"{path.stem}_figures")
     files.check_write_target(folder, folder=True)
     files.write_atomic(path, text.encode())
@@ -310,9 +309,3 @@ def write_report(text: str, drawn: "dict[str, Figure]", path: Path) -> Path:
         for kind in KINDS:
             files.write_atomic(folder / f"{name}.{kind}", style.encode_figure(figure, kind))
     return folder
-
-
-def check_path(path: Path) -> None:
-    """Refuse a path that does not end in .html."""
-    if path.suffix != ".html":
-        raise InputError(f"--out must end in .html. Received: --out={path}")

@@ -121,10 +121,12 @@ def figure_text(name: str, limit: int = 64) -> str:
     return clean if len(clean) <= limit else f"{clean[: limit - 3]}..."
 
 
-def check_file(path: Path) -> None:
-    """Refuse a file without the extension of a picture format."""
-    if path.suffix not in SUFFIXES:
-        raise InputError(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}. Received: --out={path}")
+def check_file(path: Path, *suffixes: str) -> None:
+    """Refuse a file without one of the extensions, by default those of picture formats."""
+    *others, last = suffixes or SUFFIXES
+    if path.suffix not in (*others, last):
+        known = " or ".join(filter(None, (", ".join(others), last)))
+        raise InputError(f"--out must end in {known}. Received: --out={path}")
 
 
 def save(drawn: "Figure", path: Path) -> None:

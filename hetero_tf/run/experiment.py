@@ -230,8 +230,7 @@ def _announce(process, console):
         console.say(f"*** NOT THE REAL DATA: {dataset.source} ***")
     else:
         console.say(f"data: {dataset.source}")
-    for line in notes.data_description(process):
-        console.say(line)
+    console.say(*notes.data_description(process))
     clients, *engine_lines = process.runner.describe()
     console.say(clients)
     if process.privacy is not None:
@@ -242,8 +241,7 @@ def _announce(process, console):
             f"validation: {len(partition.held_out.ids):,} {unit} are held out from training; "
             f"{process.selection_metric} selects the best round"
         )
-    for line in (*_about_metrics(process), *notes.warnings(process)):
-        console.say(f"note: {line}")
+    console.say(*(f"note: {line}" for line in (*_about_metrics(process), *notes.warnings(process))))
     if process.recipe.levels.fit is not None:
         console.say(f"fit: {describe_fit(process.recipe.levels)}")
     for level, share in over_budget(process.all_label_costs).items():
@@ -297,8 +295,7 @@ def _restore(run, process, newest_facts, console):
             console.say(f"initial weights: {source}")
         rows = resume.truncate_metrics(run, None, console.say)
         return Progress(process.begin(weights), {}, {}, {}, rows, first_patience(process))
-    for message in newest.checkpoint.skipped:
-        console.say(f"skipped: {message}")
+    console.say(*(f"skipped: {message}" for message in newest.checkpoint.skipped))
     console.say(f"resumed {run.path} after round {newest.state.round}")
     if newest.state.round >= process.recipe.rounds:
         console.say(f"all {process.recipe.rounds} rounds are done; use --set rounds=N to train more")

@@ -47,8 +47,7 @@ def _write_rows(result, flags, console):
     paths = {row.name: folder / f"{row.name}.json" for row in rows}
     written = sum(write_row(row, paths[row.name]) for row in rows)
     console.say(f"rows in {folder}: {written} written, {len(rows) - written} unchanged, {len(reasons)} missing")
-    for name, reason in reasons.items():
-        console.say(f"missing: {name}: {reason}")
+    console.say(*(f"missing: {name}: {reason}" for name, reason in reasons.items()))
     for path in [*paths.values()][:1]:
         console.say_lines(f"next: {program_name()} bench {VERIFY} {quote_shell(path)}")
     return {"rows": [str(path) for path in paths.values()], "missing": reasons}

@@ -73,8 +73,7 @@ def compare_clients(recipe: Recipe, flags: FlagValues, console: Console) -> dict
     matrices = similarity.similarities(*representations)
     cells = [[f"{cell:.3f}".replace("nan", "-") for cell in matrix.diagonal()] for matrix in matrices.values()]
     console.say_lines(format_table([("unit", *matrices), *zip(units[0], *cells)]))
-    for note in _notes(matrices, representations):
-        console.say(f"note: {note}")
+    console.say(*(f"note: {note}" for note in _notes(matrices, representations)))
     if flags.draw:
         first, second = (f"client {client}" for client in clients)
         with png_figure(flags.draw, 10, 4.5) as figure:

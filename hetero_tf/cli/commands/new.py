@@ -45,8 +45,7 @@ def write_recipe(flags: FlagValues, console: Console) -> dict:
     files.write_atomic(out, text.encode())
     console.say_lines(f"{text.rstrip()}\n")
     console.say(f"{'replaced' if replaces else 'wrote'} {out}")
-    for index, command in enumerate(commands):
-        console.say(f"{'next: ' if not index else '      '}{command}")
+    console.say(*(f"{'      ' if index else 'next: '}{command}" for index, command in enumerate(commands)))
     choices = {**{f"data.{name}": each for name, each in draft.data.options.items()}, **draft.keys}
     return {
         "recipe": out,

@@ -31,8 +31,7 @@ def describe_recipe(recipe: Recipe, flags: FlagValues, console: Console) -> dict
     settings = dataclasses.replace(settings, threads=flags.threads * max(len(flags.workers), 1))
     description = report.describe(process := experiment.build_process(recipe, settings), replicas)
     if not flags.json:
-        for line in report.to_text(description, flags.all).split("\n"):
-            console.say(line)
+        console.say(*report.to_text(description, flags.all).split("\n"))
     if flags.draw:
         split, labels = by_strata(process.partition, process.dataset), process.dataset.strata[0]
         coverage, names = notes.label_coverage(process), recipe.levels.names
@@ -69,33 +68,25 @@ def compare_runs(flags: FlagValues, console: Console) -> list[dict]:
         write_atomic(Path(flags.out), f"{text}\n".encode())
         console.say(f"wrote {flags.out}")
     elif not flags.json:
-        for line in text.split("\n"):
-            console.say(line)
+        console.say(*text.split("\n"))
     # Only the table goes to standard output, so that it can be redirected to a file.
-    notes_console = Console(sys.stderr, quiet=flags.quiet)
     named = {value.table for value in requested}
     sentences += published.missing_cells(published_values, [run.keys for run in runs], named)
-    for sentence in sentences:
-        notes_console.say(sentence)
+    Console(sys.stderr, quiet=flags.quiet).say(*sentences)
     return rows
 
 
 def gather_runs(flags: FlagValues, command: str) -> tuple[list[Run], list[str]]:
     """Return the named runs, on the clock of --fleet if it is set, and messages about runs that are omitted."""
-    runs, messages = gather(named_folders(flags, command))
+    if not flags.run:
+        raise InputError(f"{command} needs a run folder, such as runs/digits, or a folder of runs")
+    runs, messages = gather(flags.run)
     if not flags.fleet:
         return runs, messages
     from hetero_tf.reports.fleet_times import time_runs
 
     timed, omitted = time_runs(runs, flags.fleet)
     return timed, [*messages, *omitted]
-
-
-def named_folders(flags: FlagValues, command: str) -> list[str]:
-    """Return the named run folders; refuse an empty list."""
-    if not flags.run:
-        raise InputError(f"{command} needs a run folder, such as runs/digits, or a folder of runs")
-    return list(flags.run)
 
 
 def _goals(words):
@@ -131,9 +122,7 @@ def plot_runs(flags: FlagValues, console: Console) -> dict:
             figure = figures.draw_curves(curves, metric, x, flags.width)
         style.save(figure, path)
     console.say(f"drew {metric} over {x} into {path}")
-    notes_console = Console(sys.stderr, quiet=flags.quiet)
-    for sentence in sentences:
-        notes_console.say(sentence)
+    Console(sys.stderr, quiet=flags.quiet).say(*sentences)
     return {"out": str(path), "x": x, "y": metric, "runs": len(runs)}
 
 
@@ -142,14 +131,13 @@ def report_runs(flags: FlagValues, console: Console) -> dict:
     from hetero_tf.reports import page, style
 
     path = Path(flags.out or "report.html")
-    page.check_path(path)
+    style.check_file(path, ".html")
     runs, sentences = gather_runs(flags, "report")
     with style.figure_style("report"):
         text, drawn = page.make_report(grouped(runs), sentences, *published.select_published(flags.published))
         pictures = page.write_report(text, drawn, path)
     console.say(f"wrote {path}, and its {len(drawn)} figures into {pictures}")
-    for sentence in sentences:
-        console.say(sentence)
+    console.say(*sentences)
     if flags.open and not webbrowser.open(path.resolve().as_uri()):
         console.say(f"note: no browser could be started; open {path}")
     return {"out": str(path), "figures": str(pictures), "runs": len(runs)}
@@ -160,10 +148,9 @@ def write_event_files(flags: FlagValues, console: Console) -> dict:
     from hetero_tf.reports import events
 
     folder = Path(flags.out or "tensorboard")
-    runs, sentences = gather(named_folders(flags, "tensorboard"))
+    runs, sentences = gather_runs(flags, "tensorboard")
     written = events.write_events(runs, folder)
     console.say(f"wrote {len(written)} run{'s' * (len(written) != 1)} into {folder}")
-    for sentence in sentences:
-        console.say(sentence)
+    console.say(*sentences)
     console.say_lines(f"next: tensorboard --logdir {quote_shell(folder)}")
     return {"out": str(folder), "runs": [str(path) for path in written]}

@@ -101,8 +101,8 @@ def _print_costs(runs, folder, flags, console):
     seconds = run_costs.expected_seconds(runs, folder)
     rows = [run_costs.to_json(run, costs[run.name], seconds.get(run.name), published[run.name]) for run in runs]
     console.say_lines(run_costs.to_text(rows))
-    for source in dict.fromkeys(value.source for values in published.values() for value in values):
-        console.say(f"published: {source}")
+    sources = dict.fromkeys(value.source for values in published.values() for value in values)
+    console.say(*(f"published: {source}" for source in sources))
     total: dict[str, Any] = {"bytes": sum(row["bytes"] or 0 for row in rows), "seconds": sum(seconds.values()) or None}
     time = f", about {format_duration(total['seconds'])} of training by the finished rounds" if seconds else ""
     console.say(f"{len(runs)} runs, {format_bytes(total['bytes'])} of traffic{time}; all recipes are valid")
@@ -138,8 +138,7 @@ def _submit(runs, folder, submission, console):
     executor, program = submission
     jobs = slurm.submit(runs, folder, program, executor)
     console.say(f"submitted {len(jobs)} of {len(runs)} runs{'; the others are finished' * (len(jobs) < len(runs))}")
-    for name, job in jobs.items():
-        console.say(f"  job {job}: {name}")
+    console.say(*(f"  job {job}: {name}" for name, job in jobs.items()))
     console.say_lines(f"next: {program_name()} list {quote_shell(folder.path)}")
     console.say(f"output of the jobs: {folder.path / 'slurm'}")
     return {"run_dir": str(folder.path), "jobs": jobs}

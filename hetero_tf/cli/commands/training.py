@@ -45,8 +45,7 @@ def train(recipe: Recipe, flags: FlagValues, console: Console, execution: Execut
     summary["seconds"] = round(console.elapsed(), 1)
     run_dir = settings.run_dir
     console.say(f"done in {format_duration(summary['seconds'])}; results: {run_dir}")
-    for text in published_values(run_dir):
-        console.say(text)
+    console.say(*published_values(run_dir))
     export_flags = f"--run_dir {quote_shell(run_dir)}{shared_flags(flags)}"
     console.say_lines(
         f"next: {program_name()} report {quote_shell(run_dir)} --open\n      {program_name()} export {export_flags}"
@@ -66,8 +65,7 @@ def with_contracts(execution: Execution, recipe: Recipe, flags: FlagValues) -> E
             try:
                 return build(strategy, devices)
             finally:
-                for sentence in violated_contracts(recipe):
-                    console.say(f"note: {sentence}")
+                console.say(*(f"note: {sentence}" for sentence in violated_contracts(recipe)))
 
         return execution(checked_build, console, display)
 
