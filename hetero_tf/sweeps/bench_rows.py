@@ -155,7 +155,7 @@ def collect_rows(folder: SweepFolder, sweep: str) -> tuple[list[Row], dict[str, 
         if name in {*reasons, *(row.name for row in rows)}:
             raise InputError(f"{folder.path}: two recipes have runs of the name {name}; rename one of them in the list")
         try:
-            rows.append(_build_row(sweep, name, [(run, folder.of(run)) for run in runs]))
+            rows.append(_build_row(sweep, name, [(run, folder.path / run.name) for run in runs]))
         except UserError as problem:
             reasons[name] = str(problem)
     return rows, reasons
@@ -233,23 +233,14 @@ class MetricDifference:
         return self.band is not None and self.replay is not None and self.band[0] <= self.replay <= self.band[1]
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A replay beside the result of its seed in a row.
+def compare(row: Row, expected: SeedResult, replay: SeedResult) -> tuple[bool, list[MetricDifference], list[str]]:
+    """Compare a replay with the result of its seed in a row.
 
-    Attributes:
-        is_equal: All metrics of all rounds are equal, bit for bit, and those in the row are theirs.
-        metrics: The metrics of the best and the last evaluation that differ; in equal runs, also totals.
-        environment: The entries of the environment that differ, such as "numpy was '2.3.0', is '2.4.1'".
+    Returns:
+        True if all metrics of all rounds are equal, bit for bit, and those in the row are theirs; the metrics of the
+        best and the last evaluation that differ, in equal runs also totals; and the entries of the environment that
+        differ, such as "numpy was '2.3.0', is '2.4.1'".
     """
-
-    is_equal: bool
-    metrics: tuple[MetricDifference, ...]
-    environment: tuple[str, ...]
-
-
-def compare(row: Row, expected: SeedResult, replay: SeedResult) -> Comparison:
-    """Compare a replay with the result of its seed in a row."""
     metrics: list[MetricDifference] = []
     is_equal = replay.metrics_sha256 == expected.metrics_sha256
     # The last evaluation is often the best one. Totals follow from the rows of all rounds.
@@ -262,4 +253,4 @@ def compare(row: Row, expected: SeedResult, replay: SeedResult) -> Comparison:
             if before.get(metric) != now.get(metric)
         ]
     differences = environment.differences(row.environment | expected.environment, replay.environment)
-    return Comparison(is_equal and not metrics, tuple(metrics), tuple(differences))
+    return is_equal and not metrics, metrics, differences

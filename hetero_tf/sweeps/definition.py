@@ -232,15 +232,6 @@ class SweepFolder:
         """The definition of the sweep, which `sweep` reads again."""
         return self.path / SWEEP
 
-    @property
-    def log(self) -> Path:
-        """The log of the console output."""
-        return self.path / "log.txt"
-
-    def of(self, run: SweepRun) -> Path:
-        """Return the folder of a run."""
-        return self.path / run.name
-
     @contextlib.contextmanager
     def lock(self, notify: Callable[[str], None]) -> Iterator[None]:
         """Create the folder if needed, and lock its definition during the block; wait for another sweep's block."""
@@ -257,7 +248,7 @@ class SweepFolder:
         """Refuse a sweep that lacks a started run of the folder, or has another recipe for one."""
         runs_by_name = {run.name: run for run in runs}
         for run in self.stored_runs() if os.path.lexists(self.definition_file) else ():
-            if not os.path.lexists(self.of(run)):
+            if not os.path.lexists(self.path / run.name):
                 continue
             if run.name not in runs_by_name:
                 reason = f"its run {run.name} is missing in the new one"

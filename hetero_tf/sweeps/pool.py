@@ -214,7 +214,7 @@ def train(
     def train_one(run):
         launcher = launchers.get()
         try:
-            return _train_run(run, folder.of(run), launcher, program.threads, progress, console)
+            return _train_run(run, folder.path / run.name, launcher, program.threads, progress, console)
         finally:
             launchers.put(launcher)
 
@@ -308,9 +308,3 @@ def to_text(result: dict) -> str:
     parts += [f"{skipped} of them earlier or elsewhere"] if skipped else []
     parts += [f"resumed: {', '.join(resumed)}"] if resumed else []
     return "; ".join(parts)
-
-
-def seconds_per_round(folder: Path) -> float | None:
-    """Return the mean seconds of the finished rounds of a run, with evaluations; None if there are none."""
-    rows = metrics_file.rows(RunFolder(folder).timings)
-    return sum(row["seconds"] + row["measuring_seconds"] for row in rows) / rows[-1]["round"] if rows else None

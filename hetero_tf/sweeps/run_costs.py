@@ -1,6 +1,7 @@
 """Costs of the runs of a sweep, from their models and the shapes of their data; nothing is trained or downloaded."""
 
 import dataclasses
+import functools
 import inspect
 import re
 from collections.abc import Callable, Sequence
@@ -14,9 +15,10 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.units import format_bytes, format_count
 from hetero_tf.data import Dataset, NotAvailable
 from hetero_tf.run.data import load_data, split
+from hetero_tf.runs import metrics_file
 from hetero_tf.runs.published import PublishedValue
+from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps.definition import SweepFolder, SweepRun
-from hetero_tf.sweeps.pool import seconds_per_round
 
 # Keys that do not affect the costs of a client, as line prefixes of the resolved recipe.
 _FREE_KEYS = ("name:", "seed:", "optimizer:", "schedule:", "rounds:", "checkpoint:")
@@ -31,9 +33,8 @@ class CostTable:
     """Computes the costs of runs; runs whose models are equal share those of their levels."""
 
     def __init__(self, data_dir: Path | None, notify: Callable[[str], None]):
-        self._data_dir, self._notify = data_dir, notify
+        self._data_dir, self._notify, self._notify_once = data_dir, notify, functools.cache(notify)
         self._datasets: dict[str, Dataset | None] = {}
-        self._notes: set[str] = set()
         self._levels: dict[tuple[str, str], Any] = {}
 
     def costs_of(self, run: SweepRun) -> dict[str, float] | None:
@@ -52,10 +53,7 @@ class CostTable:
             except InputError as error:
                 if dataset.stand_in_for is None:
                     raise
-                note = f"note: no costs of some runs without {dataset.stand_in_for}: {error}"
-                if note not in self._notes:
-                    self._notes.add(note)
-                    self._notify(note)
+                self._notify_once(f"note: no costs of some runs without {dataset.stand_in_for}: {error}")
                 return None
         costs = {
             name: sum(share * getattr(self._levels[key, level], name) for level, share in shares.items())
@@ -96,9 +94,11 @@ def expected_seconds(runs: Sequence[SweepRun], folder: SweepFolder) -> dict[str,
 
     A round of a run that has finished none counts as the mean of the others.
     """
-    known = {run.name: seconds_per_round(folder.of(run)) for run in runs}
-    measured = [seconds for seconds in known.values() if seconds is not None]
-    return {run.name: run.recipe.rounds * (known[run.name] or fmean(measured)) for run in runs if measured}
+    known = {}
+    for run in runs:
+        if rows := metrics_file.rows(RunFolder(folder.path / run.name).timings):
+            known[run.name] = sum(row["seconds"] + row["measuring_seconds"] for row in rows) / rows[-1]["round"]
+    return {run.name: run.recipe.rounds * (known.get(run.name) or fmean(known.values())) for run in runs if known}
 
 
 def to_text(costs: Sequence[dict]) -> str:

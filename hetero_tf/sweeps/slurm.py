@@ -88,7 +88,7 @@ def submit(runs: Sequence[SweepRun], folder: SweepFolder, program: Program, exec
     """
     jobs = {}
     for run in runs:
-        run_dir = folder.of(run).absolute()
+        run_dir = (folder.path / run.name).absolute()
         _, is_finished, threads = read_progress(run, run_dir, program.threads)
         if not is_finished:
             flags = [*program.flags, *run_flags(run, run_dir), f"--threads={threads}"]

@@ -157,7 +157,7 @@ def test_progress_counts_runs_and_estimates_by_rounds(tmp_path):
     progress.show(display, 5.0)
     progress.first[runs[0].name] = 1
     progress.end(pool.RunOutcome(runs[1], tmp_path, pool.FAILED))
-    folder = SweepFolder(tmp_path).of(runs[0])
+    folder = tmp_path / runs[0].name
     folder.mkdir()
     for number in (1, 2, 3):
         metrics_file.append(folder / "metrics.jsonl", {"round": number})
@@ -183,8 +183,8 @@ def test_sweep_in_a_folder_can_only_grow(tmp_path):
     )
     # A run that was never started, such as after `sweep --commands`, does not bind.
     folder.check(runs[:1])
-    folder.of(runs[0]).mkdir()
-    folder.of(runs[1]).mkdir()
+    (folder.path / runs[0].name).mkdir()
+    (folder.path / runs[1].name).mkdir()
     assert refusal(folder.check, runs[:1]) == (
         f"{folder.path}: contains another sweep (its run digits-seed=1 is missing in the new one); a sweep may only "
         "grow by runs, seeds and rounds. Choose another folder by --run_dir"

@@ -95,9 +95,9 @@ def test_table_and_json(tmp_path):
     without_times = rows()
     assert without_times[0]["bytes_up"] == 1000.0 and without_times[0]["overrides"] == ["rounds=5", "levels.mix=a"]
     assert (without_times[1]["parameters"], without_times[1]["seconds"]) == (None, None)
-    folder.of(runs[1]).mkdir()
+    (folder.path / runs[1].name).mkdir()
     row = {"round": 2, "seconds": 100.0, "measuring_seconds": 20.0}
-    metrics_file.append(folder.of(runs[1]) / "timings.jsonl", row)
+    metrics_file.append(folder.path / runs[1].name / "timings.jsonl", row)
     # A run without rows counts as the mean of the others.
     assert [row["seconds"] for row in rows()] == [300.0, 300.0]
     first = "digits-levels.mix=a       5         786         13.9 K                  3 KB   2.5 GB"

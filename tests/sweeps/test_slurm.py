@@ -77,11 +77,11 @@ def test_job_is_requeued_at_its_time_limit_and_resumes(tmp_path):
     submitted = executor._internal_process_submissions
     executor._internal_process_submissions = lambda delayed: jobs.extend(submitted(delayed)) or jobs
     assert slurm.submit([run], folder, program("2.5"), executor) == {run.name: jobs[0].job_id}
-    programs.wait_for(lambda: (folder.of(run) / "checkpoints/round-000001.npz").exists())
+    programs.wait_for(lambda: (folder.path / run.name / "checkpoints/round-000001.npz").exists())
     assert refusal(slurm.submit, [run], folder, program("2.5"), executor, kind=Locked)
     jobs[0].wait()
     assert "Requeued job" in jobs[0].stdout() and jobs[0].stderr().count("data: none") == 2
-    assert (folder.of(run) / "checkpoints/round-000005.npz").exists() and jobs[0].exception() is None
+    assert (folder.path / run.name / "checkpoints/round-000005.npz").exists() and jobs[0].exception() is None
     assert slurm.submit([run], folder, program("2.5"), executor) == {}
 
 

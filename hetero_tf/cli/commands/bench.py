@@ -116,25 +116,25 @@ def _replay(path, row, selected, base, flags, console):
             yield result | {"result": FAILED, "metrics": [], "environment": [], "problem": problem}
             continue
         replay, _ = bench_rows.read_result(outcome.folder, expected.seed)
-        yield result | _show(path, expected.seed, bench_rows.compare(row, expected, replay), console)
+        yield result | _show(path, expected.seed, *bench_rows.compare(row, expected, replay), console)
 
 
-def _show(path, seed, comparison, console):
+def _show(path, seed, is_equal, metrics, environment, console):
     """Print a comparison, and return it ready for JSON."""
-    outside = [metric for metric in comparison.metrics if not metric.is_within]
-    result = EQUAL if comparison.is_equal else OUTSIDE if outside else WITHIN
+    outside = [metric for metric in metrics if not metric.is_within]
+    result = EQUAL if is_equal else OUTSIDE if outside else WITHIN
     console.say(f"{path}: seed {seed}: {MESSAGES[result]}")
     if result != EQUAL:
         cells = [["", "metric", "row", "replay", "band"]]
-        for metric in comparison.metrics:
+        for metric in metrics:
             values = [_format(metric.row), _format(metric.replay), _format_band(metric.band)]
             cells.append(["" if metric.is_within else "outside", f"{metric.evaluation} {metric.metric}", *values])
         console.say_lines(format_table(cells, words=(0, 1)))
-        console.say(f"environment: {'; '.join(comparison.environment) or 'no difference'}")
+        console.say(f"environment: {'; '.join(environment) or 'no difference'}")
     return {
         "result": result,
-        "metrics": [dataclasses.asdict(metric) for metric in comparison.metrics],
-        "environment": list(comparison.environment),
+        "metrics": [dataclasses.asdict(metric) for metric in metrics],
+        "environment": environment,
         "problem": _describe(outside) if result == OUTSIDE else "",
     }
 

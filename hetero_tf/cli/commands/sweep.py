@@ -68,7 +68,7 @@ def _train(runs, folder, program, jobs, console):
     from hetero_tf.sweeps import pool
 
     start = console.clock()
-    console.open_log(folder.log, command_line())
+    console.open_log(folder.path / "log.txt", command_line())
     outcomes = pool.train(runs, folder, program, jobs, console)
     result = pool.summarize(outcomes, folder.path, console.clock() - start)
     console.say(f"{pool.to_text(result)}; {format_duration(result['seconds'])}; results: {folder.path}")
@@ -115,7 +115,7 @@ def _print_commands(runs, folder, program, console):
 
     commands = {}
     for run in runs:
-        words = [program_name(), *program.flags, *run_flags(run, folder.of(run).absolute())]
+        words = [program_name(), *program.flags, *run_flags(run, (folder.path / run.name).absolute())]
         words.append(f"--threads={program.threads}")
         commands[run.name] = f"cd {quote_shell(os.getcwd())} && {join_shell(words)}"
         console.say_lines(commands[run.name])
