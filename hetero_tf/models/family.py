@@ -26,7 +26,6 @@ from hetero_tf.models.nesting import check_entries, find_parts
 from hetero_tf.models.personal import level_path, select_paths
 from hetero_tf.models.requirements import check_behavior
 from hetero_tf.models.variables import all_layers, check_constants, shrink_to_part, values
-from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -123,10 +122,7 @@ class ModelFamily:
         # Each network of an ensemble is scaled as a part of a network of width 1.
         top = 1.0 if levels.ensemble else levels.widths[levels.global_level]
         # A level that is wider than the global model is not in the mix: it is described, but never trained.
-        layers = self.recipe.model.layers
-        cut = {name for spec in layers for name, value in spec.args.items() if isinstance(value, Width)}
-        # If only adapter ranks depend on the width, every level has all channels.
-        scale = 1.0 if cut == {"lora_rank"} else min(route.width / top, 1.0)
+        scale = 1.0 if self.recipe.model.cuts_ranks_only else min(route.width / top, 1.0)
         return self._build(route, scale, classes, self.recipe.precision, clients)
 
     def fast(self, model: keras.Model, batch: int | None = None) -> keras.Model:
@@ -370,7 +366,5 @@ def outline(recipe: Recipe) -> ModelOutline:
 
 def level_of(recipe: Recipe, name: str) -> LevelSpec:
     """Return the specification of a level for its division into stages."""
-    levels, last = recipe.levels, len(recipe.model.exits) + 1
-    return LevelSpec(
-        name, levels.widths[name], levels.depths.get(name, last), levels.budgets.get(name), levels.tolerance
-    )
+    levels, depth = recipe.levels, recipe.levels.depths.get(name, len(recipe.model.exits) + 1)
+    return LevelSpec(name, levels.widths[name], depth, levels.budgets.get(name), levels.tolerance)

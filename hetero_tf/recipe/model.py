@@ -79,6 +79,12 @@ class Model:
         return self.units[path.split("/")[0]]
 
     @property
+    def cuts_ranks_only(self) -> bool:
+        """True if only adapter ranks depend on the width, so every level has all channels."""
+        cut = {name for spec in self.layers for name, value in spec.args.items() if isinstance(value, Width)}
+        return cut == {"lora_rank"}
+
+    @property
     def trunk(self) -> tuple[str, ...]:
         """Names of the units of the trunk, in order."""
         return tuple(dict.fromkeys(spec.unit for spec in self.layers if spec.exit is None))
