@@ -16,7 +16,7 @@ from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.columns import RawTable, TextColumn, normalize
-from hetero_tf.data.data_files import LOADERS, TEST_NAMES
+from hetero_tf.data.data_files import LOADERS, find_split_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -191,10 +191,8 @@ def read_splits(
     """Read the tables of the training rows and, if present, of the test rows, see `table_files.read_tables`."""
     files, test_files = find_splits(source)
     contents = [read_arrow(str(source), files, selection)]
-    if test is not None:
-        contents.append(read_arrow(str(test), find_splits(test)[0], selection))
-    elif test_files is not None:
-        contents.append(read_arrow(str(source), test_files, selection))
+    if test_files := test_files if test is None else find_splits(test)[0]:
+        contents.append(read_arrow(str(test or source), test_files, selection))
     names = None if label is None else _read_class_names(contents[0][1], files[0].parent, label)
     return [table if names is None else _name_labels(table, label, names) for table, _ in contents], names
 
@@ -204,16 +202,13 @@ def find_splits(path: Path) -> tuple[list[Path], list[Path] | None]:
     if not path.is_dir():
         return [path], None
     folder = path if _list_files(path) or not (path / "data").is_dir() else path / "data"
-    has_folders = (folder / "train").is_dir()
-
-    def find_split(name):
-        if has_folders:
-            return _split_files(folder / name) if (folder / name).is_dir() else []
-        return [file for file in _list_files(folder) if file.name.lower().partition("-")[0].partition(".")[0] == name]
-
-    if not (train := find_split("train")):
-        return _split_files(folder), None
-    return train, next(filter(None, map(find_split, TEST_NAMES)), None)
+    trains, tests = find_split_names(each.name for each in folder.iterdir() if each.is_dir())
+    if trains:
+        return _split_files(folder / trains[0]), _split_files(folder / tests[0]) if tests else None
+    files = _list_files(folder)
+    names = find_split_names(file.name for file in files)
+    train, test = ([file for file in files if file.name in each] for each in names)
+    return train or _split_files(folder), test or None
 
 
 def _list_files(folder):

@@ -55,8 +55,6 @@ class ColumnRoles:
     missing_values: tuple[str, ...] = ()
     scale: Mapping[str, Scale] = field(default_factory=dict)
     targets: str = LABEL
-    # See `find_plain`.
-    plain: frozenset[str] = frozenset()
 
     def type_of(self, name: str) -> ColumnType | None:
         """Return the type of a column that an option sets; None: its values decide."""
@@ -76,16 +74,16 @@ class ColumnRoles:
         ignored = [*self.ignore, *(name for name, type_ in self.types.items() if type_ == "ignore")]
         return ColumnSelection(requested, ignored, image, self.label if self.targets == LABEL_SET else ())
 
-    def prepare(self, table: RawTable) -> RawTable:
+    def prepare(self, table: RawTable, plain: frozenset[str] | None = None) -> RawTable:
         """Return a table with marked missing values, whose features have numbers in plain notation.
 
-        Columns of declared categories keep texts such as NA.
+        Columns of declared categories keep texts such as NA. For `plain` see `convert_numbers`.
         """
         literal = frozenset(name for name in table.columns if self.type_of(name) == "category")
         table = replace(table, literal=literal).mark_missing(self.missing_values)
-        others = (self.owner, self.group, *self.plain, *(() if self.targets == NUMBERS else self.label))
+        others = (self.owner, self.group, *(() if self.targets == NUMBERS else self.label))
         names = [name for name in table.columns if name not in others and self.type_of(name) in (None, "number")]
-        return convert_numbers(table, names, self.numbers)
+        return convert_numbers(table, names, self.numbers, plain)
 
     def find_feature_columns(self, table: RawTable) -> list[str]:
         """Return the names of the columns that become features.
@@ -93,11 +91,8 @@ class ColumnRoles:
         Raises:
             InputError: An option names a column that does not exist or has another role, or none is left.
         """
-        options: dict[str, Any] = {"label": self.label, "owner": self.owner, "group": self.group}
-        options |= {"ignore": self.ignore, "categorical": self.categorical, "columns": self.types, "scale": self.scale}
-        for option, names in options.items():
-            for name in [names] if isinstance(names, str) else names or ():
-                table.check_column(option, name)
+        table.check_columns(label=self.label, owner=self.owner, group=self.group, ignore=self.ignore)
+        table.check_columns(categorical=self.categorical, columns=self.types, scale=self.scale)
         features = [name for name in table.columns if self.role_of(name) == "feature"]
         if not features:
             raise InputError(f"{table.source}: expected at least one feature column. Received: only the label")
@@ -114,36 +109,39 @@ class ColumnRoles:
         return features
 
 
-def convert_numbers(table: RawTable, names: Iterable[str], notation: Notation) -> RawTable:
+def convert_numbers(
+    table: RawTable, names: Iterable[str], notation: Notation, plain: frozenset[str] | None = None
+) -> RawTable:
     """Convert the numbers of columns of texts to plain notation.
+
+    Args:
+        table, names: The table and the names of the columns.
+        notation: Notation of the texts.
+        plain: Columns of plain numbers; None: in a table of decimal commas, those with 48.1, and thus also 48.137.
 
     Raises:
         InputError: A column has several currencies.
     """
-    columns, plain = dict(table.columns), find_plain(table, notation)
     if notation == "plain":
         return table
-    for name in names:
-        column = columns[name]
-        if not isinstance(column, TextColumn) or name in plain:
-            continue
+    columns = dict(table.columns)
+    texts = {name: columns[name] for name in names if isinstance(columns[name], TextColumn)}
+    if plain is None:
+        plain = frozenset(name for name, each in texts.items() if notation == "comma" and _has_points(each.texts))
+    for name, column in texts.items():
         if len(amounts := find_currencies(column.texts)) > 1:
             text = amounts[min(amounts)]
             raise table.value_error(
                 column.row_of(text), name, f"has {text!r} and amounts in several currencies, which do not compare"
             )
-        columns[name] = column.map(functools.partial(to_plain_number, notation=notation))
-    return replace(table, columns=columns)
+        if name not in plain:
+            columns[name] = column.map(functools.partial(to_plain_number, notation=notation))
+    return replace(table, columns=columns, plain=plain)
 
 
-def find_plain(table: RawTable, notation: Notation) -> frozenset[str]:
-    """Return the columns of plain numbers: in a table of decimal commas, those with 48.1, and thus also 48.137."""
-
-    def has_points(column):
-        texts = [text for text in getattr(column, "texts", ()) if not is_missing(text)]
-        return any(to_plain_number(text, "comma") == text for text in texts) and to_numbers(texts) is not None
-
-    return frozenset(name for name, column in table.columns.items() if notation == "comma" and has_points(column))
+def _has_points(texts):
+    texts = [text for text in texts if not is_missing(text)]
+    return any(to_plain_number(text, "comma") == text for text in texts) and to_numbers(texts) is not None
 
 
 def build_column(
@@ -191,7 +189,7 @@ def _infer_codec(table, name, roles, summary):
     kind = roles.type_of(name)
     listed = () if kind == "category" else tuple(map(normalize, roles.missing_values))
     if kind == "number" or (kind is None and summary.type in ("number", "id")):
-        return number.Codec(notation="plain" if name in roles.plain else roles.numbers, missing_values=listed)
+        return number.Codec(notation="plain" if name in table.plain else roles.numbers, missing_values=listed)
     texts = table.read_texts(name)
     if kind == "date":
         return date.Codec(find_date_order(table, name), missing_values=listed)
@@ -218,7 +216,7 @@ def find_date_order(table: RawTable, name: str) -> DateOrder:
     if not orders:
         likely = max(DATE_EXAMPLES, key=lambda order: sum(parse_date(text, order) is not None for text in texts))
         examples = ", ".join(DATE_EXAMPLES.values())
-        table.require(name, lambda text: parse_date(text, likely) is not None, f"a date such as {examples}")
+        table.require(name, functools.partial(parse_date, order=likely), f"a date such as {examples}")
     raise InputError(
         f"{table.source}: column {name!r} must say which number is the day, but no day is above 12; save the dates "
         f"like {DATE_EXAMPLES['ymd']}. Received: {texts[0]!r}"
@@ -281,9 +279,7 @@ def read_targets(
         InputError: A column or value is missing, or a label is not a class.
     """
     for table in tables:
-        for option, names in (("label", label), ("owner", () if owner is None else (owner,))):
-            for name in names:
-                table.check_column(option, name)
+        table.check_columns(label=label, owner=owner)
         if not table.rows:
             raise InputError(f"{table.source}: expected at least one row. Received: none")
         if len(set(label)) < len(label):

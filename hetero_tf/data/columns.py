@@ -71,7 +71,7 @@ def parse_number(value: str, name: str) -> float:
 def is_number(text: str) -> bool:
     """Return True for a finite number in plain notation; `float` also accepts `1_3` and non-ASCII digits."""
     try:
-        return are_plain_numbers([text]) and bool(np.isfinite(float(text)))
+        return text.isascii() and "_" not in text and bool(np.isfinite(float(text)))
     except ValueError:
         return False
 
@@ -82,13 +82,8 @@ def to_numbers(texts: Sequence[str]) -> np.ndarray | None:
         numbers = np.asarray(texts, np.float64)
     except ValueError:
         return None
-    return numbers if np.isfinite(numbers).all() and are_plain_numbers(texts) else None
-
-
-def are_plain_numbers(numbers: Iterable[str]) -> bool:
-    """Return True if texts that Python parses as numbers are ASCII and have no underscore."""
-    joined = "".join(numbers)
-    return joined.isascii() and "_" not in joined
+    joined = "".join(texts)
+    return numbers if np.isfinite(numbers).all() and joined.isascii() and "_" not in joined else None
 
 
 def to_plain_number(text: str, notation: Literal["point", "comma"]) -> str:
@@ -196,6 +191,7 @@ class RawTable:
         locate: `row -> "FILE:LINE"`, for messages.
         literal: Columns in which only an empty text is a missing value, not NA or None.
         unread: Names of ignored columns that were not read.
+        plain: Names of the columns whose numbers had plain notation in a table of another one.
     """
 
     source: str
@@ -203,23 +199,25 @@ class RawTable:
     locate: Callable[[int], str]
     literal: frozenset[str] = frozenset()
     unread: frozenset[str] = frozenset()
+    plain: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> int:
         """Number of rows."""
         return len(next(iter(self.columns.values()), ()))
 
-    def check_column(self, option: str, name: str) -> None:
-        """Raise `InputError` unless the column that an option names exists."""
-        if name not in self.columns and (name not in self.unread or option not in ("ignore", "columns")):
-            raise InputError(
-                f"{self.source}: `{option}` must name a column. Received: {option}={name!r}"
-                f"{did_you_mean(name, self.columns)}"
-            )
+    def check_columns(self, **options: str | Iterable[str] | None) -> None:
+        """Raise `InputError` unless the columns that options name exist."""
+        for option, value in options.items():
+            known = {*self.columns, *(self.unread if option in ("ignore", "columns") else ())}
+            for name in [value] if isinstance(value, str) else value or ():
+                if name not in known:
+                    problem = f"{self.source}: `{option}` must name a column. Received: {option}={name!r}"
+                    raise InputError(problem + did_you_mean(name, self.columns))
 
     def text_column(self, option: str, name: str) -> TextColumn:
         """Return the column of texts that an option names; raise `InputError` if it is missing or has numbers."""
-        self.check_column(option, name)
+        self.check_columns(**{option: name})
         if isinstance(self.columns[name], np.ndarray):
             raise InputError(f"{self.source}: `{option}` must name a column of texts. Received: {option}={name!r}")
         return self.columns[name]
@@ -229,7 +227,7 @@ class RawTable:
         self.check_complete(name)
         return TextColumn.of(self.columns[name])
 
-    def require(self, name: str, is_valid: Callable[[str], bool], expected: str) -> TextColumn:
+    def require(self, name: str, is_valid: Callable[[str], Any], expected: str) -> TextColumn:
         """Return a column as texts; raise `InputError` for a missing value or a text that is not as expected."""
         column = self.read_texts(name)
         if invalid := column.find(lambda text: not is_valid(text)):

@@ -1,8 +1,9 @@
 """Load a table of the user: text with any delimiter, JSON, Excel, Parquet, Arrow or a folder of Hugging Face."""
 
+import functools
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -112,7 +113,7 @@ def load(
 
 def _picture_dataset(tables, roles, options, test_share, names):
     image, *shape = options
-    tables[0].check_column("image", image)
+    tables[0].check_columns(image=image)
     names, targets = column_types.read_targets(tables, roles.label, roles.owner, names, targets=roles.targets)
     splits = []
     for table, target in zip(tables, targets):
@@ -127,8 +128,8 @@ def _picture_dataset(tables, roles, options, test_share, names):
 
 def _table_dataset(tables, roles, test_share, class_names, validation):
     names = roles.find_feature_columns(tables[0])
-    roles = replace(roles, plain=column_types.find_plain(tables[0].mark_missing(roles.missing_values), roles.numbers))
-    tables = [roles.prepare(table) for table in tables]
+    first = roles.prepare(tables[0])
+    tables = [first, *(roles.prepare(table, first.plain) for table in tables[1:])]
     for table in tables[1:]:
         if list(tables[0].columns) != list(table.columns):
             odd = sorted(tables[0].columns.keys() ^ table.columns.keys()) or "another order"
@@ -171,12 +172,9 @@ def _encode_features(table, fields):
             if codec.marks_missing:
                 x[:, first + 1] = table.missing_rows(name)
         elif isinstance(codec, date.Codec):
-            texts, order = filled.read_texts(name), codec.order
-            days = [parse_date(text, order) for text in texts.texts]
-            if None in days:
-                expected = f"a date such as {DATE_EXAMPLES[order]}"
-                filled.require(name, lambda text, order=order: parse_date(text, order) is not None, expected)
-            x[:, first : first + codec.size] = np.array([date_features(day) for day in days if day])[texts.codes]
+            parse: Any = functools.partial(parse_date, order=codec.order)
+            texts = filled.require(name, parse, f"a date such as {DATE_EXAMPLES[codec.order]}")
+            x[:, first : first + codec.size] = np.array(list(map(date_features, map(parse, texts.texts))))[texts.codes]
         else:
             indices = column_types.look_up(filled, name, codec.categories, "not a category of the training rows")
             if codec.one_hot:

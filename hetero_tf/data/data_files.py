@@ -50,17 +50,21 @@ class FileKind:
         return True
 
 
-def find_split_names(names: Iterable[str]) -> tuple[str | None, str | None]:
+def find_split_names(names: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the names of folders or files of the training and the test split, such as Train and test_set.
 
-    A name of several words is that of a split if each split has one. Without a training split, both are None.
+    Shards such as train-00000-of-00002.parquet are one split. A name of several words is that of a split if each split
+    has one. Without a training split, both are empty.
     """
-    words = {name: re.split(r"[\W_]+", name.lower()) for name in sorted(names, key=len)}
-    trains = [name for each in TRAIN_NAMES for name in words if each in words[name]]
-    tests = [name for each in TEST_NAMES for name in words if each in words[name] and name not in trains]
-    if not trains or ((len(trains) > 1 or not tests) and trains[0].partition(".")[0].lower() != "train"):
-        return None, None
-    return trains[0], next(iter(tests), None)
+    shards: dict[str, list[str]] = {}
+    for name in sorted(names, key=lambda name: (len(name), name)):
+        shards.setdefault(re.sub(r"(-\d+(-of-\d+.*)?)?(\..*)?$", "", name.lower()), []).append(name)
+    words = {stem: re.split(r"[\W_]+", stem) for stem in shards}
+    trains = [stem for each in TRAIN_NAMES for stem in shards if each in words[stem]]
+    tests = [stem for each in TEST_NAMES for stem in shards if each in words[stem] and stem not in trains]
+    if not trains or ((len(trains) > 1 or not tests) and trains[0] != "train"):
+        return [], []
+    return shards[trains[0]], shards[tests[0]] if tests else []
 
 
 def find(data_dir: Path | None, name: str, argument: str, is_folder: bool | None = None, advice: str = "") -> Path:

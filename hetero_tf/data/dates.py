@@ -1,7 +1,7 @@
 """Dates and times in tables: one parser of their notations, and the calendar features of a date."""
 
 import datetime
-import itertools
+import functools
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -30,15 +30,20 @@ _MONTHS = (
     "november novembre noviembre",
     "december dezember décembre diciembre dicembre",
 )
+# Hours from UTC of abbreviations of zones that have one meaning or that of RFC 5322, section 4.3.
+_ZONES = {"Z": 0, "UTC": 0, "GMT": 0, "WET": 0, "WEST": 1, "CET": 1, "CEST": 2, "MEZ": 1, "MESZ": 2, "EET": 2}
+_ZONES |= {"EST": -5, "EDT": -4, "CST": -6, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8, "PDT": -7}
+_ZONES |= {"EEST": 3, "MSK": 3, "JST": 9, "KST": 9, "AEST": 10, "AEDT": 11, "NZST": 12, "NZDT": 13}
 _TIME = (
-    r"(?:(?:T|,?[ \u202f]+)(?P<hour>\d\d?)(?:[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
-    r"(?:[ \u202f]*(?P<half>[AaPp])\.?[Mm]\.?)?[ ]?(?P<zone>Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?)?"
+    r"(?:(?:[T:]|,?[ \u202f]+)(?P<hour>\d\d?)(?:[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d)"
+    r"(?:[.,](?P<fraction>\d+))?)?)?(?:[ \u202f]*(?P<half>[AaPp])\.?[Mm]\.?)?"
+    r"[ ]?(?P<zone>[A-Z]{1,4}|[+-]\d\d(?::?\d\d)?)?)?"
 )
 _MONTH = r"(?P<name>[^\W\d_]{3,})\.?"
 _DAY = r"(?P<day>\d\d?)(?:st|nd|rd|th|\.)?"
 # Notations in which the order of year, month and day is certain.
 _CERTAIN = [
-    r"(?P<year>\d{4})(?P<sign>[-/.])(?P<month>\d\d?)(?P=sign)(?P<day>\d\d?)",
+    r"(?P<year>\d{4})(?P<sign>[-/.:])(?P<month>\d\d?)(?P=sign)(?P<day>\d\d?)",
     r"(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)?",
     r"(?P<year>\d{4})[-/.](?P<month>\d\d?)",
     r"(?P<month>\d\d?)[-/.](?P<year>\d{4})",
@@ -52,16 +57,17 @@ _CERTAIN = [
     rf"{_MONTH}(?:[-/ ]*(?=\d{{4}})|[-'])(?P<year>\d{{4}}|\d\d)",
     rf"(?P<year>\d{{4}})[-/ ]{_MONTH}(?:[-/ ](?P<day>\d\d?))?",
 ]
-# A time without signs between its parts.
-_COMPACT = (
+# A time without signs between its parts, and one before the year.
+_TIMES = (
     r"(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)T?(?P<hour>\d\d)(?:(?P<minute>\d\d)(?P<second>\d\d)?)?"
-    r"(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
+    r"(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?",
+    rf"[^\W\d_]+ {_MONTH} +{_DAY}{_TIME} (?P<year>\d{{4}})",
 )
 _LAST = r"(?P<{}>\d\d?)(?P<sign>[-/.])(?P<{}>\d\d?)(?P=sign)(?P<year>\d{{4}}|\d\d)"
 _PATTERNS = {
     "ymd": [
         re.compile(pattern, re.ASCII if "name" not in pattern else 0)
-        for pattern in (*(pattern + _TIME for pattern in _CERTAIN), _COMPACT)
+        for pattern in (*(pattern + _TIME for pattern in _CERTAIN), *_TIMES)
     ],
     "dmy": [re.compile(_LAST.format("day", "month") + _TIME, re.ASCII)],
     "mdy": [re.compile(_LAST.format("month", "day") + _TIME, re.ASCII)],
@@ -73,14 +79,15 @@ def parse_time(text: str, order: DateOrder) -> datetime.datetime | None:
 
     Args:
         text: Such as 2024-01-31, 31.01.2024 14:30, 1/31/2024 2:30 PM, 31 Jan 2024, 31-Jan-24, Jan-24,
-            2024-01, 202401, Q1 2024, 2024-W05, 20240131143000, or 2024-01-31T14:30:00.5+01:00.
+            2024-01, 202401, Q1 2024, 2024-W05, 20240131143000, 31/Jan/2024:14:30:00 +0100, 2024-01-31 14:30 CET, or
+            2024-01-31T14:30:00.5+01:00.
         order: Order of day and month where the notation leaves it open; "ymd" for other notations alone.
 
     Returns:
         The time, with its time zone if the text has one; None if the text is not a date in this order.
     """
     for pattern in _PATTERNS["ymd"] if order == "ymd" else (*_PATTERNS[order], *_PATTERNS["ymd"]):
-        if match := pattern.fullmatch(text.strip()):
+        if match := pattern.fullmatch(text.strip().strip("[]")):
             return _build_time(match.groupdict())
     return None
 
@@ -107,19 +114,16 @@ def _build_time(parts):
             year, month, day = date.year, date.month, date.day
         # 24:00 is the end of a day.
         end = datetime.timedelta(hour == 24 and minute + second == 0)
-        hour = 0 if end else hour
-        return datetime.datetime(year, month, day, hour, minute, second, microseconds, _zone(parts["zone"])) + end
+        hour, zone = 0 if end else hour, parts["zone"] and _zone(parts["zone"])
+        return datetime.datetime(year, month, day, hour, minute, second, microseconds, zone) + end
     except (ValueError, OverflowError):
         return None
 
 
+@functools.cache
 def _zone(text):
-    if text is None:
-        return None
-    if text[0] not in "+-":
-        return datetime.timezone.utc
-    offset = datetime.timedelta(hours=int(text[1:3]), minutes=int(text[3:].lstrip(":") or 0))
-    return datetime.timezone(-offset if text[0] == "-" else offset)
+    text = f"{_ZONES[text]:+03}" if text in _ZONES else text
+    return datetime.datetime.strptime(text.ljust(5, "0"), "%z").tzinfo
 
 
 def parse_date(text: str, order: DateOrder) -> datetime.date | None:
@@ -136,13 +140,11 @@ def date_orders(texts: Iterable[str]) -> tuple[DateOrder, ...]:
         distinguishes days from months. With points, as in 1.2.2024, the day is first.
     """
     texts = list(texts)
-    is_open = [parse_time(text, "ymd") is None for text in texts]
-    if not any(is_open):
+    unclear = [text for text in texts if parse_time(text, "ymd") is None]
+    if not unclear:
         return ("ymd",) if texts else ()
-    texts = list(itertools.compress(texts, is_open))
-    orders: tuple[DateOrder, ...] = ("dmy", "mdy")
-    orders = tuple(order for order in orders if all(parse_time(text, order) is not None for text in texts))
-    return ("dmy",) if len(orders) > 1 and all("." in text for text in texts) else orders
+    orders = [order for order in DATE_EXAMPLES if order != "ymd" and all(parse_time(text, order) for text in unclear)]
+    return ("dmy",) if len(orders) > 1 and all("." in text for text in unclear) else tuple(orders)
 
 
 def to_seconds(texts: Sequence[str], order: DateOrder) -> np.ndarray | None:

@@ -2,6 +2,8 @@
 
 import functools
 import math
+import os
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import check_utf8, read_bytes
 from hetero_tf.data.codecs import picture
 from hetero_tf.data.codecs.picture import PICTURES
-from hetero_tf.data.data_files import FileKind, find, find_split_names
+from hetero_tf.data.data_files import TEST_NAMES, FileKind, find, find_split_names
 from hetero_tf.data.dataset import Dataset, Split, hold_out
 from hetero_tf.data.decoded import is_large, load_cached, open_cached
 from hetero_tf.data.disk_array import DiskArray
@@ -28,6 +30,8 @@ CLASS_LEVELS = 2
 SYSTEM_FOLDERS = frozenset(
     ("__macosx", "@eadir", "@recycle", "#recycle", "$recycle.bin", "lost+found", "system volume information")
 )
+# The end of the name of a mask beside its picture, as in 1_mask.png.
+MASK = re.compile(r"[ _.-](mask|seg|segmentation|gt|label|annotation)s?(_?\d+)?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -51,9 +55,10 @@ def load(
     """Load PNG, JPEG, BMP, GIF and WebP pictures of any size; the names of their folders are the class names.
 
     The layout is FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, or FOLDER/CLASS/*.png, where a share of each
-    class becomes the test split. Pictures are resized by area averaging, rotated by their Exif orientation, and
-    converted to grey or colour; exports resize and convert alike. Decoded pixels are cached, see `decoded`; above 2
-    GiB, or a quarter of memory, the pixels of a split stay on disk.
+    class becomes the test split. Masks such as 1_mask.png beside 1.png are left out. Pictures are resized by area
+    averaging, rotated by their Exif orientation, and converted to grey or colour, of 16 bits the upper 8; exports
+    resize and convert alike. Decoded pixels are cached, see `decoded`; above 2 GiB, or a quarter of memory, the pixels
+    of a split stay on disk.
 
     Args:
         path: the folder
@@ -76,8 +81,12 @@ def load(
 
 def split_folders(folder: Path) -> tuple[Path, Path | None]:
     """Return the folders of the training and the test split; the latter is None if one folder has both."""
-    train, test = find_split_names(list_folders(folder))
-    return folder / (train or ""), None if test is None else folder / test
+    names = list_folders(folder)
+    (train, *_), (test, *_) = (split or [""] for split in find_split_names(names))
+    # Beside several classes, a folder without folders is the class of trains.
+    is_class = len(names) > 2 and not any(name.lower().startswith(TEST_NAMES) for name in names)
+    train = train if not is_class or list_folders(folder / train) else ""
+    return folder / train, folder / test if test else None
 
 
 def list_folders(folder: Path) -> list[str]:
@@ -122,19 +131,21 @@ def list_class_folders(folder: Path, kind: FileKind) -> tuple[tuple[str, ...], C
 
 def _list_files(folder, names, kind):
     number = {name: label for label, name in enumerate(names)}
-    files: list[str] = []
-    labels: list[int] = []
+    listed: list[tuple[str, int]] = []
     for name in list_folders(folder):
         if name not in number:
             raise InputError(f"{folder / name}: is not a class of the training {kind.noun}: {', '.join(names[:10])}")
         examples = sorted(filter(kind.includes, iterate_files(folder / name)))
         if not examples:
             raise InputError(f"{folder / name}: expected {', '.join(kind.endings)} files. Received: none")
-        files += map(str, examples)
-        labels += [number[name]] * len(examples)
-    if not files:
+        listed += ((str(file), number[name]) for file in examples)
+    if not listed:
         raise InputError(f"{folder}: expected one folder of {kind.noun} per class. Received: no folder")
-    return ClassFolder(folder, files, labels)
+    stems = {os.path.splitext(file)[0]: file for file, _ in listed}
+    masks = {file for stem, file in stems.items() if stems.get(MASK.sub("", stem), file) != file}
+    if masks:
+        warnings.warn(f"{folder}: {len(masks):,} masks such as {min(masks)} are left out", stacklevel=2)
+    return ClassFolder(folder, *map(list, zip(*(pair for pair in listed if pair[0] not in masks))))
 
 
 def iterate_files(folder: Path, linked_levels: int = 0) -> Iterator[Path]:

@@ -402,10 +402,8 @@ def _read_labels(source, arrays, classes, names):
     if names is None and train.dtype.kind == "U":
         names = tuple(np.unique(train).tolist())
     train_labels, test_labels = (_to_labels(source, name, array, names) for name, array in arrays.items())
-    if classes is None and names is not None:
-        classes = len(names)
-    if classes is None and train.dtype == bool and train.ndim == 1:
-        classes = 2
+    if classes is None and (names is not None or train.dtype == bool and train.ndim == 1):
+        classes = 2 if names is None else len(names)
     if classes is None:
         classes = train.shape[1] if train.ndim == 2 else int(train_labels.max()) + 1
         # A stray label such as 255 would give the model 256 outputs; unused labels need an explicit `classes`.

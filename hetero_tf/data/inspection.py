@@ -158,13 +158,15 @@ class ColumnSummary:
         return [*ignored, *(decision for decision, applies in usable.items() if applies and decision.text)]
 
     @property
+    def are_codes(self) -> bool:
+        """True for numbers 0 to k-1 or 1 to k, as numbers of classes are."""
+        return self.is_whole and float(self.high) - float(self.low) + 1 == self.distinct and self.low in ("0", "1")
+
+    @property
     def is_continuous(self) -> bool:
-        """True if numbers measure an amount; False for class numbers 0 to k-1 or 1 to k, and for few numbers."""
+        """True if numbers measure an amount; False for numbers of classes, and for few numbers."""
         # An id may be a text, which has no range.
-        if self.type not in ("number", "id") or not self.low or self.distinct <= FEW_NUMBERS:
-            return False
-        low, high = float(self.low), float(self.high)
-        return not (self.is_whole and low in (0, 1) and high - low + 1 == self.distinct)
+        return self.type in ("number", "id") and self.low != "" and self.distinct > FEW_NUMBERS and not self.are_codes
 
     @property
     def cells(self) -> tuple[str, str, str]:
@@ -418,7 +420,6 @@ def _find_dates(texts):
     count, likely = max((sum(parse_time(text, order) is not None for text in start), order) for order in DATE_EXAMPLES)
     if not start or count < LEAST_DATES * len(start):
         return (), {}
-    times = {text: time for text in texts if (time := parse_time(text, likely)) is not None}
     # Times with and without a zone are not comparable.
-    comparable = {text: time.replace(tzinfo=None) for text, time in times.items()}
-    return (date_orders(times), comparable) if len(times) >= LEAST_DATES * len(texts) else ((), {})
+    times = {text: time.replace(tzinfo=None) for text in texts if (time := parse_time(text, likely)) is not None}
+    return (date_orders(times), times) if len(times) >= LEAST_DATES * len(texts) else ((), {})

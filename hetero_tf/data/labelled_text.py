@@ -94,8 +94,7 @@ def _read_tables(data_dir, path, test, columns, header):
         selection = ColumnSelection(list(filter(None, columns.values())), (), None)
         tables, names = read_tables(data_dir, path, test, selection, label, header=header)
         for table in tables:
-            table.check_column("text", text)
-            table.check_column("label", label)
+            table.check_columns(text=text, label=label)
         return tables, names
     tables = read_text_folders(source, text, label)
     if test is not None:

@@ -158,10 +158,7 @@ def _summarize(table, channels, time, series, label):
 
 def _channel_names(table, label, time, series, names, is_forecast):
     """Return the names of the columns of the inputs; `InputError` for a column that does not exist."""
-    roles = {"label": label, "time": (time,), "series": () if series is None else (series,), "channels": names}
-    for option, columns in roles.items():
-        for name in columns:
-            table.check_column(option, name)
+    table.check_columns(label=label, time=time, series=series, channels=names)
     if not is_forecast and set(label) & set(names):
         raise InputError(f"{table.source}: `channels` must not name the label. Received: channels={', '.join(names)}")
     others = {time, series, *(() if is_forecast else label)}

@@ -62,12 +62,13 @@ class Rows:
 
     @property
     def have_names(self) -> bool:
-        """False if the first row has numbers, but years, in the columns of the second row, or a text of a later row."""
+        """False if the first row has numbers, but years, in the columns of the second row, or texts of later rows."""
         rows = [[cell.strip() for cell in row] for row in self.cells[:SAMPLE_ROWS]]
         if len(rows) < 2:
             return True
         first, second = ([is_number(cell) for cell in row] for row in rows[:2])
-        repeats = any(len(text) > 1 and text in later for text, *later in zip(*rows))
+        repeated = [text for text, *later in zip(*rows) if text and text in later]
+        repeats = 2 * len(repeated) > len(rows[0]) or max(map(len, repeated), default=0) > 1
         years = [int(cell) for cell in rows[0] if re.fullmatch(r"(19|20)\d\d", cell)]
         are_years = sum(first) == len(years) > 1 and years == [*range(years[0], years[-1] + 1)]
         return not repeats and (not any(first) or first != second or are_years)
@@ -166,17 +167,18 @@ def read_content(path: Path) -> bytes:
     return content
 
 
-def read_text(path: Path, encoding: str | None = None) -> str:
+def read_text(path: Path, encoding: str | None = None, content: bytes | None = None) -> str:
     """Return the text of a file.
 
     Args:
         path: The file, perhaps compressed.
         encoding: Name of its encoding; None: UTF-8, or UTF-16 with a byte order mark.
+        content: Its bytes; None: they are read, see `read_content`.
 
     Raises:
         InputError: The file has another encoding.
     """
-    content = read_content(path)
+    content = read_content(path) if content is None else content
     check_memory(path, MEMORY * len(content))
     name = encoding or _MARKS.get(content[:2], "utf-8")
     try:
@@ -190,7 +192,7 @@ def read_text(path: Path, encoding: str | None = None) -> str:
         return text
     line = content.count(b"\n", 0, end) + 1
     kind = "UTF-8" if name == "utf-8" else name
-    raise InputError(f"{path}:{line}: is not {kind} text; save it as UTF-8, or set `encoding`, such as cp1252")
+    raise InputError(f"{path}:{line}: is not {kind} text; save it as UTF-8, or set `encoding` (cp1252, cp1251, gbk)")
 
 
 def is_typed(path: Path) -> bool:
@@ -239,7 +241,7 @@ def read_table(
     ending = table_ending(path)
     if ending in ARROW:
         return read_arrow(str(path), [path], ColumnSelection(None, (), None))[0]
-    rows = read_rows(path, header, delimiter, skip, encoding)
+    rows = read_rows(path, read_content(path), header, delimiter, skip, encoding)
     if ending in JSON_LINES:
         return rows.build_table(True)
     if header and rows.cells and all(map(is_number, rows.cells[0])):
@@ -247,15 +249,13 @@ def read_table(
     return rows.build_table(header)
 
 
-def read_rows(
-    path: Path, header: bool = True, delimiter: str | None = None, skip: int = 0, encoding: str | None = None
-) -> Rows:
-    """Read the rows of a file that has no types, see `read_table`."""
+def read_rows(path: Path, content: bytes, header=True, delimiter=None, skip=0, encoding=None) -> Rows:
+    """Read the rows of a file that has no types, from its unpacked content; see `read_table`."""
     ending = table_ending(path)
     if ending in EXCEL:
-        rows = _read_excel(path, skip)
+        rows = _read_excel(path, content, skip)
         return rows.without_title() if header else rows
-    text = read_text(path, encoding)
+    text = read_text(path, encoding, content)
     if ending in JSON_LINES:
         return _read_json(path, text)
     source = _Delimited.find(path, text, delimiter, skip)
@@ -274,9 +274,9 @@ def read_rows(
     return rows.without(odd, f"{len(odd):,} lines of comments or repeated names are left out, such as")
 
 
-def is_table(path: Path) -> bool:
+def is_table(path: Path, content: bytes) -> bool:
     """Return whether the first rows of a text have the same number of values, at least two."""
-    source = _Delimited.find(path, read_text(path), None, 0)
+    source = _Delimited.find(path, read_text(path, None, content), None, 0)
     cells = source.parse(is_strict=False, count=SAMPLE_ROWS).without_title().cells
     return len(cells) > 1 and len(set(map(len, cells))) == 1 < len(cells[0])
 
@@ -375,11 +375,11 @@ def _find_delimiter(path, lines):
     return " " if scores[" "] > (0.99, 1) and has_numbers else best
 
 
-def _read_excel(path, skip):
+def _read_excel(path, content, skip):
     import pandas as pd
 
     try:
-        sheets = pd.read_excel(path, sheet_name=None, header=None, dtype=object, skiprows=skip)
+        sheets = pd.read_excel(io.BytesIO(content), sheet_name=None, header=None, dtype=object, skiprows=skip)
     except ImportError:
         raise InputError(
             f"{path}: Excel files need the extra `excel`; pip install 'hetero_tf[excel]' for .xlsx, or save it as CSV"

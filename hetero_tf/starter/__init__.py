@@ -65,8 +65,7 @@ def check(text: str, path: str, draft: RecipeDraft) -> None:
     split(recipe.loads(text, path), draft.dataset)
 
 
-WIDTH = 120
-LONGEST_NAME = 64
+WIDTH, LONGEST_NAME = 120, 64
 
 
 def recipe_name(path: str) -> str:

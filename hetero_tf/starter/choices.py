@@ -1,13 +1,16 @@
 """Choices of a starter recipe: a value with its reason."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
+from hetero_tf.data.inspection import ColumnSummary
 
+# Summaries of the columns of a table by name.
+Summaries = Mapping[str, ColumnSummary]
 # Tasks of examples with one label.
 LABEL_TASKS = ("classification", "binary", "ordinal")
 
@@ -30,6 +33,9 @@ class Choice:
     def comment(self) -> str:
         """The reason as a comment without `#`; "" for no comment."""
         return f"check: {self.reason}" if self.is_doubtful else self.reason
+
+
+Options = Mapping[str, Choice]
 
 
 @dataclass(frozen=True)

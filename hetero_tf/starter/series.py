@@ -1,17 +1,16 @@
 """Time series: a table whose rows have different times, from which windows forecast the next values."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.column_types import convert_numbers, parse_numbers
-from hetero_tf.data.columns import RawTable, to_names
-from hetero_tf.data.inspection import TIME_OF_DAY, ColumnSummary
+from hetero_tf.data.columns import RawTable, TextColumn, to_names
+from hetero_tf.data.inspection import TIME_OF_DAY
 from hetero_tf.data.series import Series, divide_series
-from hetero_tf.starter.choices import Choice, DataDraft, Request
+from hetero_tf.starter.choices import Choice, DataDraft, Options, Request, Summaries
 from hetero_tf.starter.tables import LABEL_NAMES, choose_label, choose_notation, find_owner, note_sentinels
 
 # Rows of the longest window, which is a quarter of the shortest series, of the shortest one that no gap interrupts, and
@@ -28,7 +27,7 @@ _TIMES |= {"epoch", "timestamp", "ts", "unix", "utc", "year", "zeit"}
 TimeColumns = tuple[str, str | None, list[Series]]
 
 
-def find_times(table: RawTable, summaries: Mapping[str, ColumnSummary], request: Request) -> TimeColumns | str | None:
+def find_times(table: RawTable, summaries: Summaries, request: Request) -> TimeColumns | str | None:
     """Return the columns of times and series if all other columns have numbers.
 
     The times of a series must differ and be in order, as they are in files of measurements.
@@ -47,7 +46,7 @@ def find_times(table: RawTable, summaries: Mapping[str, ColumnSummary], request:
         names = [name for name in texts if name != time]
         # Series have common times; columns of texts beside unique times are features.
         is_repeated = 2 * summary.distinct <= table.rows
-        series = (names[0] if names else find_owner(summaries, request.label)) if is_repeated else None
+        series = (names[0] if names else _find_series(table, time, summaries, request.label)) if is_repeated else None
         is_label = series in (*request.label, *LABEL_NAMES)
         if is_date and names == [series] and all(map(TIME_OF_DAY.fullmatch, table.columns[names[0]].texts)):
             raise InputError(
@@ -77,12 +76,19 @@ def find_times(table: RawTable, summaries: Mapping[str, ColumnSummary], request:
     return reason
 
 
+def _find_series(table, time, summaries, label):
+    """Return the first column of whole numbers of which a time has all and none twice, else the owner."""
+    times, others = TextColumn.of(table.columns[time]).codes, [name for name in summaries if name not in (time, *label)]
+    most = np.bincount(times).max()
+    for name in others:
+        ids = TextColumn.of(table.columns[name]).codes
+        if summaries[name].is_whole and ids.max() + 1 == most and len(np.unique(most * times + ids)) == table.rows:
+            return name
+    return find_owner(summaries, label)
+
+
 def draft_series(
-    table: RawTable,
-    times: TimeColumns,
-    summaries: Mapping[str, ColumnSummary],
-    request: Request,
-    loader: Mapping[str, Choice],
+    table: RawTable, times: TimeColumns, summaries: Summaries, request: Request, loader: Options
 ) -> DataDraft:
     """Draft how a recipe reads a table as time series; `loader` has the options of `data` that name the file."""
     time, series, parts = times

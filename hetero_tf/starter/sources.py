@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,14 +22,14 @@ from hetero_tf.data.columns import RawTable, TextColumn
 from hetero_tf.data.data_files import LOADERS, find, find_split_names
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, list_folders, split_folders
-from hetero_tf.data.inspection import ColumnSummary, inspect_column, inspect_table, sample
+from hetero_tf.data.inspection import inspect_column, inspect_table, sample
 from hetero_tf.data.labelled_text import has_text_folders, read_text_folders
 from hetero_tf.data.masks import decode_mask
 from hetero_tf.data.picture_files import LARGEST_FILE, picture_header
 from hetero_tf.data.tfds import NAME
 from hetero_tf.data.tokenizers import unspaced_length
 from hetero_tf.data.words import read_words, split_lines, split_text
-from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
+from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Options, Request, Summaries, requested_task
 from hetero_tf.starter.series import draft_series, find_times
 from hetero_tf.starter.tables import LABEL_NAMES, choose_label, draft_table, find_owner, task_of_numbers
 from hetero_tf.starter.training import ROWS_PER_CLIENT
@@ -54,7 +54,7 @@ WORDS_PER_CLIENT, MOST_CLIENTS = 2000, 50
 LEAST_TOKENS, FEW_WORDS = 200, 30_000
 
 
-def find_sentences(table: RawTable, summaries: Mapping[str, ColumnSummary], request: Request) -> str | None:
+def find_sentences(table: RawTable, summaries: Summaries, request: Request) -> str | None:
     """Return the column of texts that a model should read; None: the table is trained on its other columns.
 
     A column with the name of a text beside the name of a label wins over the lengths of its texts.
@@ -93,9 +93,7 @@ def _choose_tokenizer(words):
     return Choice("words", "the text has spaces between words")
 
 
-def draft_labelled(
-    table: RawTable, text: str, summaries: Mapping[str, ColumnSummary], request: Request, loader: Mapping[str, Choice]
-) -> DataDraft:
+def draft_labelled(table: RawTable, text: str, summaries: Summaries, request: Request, loader: Options) -> DataDraft:
     """Draft how a recipe reads a table with a column of texts; `loader` has the options that name the file."""
     others = {name: summary for name, summary in summaries.items() if name != text}
     label, _ = choose_label(table, others, replace(request, task="classification"))
@@ -125,9 +123,8 @@ def draft_labelled(
     return DataDraft(options, task, (note,) if unused else ())
 
 
-def draft_running(words: Sequence[str], request: Request, loader: Mapping[str, Choice]) -> DataDraft:
+def draft_running(words: Sequence[str], request: Request, loader: Options) -> DataDraft:
     """Draft how a recipe reads running text of some words; `loader` has the options of `data` that name the files."""
-    task = requested_task(request, ["classification"])
     tokenizer, tokens = _choose_tokenizer(words), len(words)
     if tokenizer.value == "words" and tokens < FEW_WORDS:
         reason = f"{tokens:,} words are few; characters are learned from less text than words"
@@ -145,7 +142,8 @@ def draft_running(words: Sequence[str], request: Request, loader: Mapping[str, C
         "test_rows": Choice(min(max(tokens // (10 * 200), 1), 10)),
         "vocabulary": Choice(vocabulary, "at most; the most frequent ones are used"),
     }
-    return DataDraft({**loader, **options}, task or Choice("classification", "the next word of a text"))
+    task = requested_task(request, ["classification"]) or Choice("classification", "the next word of a text")
+    return DataDraft({**loader, **options}, task)
 
 
 # Pictures whose size and channels are read.
@@ -154,11 +152,10 @@ SAMPLED_PICTURES = 200
 LARGEST_UNCHANGED, SIZES = 96, (96, 64, 32)
 
 
-def _draft(request, loader, options, reason="one folder for each class", task="classification", key="path"):
-    """Draft how a loader reads the path of a request, whose task is one of examples with a label unless named."""
-    tasks = LABEL_TASKS if task == "classification" else [task]
+def _draft(request, loader, options, reason="one folder for each class", tasks=LABEL_TASKS, key="path"):
+    """Draft how a loader reads the path of a request for one of some tasks, of which the first one is likely."""
     options = {"name": Choice(loader), key: Choice(request.path), **options}
-    return DataDraft(options, requested_task(request, tasks) or Choice(task, reason))
+    return DataDraft(options, requested_task(request, tasks) or Choice(tasks[0], reason))
 
 
 def _draft_masks(folder, request):
@@ -169,7 +166,7 @@ def _draft_masks(folder, request):
     if present != set(range(len(present))):
         reason = f"values of the masks of {SAMPLED_PICTURES} pictures, one for each class"
         options["values"] = Choice(sorted(present), reason, True)
-    return _draft(request, "masks", options, "one class for each pixel", "segmentation")
+    return _draft(request, "masks", options, "one class for each pixel", ["segmentation"])
 
 
 def _sample_files(folder):
@@ -196,10 +193,8 @@ def choose_size(sources: Iterable[bytes | Path]) -> dict[str, Choice]:
     return {"size": Choice(size, reason, True), "channels": channels}
 
 
-# Speech and most sounds differ below half of this rate.
-ENOUGH = 16_000
-# Seconds of a longer clip cost much time.
-LONGEST = 10.0
+# Speech and most sounds differ below half of this rate, and a clip of more seconds costs much time.
+ENOUGH, LONGEST = 16_000, 10.0
 
 
 def _draft_audio(folder, request):
@@ -223,8 +218,9 @@ def _draft_audio(folder, request):
     return _draft(request, "audio", {"rate": choice, "seconds": seconds})
 
 
-# The encoding of western Europe in Windows, and bytes that its texts do not have.
-WINDOWS, UNPRINTABLE = "cp1252", {*range(32)} - {*b"\t\n\r"}
+# Encodings of Windows with their usual words: western ones also have letters of ASCII, Russian ones a capital at most.
+WINDOWS = {"cp1252": r".*[A-Za-z].*|.", "cp1251": r"\W*\w?[а-яё]+\W*"}
+FOREIGN_WORD, UNPRINTABLE = r"[^\s\d,;|\"']*[^\0-\x7f][^\s\d,;|\"']*", {*range(32)} - {*b"\t\n\r"}
 # Rows of the smallest table.
 LEAST_ROWS = 5
 TABLES, TEXTS = (*table_files.TABLE_ENDINGS, *table_files.JSON_LINES, *table_files.EXCEL), (".txt", ".text", ".md")
@@ -299,9 +295,9 @@ def _find_file_splits(folder):
     files = [each for each in sorted(folder.iterdir()) if each.is_file() and not each.name.startswith(".")]
     files = [each for each in files if table_files.table_ending(each) in (*TABLES, *TEXTS, ".npz")]
     train, test = find_split_names(each.name for each in files)
-    if train is None:
+    if len(train) != 1 or len(test) > 1:
         return files if len(files) == 1 else []
-    return [folder / each for each in (train, test) if each and Path(each).suffix == Path(train).suffix]
+    return [folder / each for each in (*train, *test) if Path(each).suffix == Path(train[0]).suffix]
 
 
 def _draft_file(path, request, test=None):
@@ -314,39 +310,41 @@ def _draft_file(path, request, test=None):
     for name in registry.names("data"):
         if ending in (registry.constant("data", name, "ENDINGS") or ()):
             tasks, reason = registry.find("data", name).possible_tasks(path)
-            options = {"name": Choice(name, f"it reads {path.suffix} files"), "path": Choice(request.path)}
-            return DataDraft(options, requested_task(request, tasks) or Choice(tasks[0], reason))
+            return _draft(request, name, {"name": Choice(name, f"it reads {path.suffix} files")}, reason, tasks)
     if ending in (*PICTURES.endings, *SOUNDS.endings, ".npy"):
         raise InputError(f"{path}: expected data of a loader. Received: a single file; name its folder; {LOADERS}")
     options = {"path": Choice(request.path)}
     if test is not None:
         options["test"] = Choice(test, "the file of the test split")
-    line = table_files.read_content(path)[:1000].lstrip().partition(b"\n")[0].decode("latin-1")
+    content = table_files.read_content(path)
+    line = content[:1000].lstrip().partition(b"\n")[0].decode("latin-1")
     is_known = ending in (*table_files.EXCEL, *table_files.JSON_LINES)
     for name, (endings, start) in OTHER_FORMATS.items():
         if ending in endings or (not is_known and re.match(start, line, re.IGNORECASE)):
             raise InputError(f"{path}: is {name}; save it as CSV or Parquet, for example with pandas")
-    if ending not in TABLES and not table_files.is_table(path):
+    if ending not in TABLES and not table_files.is_table(path, content):
         loader = {"name": Choice("text"), "train": options.pop("path"), **options}
         return draft_running(read_words(path), request, loader)
-    rows = _read_rows(path, ending, options)
+    rows = _read_rows(path, content, ending, options)
     header = ending in table_files.JSON_LINES or rows.have_names
     if not header:
         options["header"] = Choice(False, "the first line has values like the lines below it", True)
     return _draft_rows(rows.build_table(header), request, "csv", options)
 
 
-def _read_rows(path, ending, options):
-    """Return the rows of a table, which may have the encoding of Windows; add the option that says so."""
+def _read_rows(path, content, ending, options):
+    """Return the rows of a table, which may have an encoding of Windows; add the option that says so."""
     try:
-        return table_files.read_rows(path)
+        return table_files.read_rows(path, content)
     except InputError:
-        if ending not in table_files.TABLE_ENDINGS or set(table_files.read_content(path)) & UNPRINTABLE:
-            raise
-        rows = table_files.read_rows(path, encoding=WINDOWS)
-        reason = "the text is not UTF-8; letters such as ä and é are those of Windows"
-        options["encoding"] = Choice(WINDOWS, reason, True)
-        return rows
+        is_text = ending in table_files.TABLE_ENDINGS and not UNPRINTABLE & {*content}
+        for encoding, usual in WINDOWS.items() if is_text else ():
+            words = re.findall(FOREIGN_WORD, content.decode(encoding, "replace"))
+            if 2 * sum(bool(re.fullmatch(usual, word)) for word in words) > len(words):
+                reason = f"the text is not UTF-8; set another encoding if {max(words, key=len)[:20]} has wrong letters"
+                options["encoding"] = Choice(encoding, reason, True)
+                return table_files.read_rows(path, content, encoding=encoding)
+        raise
 
 
 def _draft_rows(table, request, loader, options):

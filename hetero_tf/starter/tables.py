@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data.column_types import FLAGS, MAX_CATEGORIES, ColumnRoles, build_column, find_separators, split_labels
 from hetero_tf.data.columns import RawTable, TextColumn, is_missing, is_number, to_names, to_plain_number
 from hetero_tf.data.inspection import ColumnSummary, different_cases, inspect_column, inspect_table
-from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
+from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Options, Request, Summaries, requested_task
 
 # Usual names of label columns, the most specific first.
 CERTAIN_NAMES = ("label", "labels", "target", "targets", "y", "outcome", "class")
@@ -32,11 +32,10 @@ RANKS = ("stars", "rating", "grade", "score", "quality", "rank", "level", "satis
 FLAG_WORDS = ("is", "has", "label", "tag", "genre", "class", "topic")
 
 
-def choose_label(table: RawTable, summaries: Mapping[str, ColumnSummary], request: Request) -> tuple[Choice, Choice]:
+def choose_label(table: RawTable, summaries: Summaries, request: Request) -> tuple[Choice, Choice]:
     """Choose the label columns and the task of a table."""
     task = requested_task(request, TASKS)
-    for name in request.label:
-        table.check_column("--label", name)
+    table.check_columns(**{"--label": request.label})
     if request.label:
         label = Choice(request.label[0] if len(request.label) == 1 else list(request.label), "set by --label")
     else:
@@ -98,6 +97,10 @@ def _single_column(table, summaries, request):
         )
     named = sorted((name for name in likely if _rank(name) is not None), key=_rank)
     default = named[0] if named else likely[-1]
+    if "column_0" in summaries:
+        # Without names, the label is the last column, or the first one, perhaps after an id, if only that has classes.
+        ends = [summaries[name] for name in (likely[-1], *likely[:2])]
+        default = next((each.name for each in ends if each.type == "category" or each.are_codes), default)
     if len(named) == 1:
         return Choice(default, f"the column named {default}")
     if len(likely) == 1:
@@ -106,7 +109,8 @@ def _single_column(table, summaries, request):
     if chosen != default:
         return Choice(chosen, "your choice")
     others = [name for name in (named or reversed(likely)) if name != default][:3]
-    reason = "its name is usual for a label" if named else "the last column that can be a label"
+    position = "last" if default == likely[-1] else "first"
+    reason = "its name is usual for a label" if named else f"the {position} column that can be a label"
     return Choice(default, f"{reason}; other columns with --label, such as {', '.join(others)}", True)
 
 
@@ -146,11 +150,9 @@ def task_of_numbers(summary: ColumnSummary) -> Choice:
         return Choice("regression", reason)
     if not summary.is_whole:
         return Choice("regression", f"{reason}, some with decimals; classification if they are codes", True)
-    first, last = float(summary.low), float(summary.high)
-    are_codes = first in (0, 1) and last - first + 1 == summary.distinct
-    if are_codes and summary.distinct > 2 and summary.name.lower() in RANKS:
+    if summary.are_codes and summary.distinct > 2 and summary.name.lower() in RANKS:
         return Choice("classification", f"{reason}; ordinal if they are ranks, regression if they are amounts", True)
-    is_doubtful = not are_codes or summary.distinct > 2 * MOST_CLASSES_OF_NUMBERS
+    is_doubtful = not summary.are_codes or summary.distinct > 2 * MOST_CLASSES_OF_NUMBERS
     return Choice("classification", reason + "; regression if they are amounts" * is_doubtful, is_doubtful)
 
 
@@ -173,8 +175,8 @@ _OWNER = re.compile(
     "(user|client|customer|patient|person|participant|subject|player|student|member|author|writer|speaker|device|"
     "sensor|machine|phone|station|hospital|clinic|site|owner|household|account)(id|name|number|no|index|key)?s?"
 )
-# An owner has at least this many rows on average, and a group at least the second number.
-LEAST_ROWS_OF_AN_OWNER, LEAST_ROWS_OF_A_GROUP = 4, 1.5
+# Mean rows of an owner, and of a group: at least the first number, and fewer than the second one.
+OWNER_ROWS, GROUP_ROWS = (4.0, np.inf), (1.5, 4.0)
 LONGEST_REASON = 100
 # Words for missing values among the numbers of a label, whose other texts are classes.
 _UNKNOWN = ["unknown", "missing", "undefined", "unspecified", "unbekannt", "k.a.", "*"]
@@ -203,16 +205,14 @@ class _Columns:
         return replace(self, features=[each for each in self.features if each.name not in names])
 
 
-def draft_table(
-    table: RawTable, summaries: Mapping[str, ColumnSummary], request: Request, loader: Mapping[str, Choice]
-) -> DataDraft:
+def draft_table(table: RawTable, summaries: Summaries, request: Request, loader: Options) -> DataDraft:
     """Draft how a recipe reads a table; `loader` has the options of `data` that name the loader and the file."""
     table = replace(table, literal=frozenset(name for name in table.columns if _has_literal_none(table.columns[name])))
     summaries = {**summaries, **{name: inspect_column(name, table.columns[name], True) for name in table.literal}}
     label, task = choose_label(table, summaries, request)
     names = to_names(label.value)
     owner = find_owner(summaries, names)
-    group = find_owner(summaries, names, LEAST_ROWS_OF_A_GROUP, LEAST_ROWS_OF_AN_OWNER)
+    group = find_owner(summaries, names, GROUP_ROWS)
     features = [summary for name, summary in summaries.items() if name not in (*names, owner, group)]
     decisions = {each.name: each.decisions[0] for each in features if each.decisions}
     ignored = {name: first.reason for name, first in decisions.items() if first.value == "ignore"}
@@ -253,31 +253,22 @@ def _has_literal_none(column):
     return has_codes or {text.lower() for text in empty} == {"none"}
 
 
-def find_owner(
-    summaries: Mapping[str, ColumnSummary],
-    label: tuple[str, ...],
-    least: float = LEAST_ROWS_OF_AN_OWNER,
-    most: float = np.inf,
-) -> str | None:
+def find_owner(summaries: Summaries, label: tuple[str, ...], rows: tuple[float, float] = OWNER_ROWS) -> str | None:
     """Return the column whose name and repeated values suggest the natural client of each row; None: there is none."""
     for name, summary in summaries.items():
         is_owner = _OWNER.fullmatch(re.sub(r"[^a-z]", "", name.lower())) and name not in label
         is_complete = summary.distinct > 1 and not summary.missing
-        if is_owner and is_complete and least <= summary.rows / summary.distinct < most:
+        if is_owner and is_complete and rows[0] <= summary.rows / summary.distinct < rows[1]:
             return name
     return None
 
 
 def _choose_types(columns):
     """Return the type that the option `columns` must set, and the reason, of each column that needs it."""
-    types = {}
-    for each in columns.label if columns.task == "classification" else ():
-        if each.is_continuous:
-            types[each.name] = "category", "the numbers of the label are names of classes"
-    for each in columns.features:
-        for decision in each.decisions:
-            if decision.option == "columns":
-                types[each.name] = decision.value, decision.reason
+    label, reason = columns.label if columns.task == "classification" else [], "its numbers are names of classes"
+    types = {each.name: ("category", reason) for each in label if each.is_continuous}
+    decisions = [(each.name, decision) for each in columns.features for decision in each.decisions]
+    types |= {name: (each.value, each.reason) for name, each in decisions if each.option == "columns"}
     literal = [each.name for each in (*columns.features, *columns.label) if each.name in columns.table.literal]
     return {**types, **dict.fromkeys(literal, ("category", "None or NA is a category"))}
 
@@ -305,15 +296,15 @@ def choose_notation(summaries: Iterable[ColumnSummary]) -> Choice | None:
     odd = [each for each in summaries if each.type == "number" and each.notation != "plain"]
     if not odd:
         return None
+
     # Numbers such as 5 % and 1,234 are numbers in both notations. Of equally frequent notations, point is first.
-    points, commas = ([each for each in odd if each.notation == notation] for notation in ("point", "comma"))
-    points = [each for each in points if not all(map(_is_comma, {*each.frequent} - {*each.odd}))]
-    first = commas[0] if len(commas) > len(points) else (points or odd)[0]
-    return Choice(first.notation, f"{first.name} has numbers such as {first.frequent[0][0]}", True)
+    def count(notation):
+        texts = [{*each.frequent} - {*each.odd} for each in odd]
+        return sum(all(is_number(to_plain_number(text, notation)) for text, _ in each) for each in texts)
 
-
-def _is_comma(frequent):
-    return is_number(to_plain_number(frequent[0], "comma"))
+    notation = max(("point", "comma"), key=count)
+    first = next((each for each in odd if each.notation == notation), odd[0])
+    return Choice(notation, f"{first.name} has numbers such as {first.frequent[0][0]}", True)
 
 
 def _find_odd(columns):

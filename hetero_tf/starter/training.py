@@ -14,10 +14,8 @@ from hetero_tf.starter.choices import Choice
 # Training examples of a client without owners in the data, and limits of the number of clients.
 EXAMPLES_PER_CLIENT, LEAST_CLIENTS, MOST_CLIENTS = 30, 2, 100
 CLIENTS_PER_ROUND = 10
-# Values of pictures of which the mean and the standard deviation are computed.
-SAMPLED_VALUES = 2**24
-# Clips of which the same is computed.
-SAMPLED_CLIPS = 200
+# Values of pictures and clips of which the mean and the deviation are computed, and the largest value of dark pictures.
+SAMPLED_VALUES, SAMPLED_CLIPS, DARK = 2**24, 200, 63
 # Share of the most frequent class from which accuracy alone is misleading.
 LARGE_SHARE = 0.6
 # Rows of running text of a client, which are one batch, and positions of a segment.
@@ -64,7 +62,10 @@ def _input(dataset):
         values = pictures.astype(np.float64) / (255 if pictures.dtype == np.uint8 else 1)
         means = [round(float(each), 4) for each in values.mean((0, 1, 2))]
         stds = [max(round(float(each), 4), 0.001) for each in values.std((0, 1, 2))]
-        return Choice({"name": "images", "mean": means, "std": stds}, "mean and deviation of the training pictures")
+        largest, reason = pictures.max(), "mean and deviation of the training pictures"
+        if is_dark := pictures.dtype == np.uint8 and largest < DARK:
+            reason += f"; pixels are at most {largest} of 255: scale values of 12 bits by 16 in files of 16 bits"
+        return Choice({"name": "images", "mean": means, "std": stds}, reason, is_dark)
     if isinstance(dataset.codec, sound.Codec):
         import tensorflow as tf
 
@@ -106,10 +107,8 @@ def _evaluation(dataset):
 
 
 _HEAD = "- Dense: {kernel_initializer: fan_in_uniform, units: !classes }"
-# Larger pictures get a residual network.
-LARGEST_OF_CNN = 40
-# The last stage has at least this height and width.
-LEAST_MAP = 4
+# Larger pictures get a residual network, and the last stage of smaller ones has at least the second size.
+LARGEST_OF_CNN, LEAST_MAP = 40, 4
 CHANNELS, CHANNELS_OF_SOUND = (32, 64, 128), (16, 32, 64)
 RESIDUAL_CHANNELS = (16, 32, 64, 128)
 # Training rows from which an MLP gets the next number of hidden units.

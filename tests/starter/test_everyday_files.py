@@ -1,6 +1,5 @@
 """Files of everyday life: `new` reads each as a person would, says what it left out, or refuses it with the remedy."""
 
-import datetime
 import gzip
 import io
 import json
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import tensorflow as tf
 from refusals import refusal
 
 from hetero_tf import starter
@@ -79,6 +79,7 @@ def pictures(*folders, **files):
 TEXTS = pd.DataFrame({"id": range(N), "text": WORDS, "stars": np.arange(N) % 5 + 1, "label": Y})
 GAPS = [*HOURS[:40], *(HOURS[40:] + pd.Timedelta(days=3))]
 PNG = encode_mask(np.zeros((8, 8), np.uint8), np.zeros((256, 3), np.uint8))
+PNG_12 = tf.io.encode_png(np.full((8, 8, 1), 4095, np.uint16)).numpy()
 PACKED = {"gz": "gzip", "bz2": "bz2", "xz": "xz", "zip": "zip"}
 # Name of the file: (content, lines of the recipe, or the refusal).
 FILES = {
@@ -97,6 +98,8 @@ FILES = {
     "windows.csv": (TEXT.replace("\n", "\r\n").encode("utf-16"), READ),
     "mark.csv": ("\ufeff" + TEXT, READ),
     "latin.csv": (TEXT.replace("yes", "süß").encode("latin-1"), [*READ, "encoding: cp1252   # check"]),
+    "russian.csv": (TEXT.replace("yes", "да").encode("cp1251"), [*READ, "encoding: cp1251   # check: the text is not UTF-8; set another encoding if да has wrong letters", "classes: no"]),
+    "chinese.csv": (TEXT.replace("yes", "北京").encode("gbk"), ":2: is not UTF-8 text; save it as UTF-8, or set `encoding` (cp"),
     "no_mark.csv": (TEXT.encode("utf-16-le"), ":1: is not UTF-8 text"),
     "german.csv": (TEXT.replace(",", ";").replace(".", ","), [*READ, "numbers: comma   # check: x has numbers such"]),
     # Percentages have no decimal sign, so the prices decide.
@@ -106,6 +109,8 @@ FILES = {
     "title.csv": ("Report 2024,,\n" + TEXT, TITLE),
     "preamble.csv": ("Report 2024\nAt: 48.1, 11.5\n\n" + TEXT, TITLE),
     "no_header.csv": (TEXT.partition("\n")[2], ["header: false   # check: the first line has values like the lines"]),
+    "label_first.csv": (TABLE[["y", "x", "z"]].to_csv(index=False, header=False), ["# check: the first column that can be a label", "label: column_0"]),
+    "letters.csv": (pd.DataFrame(RNG.choice([*"abc"], (N, 5))).to_csv(index=False, header=False), ["header: false", "label: column_4"]),
     "index.csv": (TABLE.to_csv(), ['ignore: ["Unnamed: 0"]   # check: Unnamed: 0: an index written by pandas']),
     "twice.csv": (TEXT.replace("x,z", "x,x", 1), ":1: column names must be unique. Received: 'x' twice; rename"),
     "short_row.csv": (TEXT + "1,2\n", f":{N + 2}: must have 3 values separated by ',', like the first line. Receiv"),
@@ -148,6 +153,10 @@ FILES = {
     "short_texts.csv": ("text,label\n" + "".join(f"good {n},{Y[n]}\n" for n in range(N)), ["name: labelled_text"]),
     "texts_missing.csv": (TEXTS.assign(label=changed(Y, 2, ""), text=changed(WORDS, 3, "")).to_csv(index=False), ["missing: drop   # check: 2 rows without a text or a label are left out"]),
     "t_iso.csv": (series(HOURS), SERIES),
+    "t_cet.csv": (series([f"{t:%Y-%m-%d %H:%M} {('CET', 'CEST')[n > 60]}" for n, t in enumerate([*HOURS[:61], *HOURS[62:]])]), SERIES),
+    "t_unix_date.csv": (series(HOURS.strftime("%a %b %d %H:%M:%S EST %Y")), SERIES),
+    "t_apache.csv": (series(HOURS.strftime("[%d/%b/%Y:%H:%M:%S -0700]")), SERIES),
+    "t_exif.csv": (series(HOURS.strftime("%Y:%m:%d %H:%M:%S")), SERIES),
     "t_utc.csv": (series(HOURS.strftime("%Y-%m-%dT%H:%M:%SZ")), SERIES),
     "t_german.csv": (series(HOURS.strftime("%d.%m.%Y %H:%M")).replace(",", ";").replace(";0.", ";0,"), SERIES[:1]),
     "t_us.csv": (series(pd.date_range("2024-01-11", periods=N, freq="h").strftime("%m/%d/%Y %I:%M %p")), SERIES),
@@ -163,6 +172,7 @@ FILES = {
     "t_words.csv": (series(DAYS.strftime("%d %b %Y")), SERIES),
     "t_seconds.csv": (series(1_700_000_000 + 3600 * np.arange(N)), SERIES),
     "t_milliseconds.csv": (series(1_700_000_000_000 + 3_600_000 * np.arange(N)), SERIES),
+    "t_kind.csv": (series(range(1900, 2020), kind=Y), ["data: name: csv", "ignore: [time]   # check: time: row numbers or ids task"]),
     "t_year.csv": (series(np.arange(1900, 1900 + N)), SERIES),
     "t_ambiguous.csv": (series([f"01/{1 + n % 12:02}/{1990 + n // 12}" for n in range(N)]), "must say which number is the day"),
     "t_short.csv": (series(DAYS[:12]), "12 rows with different time are too few for forecasts; at least 48 rows are n"),
@@ -192,6 +202,7 @@ FILES = {
     "account.json": (json.dumps([{"account": None if n == 5 else 2**60 + n, "x": x, "y": y} for n, (x, y) in enumerate(zip(X, Y))]), ["ignore: [account]   # check: account: row numbers or ids"]),
     "null.parquet": (parquet(i=pd.array([n % 7 or None for n in NS], "Int64")), ["# check: missing values of i (18)"]),
     "zone.parquet": (parquet(t=HOURS.tz_localize("UTC")), ["columns: {t: date}"]),
+    "lists.parquet": (parquet(name=[f"N {n} x" for n in NS], parts=[[1, 2]] * N), ["ignore: [name, parts]   # check: name: names or free text, 120 distinct in 120 rows; parts: neither numbers nor texts"]),
     "timedelta.parquet": (parquet(d=pd.to_timedelta(np.arange(N), "h")), ["d: neither numbers nor texts"]),
     "packed.csv": (gzip.compress(TEXT.encode()), READ),
     "days.json": (pd.DataFrame({"v": np.sin(np.arange(N)), "w": Z}, index=DAYS.strftime("%Y-%m-%d")).to_json(orient="index"), ["name: series", "time: index"]),
@@ -215,11 +226,17 @@ FILES = {
     "labels": (pictures(".", **{"labels.csv": TEXT}), "has pictures and labels.csv; move the pictures of each class into a folder"),
     "inner": (pictures("a/c", "b/d"), ["folders inside of classes, such as d, are not read as classes"]),
     "masked": (pictures("image", "mask"), "image/ and mask/ are pictures with masks, not two classes; name them images and"),
+    "both": (pictures("a", "b", **{f"{c}/{n}_mask.png": PNG for c in "ab" for n in range(5)}), ["8 examples", "check: {path}: 10 masks such as {path}/a/0_mask.png are left out"]),
+    "trains": (pictures("train", "plane", "car"), ["classes: car 33.3 %, plane 33.3 %, train 33.3 % of 12 examples"]),
+    "kaggle": (pictures("train", "test1", "other"), "kaggle/train: expected one folder of pictures per class"),
+    "dark": (dict.fromkeys(pictures("a", "b"), PNG_12), ["pixels are at most 15 of 255: scale values of 12 bits by 16"]),
+    "splits": ({f"my_{each}.parquet": file_of("to_parquet") for each in ("train", "test")}, ["columns: 3 of 120 rows"]),
     "scans": ({"a/1.tif": "", "b/1.tif": ""}, ".tif files are not supported; convert it to PNG"),
     "stories": ({**{f"{y}/{n}.txt": WORDS[n] for n, y in enumerate(Y)}, "README.txt": "a " * 900}, ["name: labelled_text"]),
     "arrays": ({"X_train.csv": TEXT, "X_test.csv": TEXT, "y_train.csv": TEXT}, "expected data of a loader. Received: a folder with X_t"),
     "a.ods": (b"PK", "is a spreadsheet or zip file other than .xlsx; save it as CSV or Parquet"),
 }  # fmt: skip
+WINDOW = "time: time window: 24   # check: rows of an input; as many as matter for the next one"
 # Name of a file of a series: (content, a further line of the recipe).
 FORECASTS = {
     "t_zone.csv": (series([f"{t:%Y-%m-%d %H:%M}+0{1 + (n < 60)}:00" for n, t in enumerate(HOURS)]), "# check: 1 gaps"),
@@ -227,7 +244,20 @@ FORECASTS = {
     "t_gap.csv": (series(GAPS), "# check: 1 gaps where times of time are missing, such as before {path}:42; no window"),
     "t_gaps.csv": (series([t for n, t in enumerate(HOURS) if n % 7]), "window: 5   # check: times are missing, usuall"),
     "t_constant.csv": (series(HOURS, w=7), "# check: column w has a single value, 7"),
-    "t_series.csv": (series([*HOURS[:60]] * 2, s=["a"] * 60 + ["b"] * 60), "series: s   # check: 2 series with differ"),
+    "t_clocks.csv": (
+        series(pd.date_range("2024-10-26", periods=N, freq="h", tz="Europe/Berlin")),
+        "deviation 0.7008 # to beat",
+    ),
+    "t_numbers.csv": (
+        series([*HOURS[:60]] * 2, id=[17] * 60 + [23] * 60),
+        "series: id   # check: 2 series with different",
+    ),
+    "t_series.csv": (
+        series([*HOURS[:60]] * 2, s=["a"] * 60 + ["b"] * 60),
+        "series: s   # check: 2 series with different time, at least 60 rows each: clients window: 15",
+    ),
+    "t_slope.csv": (series(range(1900, 2020), v=np.sin(NS) + NS), f"{WINDOW} relative: true"),
+    "t_slow.csv": (series(range(1900, 2020), v=np.sin(np.arange(N) / 9)), f"{WINDOW} relative: true"),
 }
 # Name of a further column: (its values, a line of the recipe).
 COLUMNS = {
@@ -261,10 +291,7 @@ COLUMNS = {
     "german": (DAYS.strftime("%d.%m.%Y"), "weekday; `data: series` uses the order of time columns: {german: date}"),
     "words": (DAYS.strftime("%b %d, %Y"), "# words: dates such as 'Jan 01, 2023'; they become year, month, day and"),
     "french": ([f"{1 + n % 28} {('mars', 'août', 'mai')[n % 3]} 2020" for n in NS], "columns: {french: date}"),
-    "zero": (
-        ["0000-00-00", *DAYS[1:].strftime("%Y-%m-%d")],
-        "# check: no dates: zero is 0000-00-00 in 1 rows, first in",
-    ),
+    "zero": (["0000-00-00", *DAYS[1:].strftime("%Y-%m-%d")], "no dates: zero is 0000-00-00 in 1 rows, first in"),
     "two": ([f"{day:%d.%m.%Y}" if day.day % 2 else f"{day.date()}" for day in DAYS], "two date 2023-01-01 to 2023-04"),
     "unclear": ([f"{1 + n % 12}/{1 + n % 11}/2024" for n in NS], "# check: unclear: ambiguous dates: day or month fir"),
     "shop": (["ab"[n % 2] for n in range(N - 1)] + ["Total"], "# check: the last row, Total, looks like a total of th"),
@@ -326,12 +353,3 @@ def test_excel_is_read_with_its_extra(tmp_path, monkeypatch):
     assert all(plain(line) in plain(text) for line in (*READ, title))
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     assert "Excel files need the extra `excel`; pip install 'hetero_tf[excel]'" in refusal(read, path)
-
-
-def test_times_keep_their_order_across_a_change_of_clocks(tmp_path):
-    zone = datetime.timezone(datetime.timedelta(hours=2)), datetime.timezone(datetime.timedelta(hours=1))
-    start = datetime.datetime(2024, 10, 26, tzinfo=datetime.timezone.utc)
-    times = [(start + datetime.timedelta(hours=n)).astimezone(zone[n > 24]).isoformat(" ") for n in range(N)]
-    (tmp_path / "t.csv").write_text(series(times))
-    made, _ = read(tmp_path / "t.csv")
-    assert made.data.options["name"].value == "series" and not made.warnings
