@@ -21,6 +21,7 @@ SMALL_CHANGE = 0.25
 # Words in the names of columns whose numbers or texts may be times.
 _TIMES = {"date", "datetime", "datum", "ds", "day", "hour", "minute", "month", "period", "quarter", "time"}
 _TIMES |= {"epoch", "timestamp", "ts", "unix", "utc", "year", "zeit"}
+_PARTS = {*_TIMES, "hr", "hours", "week", "weekday"}
 
 
 # Column of times, column of the names of the series (None for a single one), and the rows of each series.
@@ -47,7 +48,7 @@ def find_times(table: RawTable, summaries: Summaries, request: Request) -> TimeC
         # Series have common times; columns of texts beside unique times are features.
         is_repeated = 2 * summary.distinct <= table.rows
         series = (names[0] if names else _find_series(table, time, summaries, request.label)) if is_repeated else None
-        is_label = series in (*request.label, *LABEL_NAMES)
+        is_label = series in (*request.label, *LABEL_NAMES) or (series in names and summaries[series].type == "date")
         if is_date and names == [series] and all(map(TIME_OF_DAY.fullmatch, table.columns[names[0]].texts)):
             raise InputError(
                 f"{table.source}: {time} and {series} are parts of one time; join them in one column, or remove {time}"
@@ -78,9 +79,10 @@ def find_times(table: RawTable, summaries: Summaries, request: Request) -> TimeC
 
 def _find_series(table, time, summaries, label):
     """Return the first column of whole numbers of which a time has all and none twice, else the owner."""
-    times, others = TextColumn.of(table.columns[time]).codes, [name for name in summaries if name not in (time, *label)]
+    others = {name for name in summaries if _PARTS.isdisjoint(re.findall("[a-z]+", name.lower()))} - {time, *label}
+    times = TextColumn.of(table.columns[time]).codes
     most = np.bincount(times).max()
-    for name in others:
+    for name in (name for name in summaries if name in others):
         ids = TextColumn.of(table.columns[name]).codes
         if summaries[name].is_whole and ids.max() + 1 == most and len(np.unique(most * times + ids)) == table.rows:
             return name

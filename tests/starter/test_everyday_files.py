@@ -178,6 +178,8 @@ FILES = {
     "t_short.csv": (series(DAYS[:12]), "12 rows with different time are too few for forecasts; at least 48 rows are n"),
     "t_weekdays.csv": (series(pd.bdate_range("2023-01-02", periods=N)), SERIES),
     "t_missing.csv": (series(HOURS, w=changed(Z, 0, "")), ["missing: previous   # check: missing values of w (1) "]),
+    "t_hours.csv": (series(np.repeat(DAYS[:5], 24), hr=[*range(24)] * 5), ["name: csv", ":3: column 'time' repeats a time"]),
+    "t_hour.csv": (series(np.repeat(DAYS[:5], 24), hour=[*range(24)] * 5), ["name: csv", ":3: column 'time' repeats a time"]),
     "t_repeated.csv": (series([*HOURS[:-1], HOURS[-2]]), ["# check: {path}:121: column 'time' repeats a time"]),
     "end_of_rows.csv": (ROWS[0] + "\n" + "".join(f"{row},\n" for row in ROWS[1:]), READ),
     "end_of_lines.csv": ("".join(f"{row.replace(',', ';')};\n" for row in ROWS), READ),
