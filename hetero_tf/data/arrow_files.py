@@ -53,10 +53,8 @@ class ColumnSelection:
             content, is_image = content_of(schema.field(name).type), name == self.image
             allowed = ("bytes", "nothing") if is_image else ("numbers", "texts", "dates")
             if content not in allowed and (content != "lists" or name not in self.lists):
-                needs = "the bytes of picture files"
-                if not is_image:
-                    advice = "add it to `ignore`" + ", or set it as `image`" * (content == "bytes")
-                    needs = f"numbers, texts or dates; {advice}"
+                advice = "add it to `ignore`" + ", or set it as `image`" * (content == "bytes")
+                needs = "the bytes of picture files" if is_image else f"numbers, texts or dates; {advice}"
                 received = shorten_repr(str(schema.field(name).type), 80)
                 raise InputError(f"{path}: column {name!r} must contain {needs}. Received: {received}")
         return names

@@ -448,8 +448,7 @@ def _to_labels(source, name, values, names):
                 f"the task multi_label. Received: {shorten_repr(values[wrong[0]].tolist(), 80)} in row {wrong[0]}"
             )
         return values.argmax(1).astype(np.int32)
-    if values.dtype == bool:
-        values = values.astype(np.int32)
+    values = values.astype(np.int32) if values.dtype == bool else values
     is_float = values.dtype.kind == "f" and values.size > 0
     if is_float and (np.isfinite(values) & (values == np.round(values))).all():
         warnings.warn(

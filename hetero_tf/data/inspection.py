@@ -37,18 +37,14 @@ SAMPLED_TEXTS = 200
 SENTINELS, LARGEST_WHOLE = (99, 999, 9999, 99999, 999999), 2**53
 DATE_FEATURES = "they become year, month, day and weekday"
 CURRENCIES = "amounts in several currencies"
-# Most frequent values in a summary.
-MOST_FREQUENT = 5
 # Share of the distinct texts that are dates in a column of dates.
 LEAST_DATES = 0.8
-# Pictures that `describe_pictures` examines.
-MAX_PICTURES = 100
+# Most frequent values in a summary, and pictures that `describe_pictures` examines.
+MOST_FREQUENT, MAX_PICTURES = 5, 100
 # Characters of a line, columns of a table, and characters of a name.
 LINE, MAX_COLUMNS, MAX_NAME = 80, 20, 24
-# Half of the values within a smaller range, in standard deviations, are equal for a model that reads standard values.
-MIN_SPREAD = 1e-4
-# Rows of which the spread of a column is computed.
-SPREAD_ROWS = 10_000
+# Half of the values within a smaller range, in standard deviations, are equal after scaling; rows that are examined.
+MIN_SPREAD, SPREAD_ROWS = 1e-4, 10_000
 ColumnType = Literal["number", "category", "date", "text", "id"]
 ColumnUse = Literal["feature", "label", "owner", "time", "ignored"]
 # Names that pandas gives to an index and to columns without a name.

@@ -29,6 +29,7 @@ def load(
     owner: str | None = None,
     missing: Literal["error", "drop"] = "error",
     header: bool = True,
+    encoding: str | None = None,
     tokenizer: Tokenizer = "words",
     length: Count = 64,
     vocabulary: Vocabulary | None = 10000,
@@ -40,7 +41,7 @@ def load(
 
     A file is a table of any format that `data: csv` reads. A folder is one that `data: parquet` reads, such as Hugging
     Face's, or has a folder of text files for each class: FOLDER/CLASS/*.txt, or FOLDER/train/CLASS/*.txt and
-    FOLDER/test/CLASS/*.txt. Text files are UTF-8.
+    FOLDER/test/CLASS/*.txt.
 
     Texts are made lower-case and split into tokens. Token 0 is `<pad>`, which pads a row after its text. Token 1 is
     `<ukn>`, which replaces every token outside the vocabulary of the training texts.
@@ -55,6 +56,7 @@ def load(
         owner: column with the natural client of each row, for the partition natural; null: none
         missing: treatment of rows without a text or a label: error, or drop (the row)
         header: whether the first row of a file contains the column names, else they are column_0, column_1 and so on
+        encoding: encoding of text, such as cp1252; null: UTF-8, or UTF-16 with a byte order mark
         tokenizer: words (and punctuation marks), characters (`▁` for white space) or subwords (pieces of words that
             byte-pair encoding learns from the training texts); without spaces, as in Chinese, Japanese and Thai,
             characters or subwords
@@ -64,7 +66,8 @@ def load(
             the training texts
         learned, validation: Vocabulary of a started run, and texts of which no words are learned, see `data.load`.
     """
-    tables, names = _read_tables(data_dir, path, test, {"text": text, "label": label, "owner": owner}, header)
+    columns, layout = {"text": text, "label": label, "owner": owner}, {"header": header, "encoding": encoding}
+    tables, names = _read_tables(data_dir, path, test, columns, layout)
     if missing == "drop":
         tables = [table.drop_missing((text, label)) for table in tables]
     texts = [_split_texts(table, text, tokenizer) for table in tables]
@@ -87,18 +90,20 @@ def load(
     return Dataset(train, tests, fields, len(names), source, class_names=names)
 
 
-def _read_tables(data_dir, path, test, columns, header):
+def _read_tables(data_dir, path, test, columns, layout):
     """Return the tables of the training rows and, if present, of the test rows, and the class names or None."""
     source, text, label = find(data_dir, path, "path"), columns["text"], columns["label"]
     if not source.is_dir() or not has_text_folders(source):
         selection = ColumnSelection(list(filter(None, columns.values())), (), None)
-        tables, names = read_tables(data_dir, path, test, selection, label, header=header)
+        tables, names = read_tables(data_dir, path, test, selection, label, **layout)
         for table in tables:
             table.check_columns(text=text, label=label)
         return tables, names
-    tables = read_text_folders(source, text, label)
+    tables = read_text_folders(source, text, label, layout["encoding"])
     if test is not None:
-        tables[1:] = read_text_folders(find(data_dir, test, "test", is_folder=True), text, label)[:1]
+        tables[1:] = read_text_folders(find(data_dir, test, "test", is_folder=True), text, label, layout["encoding"])[
+            :1
+        ]
     return tables, None
 
 
@@ -122,20 +127,21 @@ def has_text_folders(folder: Path) -> bool:
     )
 
 
-def read_text_folders(folder: Path, text: str, label: str) -> list[RawTable]:
+def read_text_folders(folder: Path, text: str, label: str, encoding: str | None = None) -> list[RawTable]:
     """Read the tables of the training and, if present, of the test split.
 
     Args:
         folder: FOLDER/CLASS/*.txt, or FOLDER/train/CLASS/*.txt and FOLDER/test/CLASS/*.txt.
         text, label: Names of the columns.
+        encoding: See `read_text`.
 
     Raises:
-        InputError: See `list_class_folders`; or a file is not UTF-8 text.
+        InputError: See `list_class_folders`; or a file has another encoding.
     """
     names, *splits = list_class_folders(folder, TEXTS)
     tables = []
     for split in filter(None, splits):
-        contents = TextColumn.from_values([read_text(Path(file)) for file in split.files])
+        contents = TextColumn.from_values([read_text(Path(file), encoding) for file in split.files])
         labels = TextColumn.from_values(names[number] for number in split.labels)
         tables.append(RawTable(str(split.folder), {text: contents, label: labels}, split.files.__getitem__))
     return tables

@@ -20,10 +20,8 @@ from hetero_tf.data.decoded import load_cached
 from hetero_tf.data.folder import iterate_files, read_pictures, split_folders
 from hetero_tf.data.picture_files import LARGEST_FILE, open_picture, picture_header
 
-# Position of the bits per value in a PNG.
-BIT_DEPTH = 24
-# Values of an error message.
-LISTED = 10
+# Position of the bits per value in a PNG, and values of an error message.
+BIT_DEPTH, LISTED = 24, 10
 Value = Annotated[int, Range(low=0, high=255)]
 
 

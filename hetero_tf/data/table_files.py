@@ -25,10 +25,8 @@ from hetero_tf.data.arrow_files import ColumnSelection, read_arrow, read_splits
 from hetero_tf.data.columns import RawTable, TextColumn, is_number, normalize
 from hetero_tf.data.data_files import find, find_files
 
-# Characters of the longest cell; csv allows fewer.
-LONGEST_CELL = 2**30
-# Memory of a table's texts, in multiples of the size of its text.
-MEMORY = 20
+# Characters of the longest cell, of which csv allows fewer; memory of a table, in multiples of the size of its text.
+LONGEST_CELL, MEMORY = 2**30, 20
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}
 # Endings of files with tabs, of all tables as text, of JSON, and of Excel.
 TAB_ENDINGS = (".tsv", ".tab")

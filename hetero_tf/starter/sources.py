@@ -360,9 +360,6 @@ def _draft_rows(table, request, loader, options):
         )
     summaries, times = inspect_table(table), None
     text = find_sentences(table, summaries, request)
-    if text is not None and "encoding" in options:
-        # The loader of texts reads no other encoding.
-        table_files.read_text(Path(table.source))
     if text is not None and request.task in (None, *LABEL_TASKS):
         return draft_labelled(table, text, summaries, request, {"name": Choice("labelled_text"), **options})
     if not {"header", "test"} & options.keys():

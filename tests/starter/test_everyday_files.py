@@ -99,6 +99,7 @@ FILES = {
     "mark.csv": ("\ufeff" + TEXT, READ),
     "latin.csv": (TEXT.replace("yes", "süß").encode("latin-1"), [*READ, "encoding: cp1252   # check"]),
     "russian.csv": (TEXT.replace("yes", "да").encode("cp1251"), [*READ, "encoding: cp1251   # check: the text is not UTF-8; set another encoding if да has wrong letters", "classes: no"]),
+    "russian_texts.csv": (TEXTS.assign(text="это письмо " + TEXTS["text"].str.replace("good", "хорошо"), label=np.where(Y == "no", "нет", "да")).to_csv().encode("cp1251"), [*LABELLED, "encoding: cp1251", "classes: нет"]),
     "chinese.csv": (TEXT.replace("yes", "北京").encode("gbk"), ":2: is not UTF-8 text; save it as UTF-8, or set `encoding` (cp"),
     "no_mark.csv": (TEXT.encode("utf-16-le"), ":1: is not UTF-8 text"),
     "german.csv": (TEXT.replace(",", ";").replace(".", ","), [*READ, "numbers: comma   # check: x has numbers such"]),
