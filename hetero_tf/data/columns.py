@@ -47,9 +47,7 @@ def to_float(text: str) -> float | None:
 
 def is_listed(text: str, listed: Collection[str]) -> bool:
     """Return True for a text, or a number of equal value, among the `missing_values` of a recipe."""
-    if text in listed or not listed:
-        return bool(listed)
-    return is_number(text) and float(text) in map(to_float, listed)
+    return text in listed or (len(listed) > 0 and is_number(text) and float(text) in map(to_float, listed))
 
 
 def parse_number(value: str, name: str) -> float:

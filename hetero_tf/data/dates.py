@@ -37,7 +37,7 @@ _ZONES |= {"EEST": 3, "MSK": 3, "JST": 9, "KST": 9, "AEST": 10, "AEDT": 11, "NZS
 _TIME = (
     r"(?:(?:[T:]|,?[ \u202f]+)(?P<hour>\d\d?)(?:[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d)"
     r"(?:[.,](?P<fraction>\d+))?)?)?(?:[ \u202f]*(?P<half>[AaPp])\.?[Mm]\.?)?"
-    r"[ ]?(?P<zone>[A-Z]{1,4}|[+-]\d\d(?::?\d\d)?)?)?"
+    r"[ ]?(?:(?:UTC|GMT)?(?P<zone>[A-Z]{1,4}|[+-]\d\d(?::?\d\d)?)(?: \(.+\))?)?)?"
 )
 _MONTH = r"(?P<name>[^\W\d_]{3,})\.?"
 _DAY = r"(?P<day>\d\d?)(?:st|nd|rd|th|\.)?"

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -30,8 +29,9 @@ CLASS_LEVELS = 2
 SYSTEM_FOLDERS = frozenset(
     ("__macosx", "@eadir", "@recycle", "#recycle", "$recycle.bin", "lost+found", "system volume information")
 )
-# The end of the name of a mask beside its picture, as in 1_mask.png.
-MASK = re.compile(r"[ _.-](mask|seg|segmentation|gt|label|annotation)s?(_?\d+)?$", re.IGNORECASE)
+# Words in the path of a mask, such as 1_mask.png or masks/1.png, and in that of its picture.
+MASK = re.compile(r"(^|[/ _.-])(mask|seg|segmentation|gt|label|annotation)s?(_?\d+)?(?=/|$)", re.IGNORECASE)
+IMAGE = re.compile(r"(^|[/ _.-])(image|img)s?(?=/|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -132,20 +132,22 @@ def list_class_folders(folder: Path, kind: FileKind) -> tuple[tuple[str, ...], C
 def _list_files(folder, names, kind):
     number = {name: label for label, name in enumerate(names)}
     listed: list[tuple[str, int]] = []
+    masks: set[Path] = set()
     for name in list_folders(folder):
         if name not in number:
             raise InputError(f"{folder / name}: is not a class of the training {kind.noun}: {', '.join(names[:10])}")
         examples = sorted(filter(kind.includes, iterate_files(folder / name)))
         if not examples:
             raise InputError(f"{folder / name}: expected {', '.join(kind.endings)} files. Received: none")
-        listed += ((str(file), number[name]) for file in examples)
+        stems = {str(file.relative_to(folder / name).with_suffix("")): file for file in examples}
+        pictures = {IMAGE.sub("", stem) for stem in stems if not MASK.search(stem)}
+        masks |= {file for stem, file in stems.items() if MASK.search(stem) and MASK.sub("", stem) in pictures}
+        listed += ((str(file), number[name]) for file in examples if file not in masks)
     if not listed:
         raise InputError(f"{folder}: expected one folder of {kind.noun} per class. Received: no folder")
-    stems = {os.path.splitext(file)[0]: file for file, _ in listed}
-    masks = {file for stem, file in stems.items() if stems.get(MASK.sub("", stem), file) != file}
     if masks:
         warnings.warn(f"{folder}: {len(masks):,} masks such as {min(masks)} are left out", stacklevel=2)
-    return ClassFolder(folder, *map(list, zip(*(pair for pair in listed if pair[0] not in masks))))
+    return ClassFolder(folder, *map(list, zip(*listed)))
 
 
 def iterate_files(folder: Path, linked_levels: int = 0) -> Iterator[Path]:

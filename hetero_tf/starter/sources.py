@@ -41,10 +41,8 @@ MOST_OTHER_FEATURES = 2
 SAMPLED_TEXTS = 2000
 # Usual names of columns of texts.
 TEXT_NAMES = ("text", "texts", "sentence", "review", "comment", "message", "content", "body", "tweet", "document")
-# A larger share of cut texts is worth a check.
-MOST_CUT = 0.1
-# Share of the texts that fit into a row without being cut, and its least length.
-FITTING_SHARE, LEAST_LENGTH = 0.95, 8
+# Share of the texts that fit into a row, its least length, and the share of cut texts that is worth a check.
+FITTING_SHARE, LEAST_LENGTH, MOST_CUT = 0.95, 8, 0.1
 # Longest rows: an LSTM learns little more from more tokens of a few thousand texts, and takes longer.
 LONGEST_LENGTHS = {"words": 32, "characters": 64}
 # Largest vocabulary of labelled texts, and tokens of running text for each of its words.
@@ -146,10 +144,8 @@ def draft_running(words: Sequence[str], request: Request, loader: Options) -> Da
     return DataDraft({**loader, **options}, task)
 
 
-# Pictures whose size and channels are read.
-SAMPLED_PICTURES = 200
-# Pictures of one size stay unchanged up to this one; others become the largest of these sizes that fits.
-LARGEST_UNCHANGED, SIZES = 96, (96, 64, 32)
+# Pictures that are examined; up to the second size they stay unchanged, others become the largest size that fits.
+SAMPLED_PICTURES, LARGEST_UNCHANGED, SIZES = 200, 96, (96, 64, 32)
 
 
 def _draft(request, loader, options, reason="one folder for each class", tasks=LABEL_TASKS, key="path"):
@@ -251,6 +247,14 @@ def draft_data(request: Request) -> DataDraft:
         return _draft(request, "tfds", options, "pictures with one label each", key="dataset")
     if not path.is_dir():
         return _draft_file(path, request)
+    names, draft = {entry.name for entry in path.iterdir()}, _draft_folder(path, request)
+    _, tests = find_split_names(names)
+    _, others = find_split_names(names - {*tests})
+    notes = [f"{name} is not read, since {tests[0]} is the test split" for name in others]
+    return replace(draft, notes=(*draft.notes, *notes))
+
+
+def _draft_folder(path, request):
     if (path / "x_train.npy").exists():
         return _draft(request, "npy", {}, "whole numbers as labels")
     folders = (path, path / "data", path / "train")
@@ -378,20 +382,18 @@ def _draft_arrow(path, request):
     readable = ("numbers", "texts", "dates", *["lists"] * are_labels)
     unreadable = [name for name, content in contents.items() if content not in readable]
     (table, *_), _ = read_splits(path, None, ColumnSelection(None, unreadable, None, lists), None)
-    options = {"path": Choice(request.path)}
     for image in (name for name, content in contents.items() if content == "bytes"):
         (pictures, *_), _ = read_splits(path, None, ColumnSelection([image], (), image), None)
         if any(map(picture_header, pictures.columns[image][:SAMPLED_PICTURES])):
-            task = requested_task(request, LABEL_TASKS) or Choice("classification", "one label for each picture")
             label, _ = choose_label(table, inspect_table(table), replace(request, task="classification"))
             size = choose_size(sample(pictures.columns[image], SAMPLED_PICTURES))
-            options |= {"label": label, "image": Choice(image, "picture files"), **size}
-            return DataDraft({"name": Choice("parquet"), **options}, task)
+            options = {"label": label, "image": Choice(image, "picture files"), **size}
+            return _draft(request, "parquet", options, "one label for each picture")
     if len(contents) == 1 and (text := find_sentences(table, inspect_table(table), request)) is not None:
         column = table.columns[text]
         loader = {"name": Choice("text"), "train": Choice(request.path), "column": Choice(text, "its only column")}
         return draft_running(split_lines(column.texts[code] for code in column.codes), request, loader)
-    draft = _draft_rows(table, request, "parquet", options)
+    draft = _draft_rows(table, request, "parquet", {"path": Choice(request.path)})
     if not unreadable or draft.options["name"].value != "parquet":
         return draft
     ignored = draft.options.get("ignore", Choice([]))

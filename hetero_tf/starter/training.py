@@ -38,10 +38,8 @@ def keys_for(dataset: Dataset, task: Choice) -> dict[str, Choice]:
     per_round = round(active * epochs * segments * examples / batch)
     noun = "rows" if is_running else "examples"
     levels = {"widths": {"a": 1.0, "b": 0.5, "c": 0.25}, "mix": "a-b-c"}
-    rounds_choice = Choice(rounds)
-    if not is_running and len(dataset.train.x) < FEW_EXAMPLES:
-        reason = f"{len(dataset.train.x)} training examples are few: more rounds may only memorise them"
-        rounds_choice = Choice(FEW_ROUNDS, reason, True)
+    is_small = not is_running and len(dataset.train.x) < FEW_EXAMPLES
+    reason = f"{len(dataset.train.x)} training examples are few: more rounds may only memorise them"
     return {
         "task": task,
         "input": _input(dataset),
@@ -50,7 +48,7 @@ def keys_for(dataset: Dataset, task: Choice) -> dict[str, Choice]:
         "round": Choice({"clients": active}, f"about {per_round:,} local steps in a round"),
         "client": Choice({"epochs": epochs, "batch_size": batch}, f"about {examples:,.0f} {noun} of a client"),
         "optimizer": Choice({"name": optimizer, "learning_rate": learning_rate}),
-        "rounds": rounds_choice,
+        "rounds": Choice(FEW_ROUNDS, reason, True) if is_small else Choice(rounds),
         "evaluate": _evaluation(dataset),
     }
 
