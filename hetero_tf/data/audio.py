@@ -24,9 +24,8 @@ from hetero_tf.data.decoded import load_cached
 from hetero_tf.data.folder import ClassFolder, list_class_folders
 from hetero_tf.data.inspection import join_items, sample
 
-LARGEST_FILE = 2**28
-# Files whose headers are examined.
-EXAMINED = 1000
+# Bytes of the largest file, and files whose headers are examined.
+LARGEST_FILE, EXAMINED = 2**28, 1000
 SampleRate = Annotated[int, Range(low=1000, high=192_000)]
 Seconds = Annotated[float, Range(low=0.01, high=60.0)]
 

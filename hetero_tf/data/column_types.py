@@ -339,11 +339,10 @@ def _read_label_sets(tables, name, class_names):
     sets = []
     for table, column in zip(tables, columns):
         labels = [split_labels(text, signs) for text in column.texts]
-        for text, each in zip(column.texts, labels):
-            for label in each:
-                if label not in names:
-                    problem = f"has the label {label!r}, which no training row has"
-                    raise table.value_error(column.row_of(text), name, problem)
+        unknown = [(text, label) for text, each in zip(column.texts, labels) for label in each if label not in names]
+        for text, label in unknown:
+            problem = f"has the label {label!r}, which no training row has"
+            raise table.value_error(column.row_of(text), name, problem)
         sets.append(np.array([[label in each for label in names] for each in labels], bool)[column.codes])
     return names, sets
 

@@ -35,8 +35,8 @@ _ZONES = {"Z": 0, "UTC": 0, "GMT": 0, "WET": 0, "WEST": 1, "CET": 1, "CEST": 2, 
 _ZONES |= {"EST": -5, "EDT": -4, "CST": -6, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8, "PDT": -7}
 _ZONES |= {"EEST": 3, "MSK": 3, "JST": 9, "KST": 9, "AEST": 10, "AEDT": 11, "NZST": 12, "NZDT": 13}
 _TIME = (
-    r"(?:(?:[T:]|,?[ \u202f]+)(?P<hour>\d\d?)(?:[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d)"
-    r"(?:[.,](?P<fraction>\d+))?)?)?(?:[ \u202f]*(?P<half>[AaPp])\.?[Mm]\.?)?"
+    r"(?:(?:[T:_]|-(?=\d\d:)|,?[ \u202f]+)(?P<hour>\d\d?)(?:[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d)"
+    r"(?:[.,](?P<fraction>\d+))?)?)?(?:[ \u202f]*(?P<half>[AaPp])\.?[Mm]\.?| ?Uhr)?"
     r"[ ]?(?:(?:UTC|GMT)?(?P<zone>[A-Z]{1,4}|[+-]\d\d(?::?\d\d)?)(?: \(.+\))?)?)?"
 )
 _MONTH = r"(?P<name>[^\W\d_]{3,})\.?"

@@ -27,8 +27,8 @@ from hetero_tf.data.columns import (
 from hetero_tf.data.dates import DATE_EXAMPLES, DateOrder, date_orders, parse_time
 from hetero_tf.data.picture_files import picture_header
 
-# A column with more distinct texts than this share of its rows has names or free texts, not categories.
-MAX_DISTINCT_SHARE = 0.5
+# Largest share of distinct texts among those of categories, and least share of dates among those of dates.
+MAX_DISTINCT_SHARE, LEAST_DATES = 0.5, 0.8
 # So few distinct texts are categories, and so few distinct numbers may be classes, in a table of any length.
 FEW_TEXTS, FEW_NUMBERS = 10, 20
 # Texts of which the first decide whether a column has numbers.
@@ -37,8 +37,6 @@ SAMPLED_TEXTS = 200
 SENTINELS, LARGEST_WHOLE = (99, 999, 9999, 99999, 999999), 2**53
 DATE_FEATURES = "they become year, month, day and weekday"
 CURRENCIES = "amounts in several currencies"
-# Share of the distinct texts that are dates in a column of dates.
-LEAST_DATES = 0.8
 # Most frequent values in a summary, and pictures that `describe_pictures` examines.
 MOST_FREQUENT, MAX_PICTURES = 5, 100
 # Characters of a line, columns of a table, and characters of a name.
@@ -94,7 +92,8 @@ class ColumnSummary:
         date_orders: Possible orders of year, month and day of dates.
         numbers_rows: Whether the numbers are consecutive and differ in all rows.
         has_times: Whether dates have a time of day.
-        odd: `(text, rows)` of the texts among numbers or dates that are none, such as "two" and "inf".
+        odd: `(text, rows)` of the texts among numbers or dates that are none, such as "two" and "inf"; of categories
+            the first text, if many others are numbers.
         leading_zeros: A number with leading zeros, as ids have them, or "".
         sentinel: `(number, rows)` of a number such as -999 far from all others, which may denote a missing value;
             None if there is none.
@@ -126,9 +125,11 @@ class ColumnSummary:
         """The options that a feature of these values needs, the first one first."""
         text, zeros = self.frequent[0][0] if self.frequent else "", self.leading_zeros
         odd, odd_rows = self.odd[0][0] if self.odd else "", sum(rows for _, rows in self.odd)
-        has_many = odd_rows > MOST_ODD_ROWS * self.rows or len(self.odd) > MOST_ODD_TEXTS
+        is_mixed = self.type == "category" and self.odd != ()
+        has_many = not is_mixed and (odd_rows > MOST_ODD_ROWS * self.rows or len(self.odd) > MOST_ODD_TEXTS)
         # Few numbers and texts that occur several times are categories, such as 1, 2 and 3+.
         are_codes = self.distinct + len(self.odd) <= FEW_TEXTS and min((n for _, n in self.odd), default=1) > 1
+        few = "few " * are_codes
         unusable = {
             "an index written by pandas without `index=False`": (INDEX.fullmatch(self.name), True),
             "no values": (not self.distinct, False),
@@ -141,7 +142,8 @@ class ColumnSummary:
         }
         usable = {
             Decision("columns", "date", f"dates such as {text!r}; {DATE_FEATURES}", text): self.type == "date",
-            Decision("columns", "category", f"few numbers, and texts such as {odd!r}", odd): are_codes,
+            Decision("columns", "category", f"{few}numbers, and texts such as {odd!r}", odd, are_codes): few
+            or is_mixed,
             Decision("missing_values", f"[{odd!r}]", f"{self.type}s, but here {odd!r}", odd): self.notation == "plain",
             Decision("columns", "category", f"numbers with leading zeros such as {zeros!r}", zeros): True,
             Decision("numbers", self.notation, f"numbers such as {text!r}", text): self.notation != "plain",
@@ -407,13 +409,18 @@ def _describe_texts(texts, counts):
         defect = "times of day, which are neither dates nor numbers; a column of hours is a number"
     elif len(texts) > FEW_TEXTS and all(amounts) and len({match[1] for match in amounts if match}) == 1:
         defect = f"numbers with a unit such as {texts[0]}; remove the unit"
-    return {"type": "category" if is_category else "id" if are_ids else "text", "defect": defect}
+    words = [(text, int(count)) for text, count in zip(texts, counts) if not is_number(text)]
+    odd = tuple(words[: is_category and len(texts) - len(words) > FEW_TEXTS])
+    return {"type": "category" if is_category else "id" if are_ids else "text", "defect": defect, "odd": odd}
 
 
 def _find_dates(texts):
     """Return the possible orders of dates, and the times of most texts; empty if few are dates."""
     start = texts[:SAMPLED_TEXTS]
-    count, likely = max((sum(parse_time(text, order) is not None for text in start), order) for order in DATE_EXAMPLES)
+    # Without a day above 12 it is first, as in `date_orders`.
+    count, _, likely = max(
+        (sum(parse_time(text, order) is not None for text in start), order == "dmy", order) for order in DATE_EXAMPLES
+    )
     if not start or count < LEAST_DATES * len(start):
         return (), {}
     # Times with and without a zone are not comparable.

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 FORMATS = "PNG, JPEG, BMP, GIF or WebP"
 # Supported file extensions.
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
-LARGEST_FILE = 2**27
-# Pictures that are decoded in parallel and yielded together.
-AT_ONCE = 64
+# Bytes of the largest file, and pictures that are decoded in parallel and yielded together.
+LARGEST_FILE, AT_ONCE = 2**27, 64
 # Exif 2.32, section 4.6.4.
 ORIENTATION = 0x0112
 _MODES = {"1": "grey", "L": "grey", "LA": "grey", "I;16": "grey", "P": "palette", "CMYK": "CMYK"}

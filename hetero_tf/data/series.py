@@ -21,10 +21,8 @@ from hetero_tf.data.inspection import ColumnUse, TableSummary, inspect_table
 from hetero_tf.data.table_files import read_table
 from hetero_tf.data.targets import LABEL, NUMBERS
 
-# Copies of the windows in memory at peak: those of all series, their splits, and one during the checks.
-COPIES = 3
-# Seconds of a day, and the largest step between two times without a gap, in usual steps.
-DAY, LARGEST_STEP = 86400, 1.5
+# Copies of the windows in memory at peak, seconds of a day, and the largest step without a gap, in usual steps.
+COPIES, DAY, LARGEST_STEP = 3, 86400, 1.5
 
 
 @dataclass(frozen=True)

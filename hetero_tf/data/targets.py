@@ -15,10 +15,8 @@ LABEL, NUMBERS, LABEL_SET, LABEL_MAP, POSITIONS = "label", "numbers", "label_set
 SEVERAL_TARGETS = "several_targets"
 # Statistics of numbers: the mean and the standard deviation of each of them.
 Rows = tuple[tuple[float, ...], tuple[float, ...]]
-# A larger share of one class in the test examples is worth a warning.
-MAX_MAJORITY = 0.6
-# Classes in one line.
-MAX_CLASSES = 8
+# Share of a class of the test examples that is worth a warning, and classes in one line.
+MAX_MAJORITY, MAX_CLASSES = 0.6, 8
 # Groups of numbers of equal size, for partitions that divide by labels.
 GROUPS = 10
 # Field of a prediction with the path of its label map, see `export.predictions`.

@@ -3,6 +3,7 @@
 import datetime
 import functools
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -108,13 +109,11 @@ def test_column_of_pictures_becomes_images(tmp_path, hugging_face):
     assert dataset.train.x.shape == (6, 6, 6, 1) and dataset.source == f"pictures ({tmp_path}/own.parquet)"
     for split in (dataset.train, dataset.test):
         assert (split.x[:, 0, 0, 0] == np.array([10, 200])[split.y]).all() and set(split.owners.tolist()) <= {0, 1}
-    with pytest.raises(InputError, match=r"'image' must contain numbers, texts or dates; .* or set it as `image`"):
-        load(tmp_path)
+    assert re.search(r"'image' must contain numbers, texts or dates; .* or set it as `image`", refusal(load, tmp_path))
     if hugging_face:
         paths = table.set_column(0, "image", [[{"bytes": None, "path": f"{index}.png"} for index in range(12)]])
         pq.write_table(paths, tmp_path / "own.parquet")
-        with pytest.raises(InputError, match=r"row 0: column 'image' has no picture bytes here, only a path; embed"):
-            load(tmp_path, image="image", size=6)
+        assert "row 0: column 'image' has no picture bytes here" in refusal(load, tmp_path, image="image", size=6)
     table = table.set_column(0, "image", [[b"GIF89a"] * 12])
     pq.write_table(table, tmp_path / "own.parquet")
     assert "own.parquet, row 0: is not a readable PNG, JPEG, BMP, GIF" in refusal(load, tmp_path, image="image", size=6)
@@ -165,16 +164,13 @@ def test_files_that_are_damaged_or_do_not_belong_together(tmp_path):
     assert len(load(tmp_path, path="own.arrow").train.x) == 16
     content = (tmp_path / "own.arrow").read_bytes()
     (tmp_path / "own.arrow").write_bytes(content.replace(b"cowoxcow", b"cow\xff\xffcow"))
-    with pytest.raises(InputError, match="own.arrow: is damaged, .* Invalid UTF8"):
-        load(tmp_path, path="own.arrow")
+    assert re.search("own.arrow: is damaged, .* Invalid UTF8", refusal(load, tmp_path, path="own.arrow"))
     (tmp_path / "two").mkdir()
     pq.write_table(rows(), tmp_path / "two" / "a.parquet")
     pq.write_table(rows(kinds=False), tmp_path / "two" / "b.parquet")
-    with pytest.raises(InputError, match=r"b.parquet: must have the columns of .*a.parquet, with the same types"):
-        load(tmp_path, path="two")
+    assert re.search("b.parquet: must have the columns of .*a.parquet, with the", refusal(load, tmp_path, path="two"))
     (tmp_path / "none").mkdir()
-    with pytest.raises(InputError, match=r"none: expected .parquet or .* or .pq files. Received: none; data: npz"):
-        load(tmp_path, path="none")
+    assert " or .pq files. Received: none; data: npz reads .npz files" in refusal(load, tmp_path, path="none")
 
 
 def test_saved_sets_in_another_order_or_with_odd_labels_are_rejected(tmp_path):

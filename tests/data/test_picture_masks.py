@@ -1,6 +1,7 @@
 """Pictures with masks: which pixel has which class at which size; what is rejected and how."""
 
 import functools
+import re
 import struct
 import zlib
 
@@ -8,9 +9,8 @@ import folders
 import numpy as np
 import pytest
 import tensorflow as tf
-from refusals import check_refusals
+from refusals import check_refusals, refusal
 
-from hetero_tf.base.errors import InputError
 from hetero_tf.data import folder as image_folder
 from hetero_tf.data import masks
 
@@ -78,8 +78,7 @@ def test_a_mask_has_the_size_of_the_upright_picture(tmp_path):
     (root / "images" / "a" / "1.png").unlink()
     picture = root / "images" / "a" / "1.jpg"
     picture.write_bytes(data)
-    with pytest.raises(InputError, match=r"masks/a/1.png: a mask must .* 12 x 8 pixels. Received: 8 x 12"):
-        load(root)
+    assert re.search("masks/a/1.png: a mask must .* 12 x 8 pixels. Received: 8 x 12", refusal(load, root))
     picture.write_bytes(data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:])
     assert load(root).classes == 4
 
@@ -93,8 +92,7 @@ def test_invalid_classes_are_rejected(tmp_path):
         ({"class_names": ("a", "b", "c")}, r"must be the classes 0, 1, 2, .*Received: the values 0, 1, 2, 3$"),
     )
     message = r"masks: the pixel values must be the classes .* such as values: \[0, 255\]. Received: the values 0, 85,"
-    with pytest.raises(InputError, match=message):
-        load(write(tmp_path / "gaps", factor=85))
+    assert re.search(message, refusal(load, write(tmp_path / "gaps", factor=85)))
 
 
 def test_invalid_masks_are_rejected(tmp_path):
@@ -108,19 +106,18 @@ def test_invalid_masks_are_rejected(tmp_path):
     ):
         root = write(tmp_path / "own")
         (root / "masks" / "a" / "2.png").write_bytes(content)
-        with pytest.raises(InputError, match=f"masks/a/2.png: {message}"):
-            load(root)
+        assert re.search(f"masks/a/2.png: {message}", refusal(load, root))
 
 
 def test_pictures_and_masks_come_in_pairs(tmp_path):
     root = write(tmp_path / "own")
     (root / "images" / "b.png").write_bytes(b"x")
-    with pytest.raises(InputError, match="every picture of images/ must have a mask .* Received: .*/images/b.png"):
-        load(root)
+    assert re.search("every picture of images/ must have a mask .* Received: .*/images/b.png", refusal(load, root))
     (root / "images" / "b.png").rename(root / "masks" / "c.png")
-    with pytest.raises(InputError, match="every picture of images/ must have a mask .* Received: .*/masks/c.png"):
-        load(root)
-    with pytest.raises(InputError, match="images/a: expected the folders images and masks. Received: no folder images"):
-        load(root / "images" / "a")
-    with pytest.raises(InputError, match="use data: masks and task: segmentation. Received: data: folder"):
-        image_folder.load(tmp_path, path="own", size=4)
+    assert re.search("every picture of images/ must have a mask .* Received: .*/masks/c.png", refusal(load, root))
+    assert "images/a: expected the folders images and masks. Received: no folder" in refusal(
+        load, root / "images" / "a"
+    )
+    assert "use data: masks and task: segmentation. Received" in refusal(
+        image_folder.load, tmp_path, path="own", size=4
+    )
