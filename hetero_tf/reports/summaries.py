@@ -55,8 +55,7 @@ def metric_values(run: Run, metric: str) -> list[tuple[int, float]]:
 
 def known_metrics(runs: Iterable[Run]) -> list[str]:
     """Return the sorted names of all metrics of the runs."""
-    names = {name for run in runs for row in run.rows for name, value in row.items() if is_number(value)}
-    return sorted(names - {"round"})
+    return sorted({name for run in runs for row in run.rows for name in row if is_number(row[name])} - {"round"})
 
 
 def default_metrics(runs: Sequence[Run]) -> list[str]:
@@ -127,14 +126,16 @@ def values_at(runs: Iterable[Run], metric: str, moment: Moment) -> dict:
 
 def best_of(run: Run, metric: str) -> tuple[int | None, float | None]:
     """Return the best round and its value, selected on validation data if any; (None, None) without values."""
-    values = dict(metric_values(run, metric))
+    values, selected = dict(metric_values(run, metric)), str(run.keys.get("evaluate.best"))
     prefixes = ("validation_local", "validation") if metric.startswith("local_") else ("validation",)
-    for selection_metric in (f"{prefix}_{name}" for prefix in prefixes for name in (*first_metrics(), "loss")):
-        pairs = [pair for pair in metric_values(run, selection_metric) if pair[0] in values]
-        if pairs:
-            best = max(pairs, key=lambda pair: direction(selection_metric) * pair[1])[0]
+    names = (f"{prefix}_{name}" for prefix in prefixes for name in (*first_metrics(), "loss"))
+    for name in (*[selected] * selected.startswith("validation_"), *names, metric):
+        selecting, losses = (dict(metric_values(run, key)) for key in (name, f"{name.partition('_')[0]}_loss"))
+        if rounds := values.keys() & selecting.keys():
+            # The lower loss breaks ties, as in the run.
+            best = min(rounds, key=lambda n: (-direction(name) * selecting[n], losses.get(n, math.inf), n))
             return best, values[best]
-    return max(values.items(), key=lambda pair: direction(metric) * pair[1], default=(None, None))
+    return None, None
 
 
 def run_cost(run: Run, last: int | None = None) -> dict[str, float | None]:

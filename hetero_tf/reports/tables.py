@@ -155,8 +155,6 @@ def _is_column(key, rows):
     value = rows[0][key]
     if key in FIRST or key == "published":
         return key != "published" or any(row[key] for row in rows)
-    if key in HIDDEN_COLUMNS:
-        return False
     if key in COLUMNS and not isinstance(value, dict):
         return any(row[key] is not None for row in rows)
     return isinstance(value, dict) and key.rpartition(" ")[2] not in HIDDEN_COLUMNS
@@ -338,9 +336,10 @@ def to_text(
             tables.setdefault((task, metric), {})[name] = group
     parts = []
     for (task, metric), runs in tables.items():
-        rows = compare(runs, [metric], goals, at, published[0], baseline)
+        of_first = (goals, at) if metric == [*metrics, metric][0] else ((), ())
+        rows = compare(runs, [metric], *of_first, published[0], baseline)
         requested = [value for value in published[1] if value.metric == metric]
-        lines = _metric_tables(f"{task}: {metric}", metric, rows, goals, at, requested, columns, width)
+        lines = _metric_tables(f"{task}: {metric}", metric, rows, *of_first, requested, columns, width)
         parts.append(lines + _list_differences(runs))
     return "\n\n".join(map("\n".join, parts))
 

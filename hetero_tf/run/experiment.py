@@ -89,6 +89,9 @@ def train(
         display.begin("reading the data")
         newest_facts = facts.newest(run)
         resume.check_recipe(run, recipe, newest_facts)
+        if newest_facts is not None and recipe.rounds < newest_facts["round"]:
+            # The recipe of the folder states the rounds that are done.
+            recipe = loads(recipe.source, recipe.path, [f"rounds={newest_facts['round']}"])
         resume.check_checkpoints(run, recipe, newest_facts, console.say)
         build = read_data(recipe, settings, run, newest_facts)
         console.mark_phase("data")
@@ -107,12 +110,9 @@ def train(
             resume.write_copies(run, recipe, run_environment, console.say)
             start = f"resumes after round {progress.state.round}" if progress.state.round else "starts"
             console.open_log(run.log, f"{settings.command or 'hetero_tf.train'}  ({start})")
-            log = (
-                trackers.log_live(settings.trackers, run, console.say)
-                if settings.trackers
-                else contextlib.nullcontext()
-            )
-            with log:
+            with contextlib.ExitStack() as stack:
+                if settings.trackers:
+                    stack.enter_context(trackers.log_live(settings.trackers, run, console.say))
                 progress = TrainingLoop(run, process, progress, run_environment, console, display).train()
                 display.begin("finishing")
     return process, progress.state, _finish(run, process, progress, run_environment, console)

@@ -59,8 +59,8 @@ class Patience:
 
 def is_stopped_early(keys: Mapping[str, Any], rows: Sequence[dict]) -> bool:
     """Return True if early stopping ends a run after its last row."""
-    patience, every = keys.get("early_stopping.patience"), keys.get("evaluate.every")
-    min_delta = keys.get("early_stopping.min_delta")
+    names = ("early_stopping.patience", "evaluate.every", "early_stopping.min_delta")
+    patience, every, min_delta = map(keys.get, names)
     metric = keys.get("early_stopping.metric") or selection_metric(keys, rows)
     # The recipe of a run with plug-in modules may be read without checks.
     if not (isinstance(patience, int) and isinstance(every, int) and isinstance(min_delta, int | float) and every > 0):

@@ -167,15 +167,15 @@ def gather(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
     """
     runs, messages = [], []
     for folder in dict.fromkeys(path for parent in folders for path in _within(Path(parent))):
-        run = read(folder)
-        if run is None:
-            messages.append(f"left out: {folder}, it has no finished round yet")
+        if (run := read(folder)) is None or len(run.rows) < run.done:
+            missing = "finished round yet" if run is None else f"metrics of {run.done - len(run.rows)} of its rounds"
+            messages.append(f"left out: {folder}, it has no {missing}")
             continue
         runs.append(run)
         if not run.is_finished:
             messages.append(f"not finished: {folder}, {run.done} of {run.rounds} rounds")
     if not runs:
-        raise InputError(f"no run has finished a round yet. Received: {'; '.join(messages)}")
+        raise InputError(f"no run remains. Received: {'; '.join(messages)}")
     return runs, messages
 
 

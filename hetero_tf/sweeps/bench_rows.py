@@ -200,8 +200,8 @@ def read_result(folder: Path, seed: int) -> tuple[SeedResult, str]:
     """Return the results of the newest round of a run, with its whole environment, and its recipe without seed."""
     run = RunFolder(folder)
     info, rows = facts.newest(run, with_arrays=False), metrics_file.rows(run.metrics)
-    if info is None:
-        raise InputError(f"{folder}: has no finished round")
+    if info is None or len(rows) < info["round"]:
+        raise InputError(f"{folder}: has no metrics of all its rounds")
     totals = {name: sum(row.get(name, 0) for row in rows) for name in ROUND_SUMS}
     totals |= {name: value for name, value in info["totals"].items() if name != "bytes"}
     digest, entries = info["metrics"]["sha256"], environment_entries(info["environment"])

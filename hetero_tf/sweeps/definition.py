@@ -39,7 +39,8 @@ from hetero_tf.runs.run_folder import SWEEP
 MOST_SEEDS = MOST_RUNS = 10_000
 _RANGE = re.compile("([0-9]{1,9})-([0-9]{1,9})")
 # A comma outside of brackets and quotes separates the values of --sweep.
-_VALUE = re.compile(r"""(?:[^,\[\]{}"']|"[^"]*"|'[^']*'|\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\]|\{[^{}]*\})+""")
+_LIST, _MAPPING = r"\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\]", r"\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}"
+_VALUE = rf"""(?:[^,\[\]{{}}"']|"[^"]*"|'[^']*'|{_LIST}|{_MAPPING})+"""
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,8 @@ KEYS = (*(each.name for each in dataclasses.fields(SweepPart)), "parts")
 
 def read(path: str | Path) -> tuple[SweepPart, ...]:
     """Read a sweep file, or a shipped sweep such as `heterofl_table7`."""
-    known, file = sweeps(), Path(path)
-    name = str(path).removeprefix("recipes/").removeprefix("sweeps/").removesuffix(".yaml")
-    if not file.is_file() and name in known:
-        file = known[name]
+    known, name = sweeps(), str(path).removeprefix("recipes/").removeprefix("sweeps/").removesuffix(".yaml")
+    file = Path(path) if Path(path).is_file() else known.get(name, Path(path))
     if not file.exists():
         raise InputError(f"{path}: no such sweep{did_you_mean(name, known)}")
     return reads(files.decode(files.read_bytes(file, LARGEST_FILE, follow=True), file), str(path))
@@ -87,6 +86,8 @@ def _part(keys, part, label):
             raise InputError(f"{label}: {key}: unknown key{did_you_mean(key, KEYS[:-1])}")
     merged = {**keys, **part}
     read_part = from_json(SweepPart, merged | {"seeds": parse_seeds(merged.get("seeds", []), label)}, label)
+    if read_part.seeds and "seed" in read_part.grid:
+        raise InputError(f"{label}: seeds replaces grid.seed; use one of them")
     inherited = from_json(SweepPart, {"set": keys.get("set", {})}, label)
     return dataclasses.replace(read_part, set=inherited.set | read_part.set)
 
@@ -113,13 +114,14 @@ def from_flags(
         varied_keys: Strings `path=value,value,...`; commas inside brackets or quotes do not separate values.
         seeds: Seeds such as "0-2" or "0,3", by default the seed of the recipe.
     """
-    grid = {}
+    grid: dict[str, tuple] = {}
     for text in varied_keys:
-        path, equals, values = text.partition("=")
-        label = f"--sweep {text[:80]}"
-        if not equals or not _VALUE.findall(values):
+        (path, equals, values), label = text.partition("="), f"--sweep {text[:80]}"
+        if not equals or not re.fullmatch(f"{_VALUE}(,{_VALUE})*", values):
             raise InputError(f"{label}: must be path=value,value,..., such as --sweep levels.mix=a,a-e")
-        grid[path.strip()] = tuple(_value(value.strip(), label) for value in _VALUE.findall(values))
+        if {"recipe": recipe, "seed": seeds, **grid}.get(path.strip()):
+            raise InputError(f"{label}: another flag has values of this key; use one of them")
+        grid[path.strip()] = tuple(_value(value.strip(), label) for value in re.findall(_VALUE, values))
     numbers = () if seeds is None else tuple(parse_seeds(seeds, f"--seeds {seeds}"))
     return with_overrides((SweepPart(recipe, {}, grid, (), numbers),), overrides)
 
@@ -132,7 +134,12 @@ def with_overrides(parts: tuple[SweepPart, ...], overrides: Iterable[str]) -> tu
         if not equals or not value.strip():
             raise InputError(f"--set {override[:80]}: must be path=value, such as --set client.epochs=1")
         values[path.strip()] = _value(value, f"--set {override[:80]}")
-    if ignored := [path for path in values if all(path in part.grid for part in parts)]:
+    # Keys that each run of a part takes from its grid, its list or its seeds.
+    varied = [
+        {*part.grid, *["seed"] * bool(part.seeds), *set.intersection(*map(set, part.list or [{}]))} for part in parts
+    ]
+    parents = {path: set(itertools.accumulate(path.split("."), "{}.{}".format)) for path in values}
+    if ignored := [path for path in values if all(parents[path] & keys for keys in varied)]:
         raise InputError(f"--set {ignored[0]}: the sweep varies this key; leave it out, or train one run by --recipe")
     return tuple(dataclasses.replace(part, set={**part.set, **values}) for part in parts)
 

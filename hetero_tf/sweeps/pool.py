@@ -132,9 +132,7 @@ class RunOutcome:
         """Return the outcome with the metrics of its folder, ready for JSON."""
         run = overview.overview(self.folder)
         return {
-            "name": self.run.name,
-            "run_dir": str(self.folder),
-            "state": self.state,
+            **{"name": self.run.name, "run_dir": str(self.folder), "state": self.state},
             "went_on_after": self.resumed_after,
             **{name: getattr(run, name) for name in ("round", "metric", "best", "last")},
             "seconds": round(self.seconds, 1),
@@ -192,8 +190,9 @@ class _Progress:
         left = sum(run.recipe.rounds - rounds.get(name, 0) for name, run in self._runs.items())
         failed = sum(outcome.state == FAILED for outcome in self.ended)
         total = len(self.ended) + len(self._runs)
-        line = f"{len(self.ended) - failed}/{total} runs done  {len(rounds)} running"
-        line += f"  {failed} failed" * bool(failed)
+        line = f"{len(self.ended) - failed}/{total} runs done  {len(rounds)} running" + f"  {failed} failed" * bool(
+            failed
+        )
         details = "  ".join(f"{name} {rounds[name]}/{self._runs[name].recipe.rounds}" for name in sorted(rounds))
         display.update(line, elapsed * (1 + left / trained) if trained else None, details)
 
@@ -279,10 +278,8 @@ def read_progress(run: SweepRun, folder: Path, threads: int) -> tuple[int, bool,
         return 0, False, threads
     is_damaged = run_overview.state == overview.DAMAGED
     is_finished = not is_damaged and overview.is_finished(run_folder, run_overview.round, keys_of(run.recipe))
-    if is_finished:
-        changed = changed_keys(run_folder.read_recipe(), run.recipe.source)
-        if changed:
-            raise UserError(f"{folder}: contains a run of another recipe ({'; '.join(changed)})")
+    if is_finished and (changed := changed_keys(run_folder.read_recipe(), run.recipe.source)):
+        raise UserError(f"{folder}: contains a run of another recipe ({'; '.join(changed)})")
     stored = environment.load(run_folder.environment)
     stored_threads = 0 if stored is None else stored.threads.get("inter_op", 0)
     # For a damaged folder, the program reports the error.

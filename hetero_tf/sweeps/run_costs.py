@@ -23,8 +23,6 @@ from hetero_tf.sweeps.definition import SweepFolder, SweepRun
 # Keys that do not affect the costs of a client, as line prefixes of the resolved recipe.
 _FREE_KEYS = ("name:", "seed:", "optimizer:", "schedule:", "rounds:", "checkpoint:")
 _MIX = re.compile(r" mix: \{[^{}]*\},")
-
-
 # Costs of a client, expected over its levels.
 COSTS = ("parameters", "multiply_adds", "bytes_down", "bytes_up")
 
@@ -45,8 +43,7 @@ class CostTable:
         recipe, shares = run.recipe, run.recipe.levels.divided(1.0)
         key = _MIX.sub("", "\n".join(line for line in recipe.source.splitlines() if not line.startswith(_FREE_KEYS)))
         if not all((key, level) in self._levels for level in shares):
-            dataset = self._dataset(recipe)
-            if dataset is None:
+            if (dataset := self._dataset(recipe)) is None:
                 return None
             try:
                 self._levels |= {(key, level): cost for level, cost in _level_costs(recipe, dataset).items()}
@@ -103,8 +100,8 @@ def expected_seconds(runs: Sequence[SweepRun], folder: SweepFolder) -> dict[str,
 
 def to_text(costs: Sequence[dict]) -> str:
     """Return an aligned table of the output of `to_json` for each run."""
-    heads = {"seconds": "time", "published": "published"}
-    more = {key: head for key, head in heads.items() if any(run[key] for run in costs)}
+    heads = (("seconds", "time"), ("published", "published"))
+    more = {key: head for key, head in heads if any(run[key] for run in costs)}
     rows: list[tuple[str, ...]] = [
         ("run", "rounds", "parameters", "multiply-adds", "traffic/client/round", "traffic", *more.values())
     ]

@@ -66,10 +66,9 @@ def build_executor(folder: SweepFolder, options: Mapping[str, Any]) -> "SlurmExe
     require_modules("--on slurm", ["submitit"], "slurm")
     import submitit
 
-    known = {key: value for key, value in options.items() if key != "max_num_timeout"}
     try:
         executor = submitit.SlurmExecutor(folder.path / "slurm", options.get("max_num_timeout", MAX_TIMEOUTS))
-        executor.update_parameters(**known)
+        executor.update_parameters(**{key: options[key] for key in options if key != "max_num_timeout"})
     except (RuntimeError, ValueError, TypeError) as error:
         hint = "; other schedulers can run the lines of --commands" if isinstance(error, RuntimeError) else ""
         raise InputError(f"--on slurm: {' '.join(str(error).split())}{hint}") from error

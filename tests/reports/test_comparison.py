@@ -44,19 +44,8 @@ def test_seeds_of_one_recipe_are_one_row(write_run, table):
     heads = ["run", "levels", "seeds", "rounds", "global_accuracy last", "global_accuracy best"]
     heads += ["global_accuracy to 36: rounds", "global_accuracy to 36: MB"]
     heads += ["total MB", "MB per client and round", "TFLOP"]
-    wide = [
-        "wide",
-        "a-b-c",
-        "2",
-        "3",
-        "**33.0 ± 4.2**",
-        "**42.0 ± 2.8**",
-        "2 ± 0",
-        "8 ± 0",
-        "12 ± 0",
-        "2 ± 0",
-        "1.5 ± 0",
-    ]
+    wide = ["wide", "a-b-c", "2", "3", "**33.0 ± 4.2**", "**42.0 ± 2.8**", "2 ± 0", "8 ± 0", "12 ± 0"]
+    wide += ["2 ± 0", "1.5 ± 0"]
     narrow = ["narrow", "c", "1", "3", "20", "25", "-", "-", "-", "-", "-"]
     rows, err = table(*folders, "--reach", "36")
     assert err == "" and [list(row.items()) for row in rows] == [list(zip(heads, wide)), list(zip(heads, narrow))]
@@ -85,15 +74,16 @@ def test_runs_of_several_tasks_share_a_table(write_run, table):
 def test_validation_selects_the_best_round(write_run):
     run = read(write_run("one", [50.0, 70.0, 60.0]))
     assert summarize(run, "global_accuracy")["best"] == 70
-    for row, validation in zip(run.rows, (10.0, None, 30.0)):
-        row["validation_accuracy"] = validation
+    for row, validation in zip(run.rows, (30.0, None, 30.0)):
+        row |= {"validation_accuracy": validation, "validation_loss": 1 / row["round"]}
     result = summarize(run, "global_accuracy")
     assert (result["best"], result["best_round"], result["last"]) == (60, 3, 60)
     # Validation of personal models selects their best round.
     for row, personal in zip(run.rows, (90.0, 80.0, 70.0)):
         row |= {"local_accuracy": personal + 1, "validation_local_accuracy": personal}
-    assert summarize(run, "local_accuracy")["best_round"] == 1
-    assert summarize(run, "global_accuracy")["best_round"] == 3
+    assert [summarize(run, name)["best_round"] for name in ("local_accuracy", "global_accuracy")] == [1, 3]
+    run.keys["evaluate.best"] = "validation_local_accuracy"
+    assert summarize(run, "global_accuracy")["best_round"] == 1
 
 
 def test_client_seconds_are_shown_if_measured(write_run, table):
@@ -247,8 +237,12 @@ def test_folders_of_runs_are_expanded_and_runs_without_rounds_are_omitted(write_
     RunFolder(empty).metrics.unlink()
     omitted = f"left out: {empty}, it has no finished round yet"
     assert table(one, empty)[1] == f"{omitted}\n"
+    # Without the first rounds, their traffic would be missing in the total.
+    lost = write_run("lost", [10.0, 20.0], "seed=3")
+    (metrics := RunFolder(lost).metrics).write_text(metrics.read_text().partition("\n")[2])
+    assert table(one, lost)[1] == f"left out: {lost}, it has no metrics of 1 of its rounds\n"
     for words, message in (
-        ([empty], f"no run has finished a round yet. Received: {omitted}"),
+        ([empty], f"no run remains. Received: {omitted}"),
         ([begun], f"{begun}: is not a run folder: it has no recipe.yaml; name a folder that `train` wrote"),
     ):
         assert printed(*words) == (2, "", f"hetero_tf: {message}\n")

@@ -81,8 +81,9 @@ def test_more_rounds_extend_a_run_and_fewer_report_that_it_is_done(train_stub, t
     assert summary["rounds"] == 6 and f"resumed {tmp_path / 'short'} after round 4\n" in output
     assert programs.contents(tmp_path / "short") == programs.contents(tmp_path / "long")
     summary, output = train_stub(tmp_path / "short", RECIPE, "rounds=2")
-    assert summary["rounds"] == 6 and "all 2 rounds are done; use --set rounds=N to train more\n" in output
+    assert summary["rounds"] == 6 and "all 6 rounds are done; use --set rounds=N to train more\n" in output
     assert programs.contents(tmp_path / "short") == programs.contents(tmp_path / "long")
+    assert "\nrounds: 6\n" in (tmp_path / "short" / "recipe.yaml").read_text()
 
 
 def test_the_first_call_is_timed_and_only_that(train_stub, tmp_path):

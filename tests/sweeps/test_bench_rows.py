@@ -178,6 +178,9 @@ def test_groups_with_an_unfinished_or_failed_seed_have_no_row(folder, command):
     shutil.rmtree(folder / "runs/sweep-rates" / f"{FAST.stem}-seed=0" / "checkpoints")
     code, out, err = command("bench", "rates.yaml", "--json")
     assert code == 7 and json.loads(out)["rows"] == [str(SLOW)] and list(json.loads(out)["missing"]) == [FAST.stem]
+    (folder / "runs/sweep-rates" / f"{SLOW.stem}-seed=1" / "metrics.jsonl").unlink()
+    missing = json.loads(command("bench", "rates.yaml", "--json")[1])["missing"]
+    assert missing[SLOW.stem].endswith("-seed=1: has no metrics of all its rounds") and len(missing) == 2
 
 
 def test_replay_that_fails_is_reported_with_its_reason(rows, command):
@@ -260,13 +263,7 @@ def test_names_that_collide_and_absolute_paths_are_refused(folder, command):
 
 @pytest.mark.parametrize(
     "run, name",
-    [
-        ("a-seed=0", "a"),
-        ("a-seed=0-x=1", "a-x=1"),
-        ("seed=0", "small"),
-        ("a-seed=01", "a-seed=01"),
-        ("long-1234abcd", "long-1234abcd"),
-    ],
+    [("a-seed=0", "a"), ("a-seed=0-x=1", "a-x=1"), ("seed=0", "small"), ("a-seed=01",) * 2, ("long-1234abcd",) * 2],
 )
 def test_name_of_a_group_is_that_of_its_first_run_without_the_seed(tmp_path, run, name):
     recipe = load(programs.recipe_file(tmp_path), ["seed=0"])
