@@ -63,8 +63,7 @@ class ExportTask:
     def max_batch_size(self) -> Any:
         """Examples of a request, or of several that a server batches; None if batching would change the outputs."""
         limit = max_examples(self.model, max(self.process.example_shape, default=1))
-        spectrogram = self.process.input.spectrogram
-        if spectrogram is None:
+        if (spectrogram := self.process.input.spectrogram) is None:
             return limit
         frames = self.process.input.shape(self.process.dataset.train.x)[0]
         return max(min(limit, LARGEST_TENSOR // (frames * spectrogram.width)), 1)
@@ -107,7 +106,7 @@ class ExportTask:
         return serve
 
     def classify(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the outputs for decoded examples, of which those with NaN, an infinite number or -1 are invalid."""
+        """Return the outputs for decoded examples; those with NaN, -1, an infinite number or logit are invalid."""
         is_element_valid = tf.abs(x) <= tf.float32.max if x.dtype.is_floating else x >= 0
         is_valid = tf.reduce_all(is_element_valid, list(range(1, x.shape.rank)))
         # A lookup of an invalid id would fail for the whole request.
@@ -115,6 +114,8 @@ class ExportTask:
         x = tf.where(_expand(is_valid, x.shape.rank), x, blank if blank.any() else tf.zeros([], x.dtype))
         inputs = self.model_inputs(pad_if_empty(self.codec.subtract_base(x)))
         raw_logits = tf.cast(self.model(inputs, training=False), tf.float32)[: tf.shape(is_valid)[0]]
+        # A softmax is NaN beside infinity or NaN; 8 bits have no scale for a comparison with the largest number.
+        is_valid &= tf.reduce_all(tf.nn.softmax(raw_logits) >= 0, list(range(1, raw_logits.shape.rank)))
         logits = tf.where(_expand(is_valid, raw_logits.shape.rank), raw_logits, np.nan)
         outputs, name = self.targets.predict(logits, is_valid), self.targets.prediction_name
         return {**outputs, name: self.codec.add_base(x, outputs[name])}
@@ -166,8 +167,7 @@ class ExportTask:
 
     def notes(self, signatures: Collection[str]) -> list[str]:
         """Return sentences on the inputs for callers of the model."""
-        index = self.targets.index_name
-        invalid = "NaN" if index is None else f"NaN and {index} -1"
+        invalid = f"NaN and {index} -1" if (index := self.targets.index_name) is not None else "NaN"
         sentences = self.codec.describe_inputs(self.fields[:MAX_LISTED], invalid)
         if (strings := self.process.functions.strings) is not None:
             texts = ", ".join(map(quote_markdown, strings.input))

@@ -25,7 +25,7 @@ def convert(source: ConversionSource, path: Path) -> dict:
 
 
 def load(path: str | Path) -> keras.Model:
-    """Return the model of a file or folder, after registering the layers of this package and of plug-ins with Keras."""
+    """Return the model of a file or folder, whose pixels are 0..1; the layers of this package are registered."""
     for name in registry.names("layers"):
         registry.find("layers", name)
     return keras.models.load_model(Path(path) / FILE if Path(path).is_dir() else path, compile=False)

@@ -297,7 +297,7 @@ async def _failed(request: Request, error: Exception) -> Response:
         return _error(500, "internal server error; see the output of the server")
     if error.detail == http.HTTPStatus(error.status_code).phrase:
         # The exception comes from the router.
-        message = f"{request.method} {shorten_repr(request.url.path)}: unknown URL; see /v1/models"
+        message = f"{request.method} {shorten_repr(request.url.path)}: {error.detail.lower()}; see /v1/models"
         return _error(error.status_code, message, error.headers)
     return _error(error.status_code, error.detail, error.headers)
 
