@@ -1,5 +1,6 @@
 """Builds a validated `Dataset` from arrays or `tf.data.Dataset`s in memory."""
 
+import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -179,6 +180,9 @@ def _as_pairs(elements):
 
 def _read_pairs(source, part, pairs):
     """Read a `tf.data.Dataset` into the arrays x and y, and the weights or None."""
+    if not hasattr(pairs, "element_spec"):
+        expected = "a tf.data.Dataset, such as tf.data.Dataset.from_generator(...)"
+        raise InputError(f"{source}, {part}: must be {expected}. Received: {type(pairs).__name__}")
     pairs = _as_pairs(pairs)
     spec = pairs.element_spec
     is_tuple = isinstance(spec, tuple) and len(spec) in (2, 3)
@@ -192,19 +196,16 @@ def _read_pairs(source, part, pairs):
     # cardinality() is -1 for an infinite data set and -2 for an unknown size.
     if int(pairs.cardinality()) == -1:
         raise InputError(f"{source}, {part}: must be finite; call take(n). Received: an infinite data set")
-    inputs, labels, weights = [], [], []
     # tf.data's `batch` would allocate its largest size.
-    for x, y, *weight in pairs.as_numpy_iterator():
-        inputs.append(x)
-        labels.append(y)
-        weights += weight
-    if not inputs:
+    columns = [*zip(*pairs.as_numpy_iterator())]
+    if not columns:
         raise InputError(f"{source}, {part}: must yield at least one example. Received: none")
+    inputs, labels, *weights = columns
     y = _stack(source, part, [_by_name(each) for each in labels])
     is_matrix = isinstance(y, np.ndarray) and y.ndim == 2 and y.dtype.kind in "iu"
     if is_matrix and np.shape(inputs[0])[:1] == y.shape[1:] and (y.sum(1) != 1).any():
         raise InputError(f"{source}, {part}: must yield one example at a time; call unbatch() on batches")
-    return _stack(source, part, inputs), y, np.stack(weights) if weights else None
+    return _stack(source, part, inputs), y, np.stack(weights[0]) if weights else None
 
 
 def _stack(source, part, examples):
@@ -221,7 +222,10 @@ def _fill_masks(values):
     if np.ma.is_masked(values):
         return np.ma.filled(values.astype(np.float64), np.nan)
     is_frame = hasattr(values, "to_numpy") and values.ndim == 2
-    return values.to_numpy(np.float64, na_value=np.nan) if is_frame else values
+    # The check of an array refuses texts and dates by its name.
+    with contextlib.suppress(TypeError, ValueError):
+        return values.to_numpy(np.float64, na_value=np.nan) if is_frame else values
+    return values.to_numpy(object)
 
 
 def _build_split(source, part, x, labels, owners, kind, weights=None):

@@ -268,10 +268,7 @@ def _read_channels(table: RawTable, names: Sequence[str], parts: Sequence[Series
 
 
 def _read_forecasts(table, parts, columns, rows, window, test_share, missing):
-    """Return the names of the targets, those of each window, and the windows of both splits.
-
-    Test windows forecast the last times; training windows and their forecasts are before all of these.
-    """
+    """Return the names of the targets, those of each window, and the windows of both splits, test after training."""
     times, horizon = np.empty(table.rows), rows.shape[1] - window
     for part in parts:
         times[part.rows] = part.times

@@ -65,6 +65,9 @@ class Evaluator(EvaluationSetup):
             path: value}}`, the statistics of static batch normalisation of each level that was measured (no paths
             without it).
         """
+        levels = self.recipe.evaluate.levels if levels is None else levels
+        if levels not in ("global", "all"):
+            raise InputError(f'`levels` must be "global" or "all". Received: levels={levels!r}')
         statistics = self.statistics(state)
         metrics = self.measure_global(*self.global_values(state, statistics))
         if has_client_models(state):
@@ -72,7 +75,7 @@ class Evaluator(EvaluationSetup):
         if "validation" in self.splits:
             metrics |= with_prefix(self.global_predictor.measure("validation", state, statistics), "validation")
         by_level = {self.recipe.levels.global_level: statistics}
-        if (self.recipe.evaluate.levels if levels is None else levels) == "all":
+        if levels == "all":
             by_level |= self._measure_levels(state, metrics, statistics)
         return {name: float(value) for name, value in metrics.items()}, by_level
 
@@ -116,9 +119,7 @@ class Evaluator(EvaluationSetup):
         Levels with the same model share a measurement.
         """
         names, key_of = self.recipe.levels.names, self.family.prediction_key
-        of_global = {
-            name.removeprefix("global_"): value for name, value in metrics.items() if name.startswith("global_")
-        }
+        of_global = {key.removeprefix("global_"): value for key, value in metrics.items() if key.startswith("global_")}
         measured, by_level = {key_of(self.recipe.levels.global_level): (of_global, statistics)}, {}
         # Sort an ensemble once for all levels, if the level with the fewest networks needs it.
         state = self._predicting(state, min(names, key=self.recipe.levels.networks_of))

@@ -4,6 +4,7 @@ import json
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from refusals import check_refusals, refusal
@@ -173,6 +174,7 @@ def test_images_and_rows_become_data_sets():
 def test_invalid_arrays_are_rejected():
     for changed, message in (
         ({"x_train": np.full((6, 2), "a")}, r"mine: x_train must be numbers \[n, features\], all dimensions above 0"),
+        ({"x_train": pd.DataFrame({"a": LABELS, "b": "text"})}, r"x_train must be numbers .* Received: object"),
         ({"x_train": np.full((6, 2), 1e39)}, r"mine, train split: expected finite numbers. Received: inf in row 0"),
         ({"x_test": np.zeros((0, 2))}, r"x_test must be numbers .* Received: float64 \(0, 2\)"),
         ({"x_test": IMAGES[:2]}, r"x_test must be numbers .* Received: uint8 \(2, 4, 5, 3\)"),
@@ -209,6 +211,7 @@ def test_tf_data_equals_arrays():
 
 def test_invalid_tf_data_are_rejected():
     for train, message in (
+        (lambda: zip(IMAGES, LABELS), "tf.data, train: must be a tf.data.Dataset, such as .* Received: zip"),
         (lambda: pairs(IMAGES, LABELS).batch(2), r"tf.data, train: must yield pairs \(x, y\); call unbatch\(\) on"),
         (lambda: pairs(IMAGES, LABELS).batch(2, True), r"must yield one example at a time; call unbatch\(\) on"),
         (lambda: tf.data.Dataset.from_tensor_slices(IMAGES), r"must yield pairs \(x, y\)"),

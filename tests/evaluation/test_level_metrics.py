@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
+from refusals import refusal
 from test_validation_metrics import held_out, measure_plain
 
 from hetero_tf.evaluation.predictor import select_networks, sort_networks
@@ -57,6 +58,8 @@ def test_recipe_or_caller_selects_the_measured_levels():
     all_levels = tiny.process(tiny.DENSE, "evaluate.levels=all")
     assert added <= set(all_levels.evaluate(all_levels.initialize())[0])
     assert not added & set(all_levels.evaluate(all_levels.initialize(), "global")[0])
+    assert refusal(process.evaluate, state, "b") == '`levels` must be "global" or "all". Received: levels=\'b\''
+    assert refusal(process.model, state, "z").endswith("Received: level='z'")
 
 
 def test_levels_with_the_same_model_are_measured_once():

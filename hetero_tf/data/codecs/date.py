@@ -64,8 +64,7 @@ class Codec(ColumnCodec):
         missing = "" if self.fill is None else f" A missing one is an empty text, which becomes {self.fill}."
         return [
             f"{quote_markdown(name)} is a date such as 2024-12-31; encoded as its year, month (1 to 12), day and "
-            "weekday (Monday is 0), then sine and cosine of 2 pi (month - 1) / 12 and of 2 pi weekday / 7."
-            f"{missing}"
+            f"weekday (Monday is 0), then sine and cosine of 2 pi (month - 1) / 12 and of 2 pi weekday / 7.{missing}"
         ]
 
     def parse(self, name: str, text: str) -> str:
