@@ -70,8 +70,9 @@ def train(
     if run_dir is not None:
         if isinstance(process, building.LearningProcess):
             raise InputError("a run folder is that of a recipe: pass the recipe with model= and dataset= instead")
-        for name in options.keys() & {"loss", "metrics"}:
-            raise InputError(f"a run folder has the loss and metrics of a compiled model: give {name} to compile()")
+        for name in options.keys() & {"callbacks", "loss", "metrics"}:
+            remedy = "train without run_dir" if name == "callbacks" else f"give {name} to compile()"
+            raise InputError(f"a run folder has the loss and metrics of a compiled model, and no callbacks: {remedy}")
         return experiment.train_from_python(process, run_dir, rounds, **options)
     if not isinstance(process, building.LearningProcess):
         callback_list = options.pop("callbacks", ())
@@ -115,7 +116,7 @@ def load_run(
 def load_model(path: "str | Path") -> "Model":
     """Load a `model.keras` written by an export, or that of a folder, such as one of `export --push`.
 
-    The model takes the inputs of the export (pixels, rows, samples or ids), and returns logits.
+    The model takes the inputs of the export (rows, ids, or pixels in 0..1 and samples in -1..1), and returns logits.
     """
     _check_keras()
     from hetero_tf.export.formats import keras

@@ -107,8 +107,16 @@ class UserLoss(UserFunction):
     def loss(self, outputs: tf.Tensor, targets: tf.Tensor, present: tf.Tensor | None, outside: int) -> tf.Tensor:
         """Return the losses of the clients of a block, [K, ...]; see `methods.losses`."""
         call = self.function.call if isinstance(self.function, keras.Loss) else self.function
-        losses = [call(*self.arguments(*each)) for each in zip(tf.unstack(outputs), tf.unstack(targets), strict=True)]
-        return tf.stack([tf.cast(loss, outputs.dtype) for loss in losses])
+        # A client whose last batch is smaller has targets of an unknown shape.
+        pairs = zip(*(tf.unstack(each, outputs.shape[0]) for each in (outputs, targets)), strict=True)
+        return tf.stack([tf.cast(_over_mask(call(*self.arguments(*each))), outputs.dtype) for each in pairs])
+
+
+def _over_mask(losses):
+    """Return losses whose mean is that of the values that Keras does not mask, as `ignore_class` does."""
+    if (mask := getattr(losses, "_keras_mask", None)) is None:
+        return losses
+    return tf.math.divide_no_nan(losses, tf.reduce_mean(tf.cast(mask, losses.dtype)))
 
 
 @dataclass(frozen=True)
@@ -246,7 +254,7 @@ def read_functions(
     if model is not None and targets:
         functions = _read_outputs(recipe, model, targets, loss, metrics or compiled_metrics)
     else:
-        functions, changed_keys = _read_output(recipe, model, loss, [*_flatten(compiled_metrics), *metrics])
+        functions, changed_keys = _read_output(recipe, model, loss, _flatten([compiled_metrics, metrics]))
         changes |= changed_keys
     if changes:
         overrides = [f"{key}={flow(value)}" for key, value in changes.items()]
@@ -316,9 +324,7 @@ def _check_compiled(model, loss, has_outputs):
     }
     for name, value in ignored.items():
         if value:
-            reason = (
-                "`loss` is also an argument" if name == "loss" else "a round has one output and counts examples once"
-            )
+            reason = "`loss` is also an argument" if name == "loss" else "a round has one output, each example once"
             raise InputError(f"compile(): leave out {name}, since {reason}. Received: {name}={value}")
 
 

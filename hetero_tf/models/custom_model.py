@@ -83,6 +83,7 @@ def user_model(model: keras.Model | ModelBuilder, width: float, classes: int) ->
         model: A model, or a function `(width, classes) -> keras.Model` or `width -> keras.Model`.
     """
     if isinstance(model, keras.Model):
+        check_training(model)
         return model
     arguments = [width] if _is_of_width(model) else [width, classes]
     built = _run(lambda: model(*arguments), model, width, classes, seed=0)
@@ -125,10 +126,7 @@ def _with_inputs(model, shape):
 
 
 def _with_fixed_statistics(model):
-    """Return a model whose adapted `Normalization` layers have their statistics as arguments instead of weights.
-
-    A count of examples is among those weights, and clients get values of one float type.
-    """
+    """Return a model whose adapted `Normalization` layers have statistics as arguments: weights include a count."""
 
     def is_adapted(layer):
         return isinstance(layer, keras.layers.Normalization) and bool(layer.weights)
@@ -188,11 +186,9 @@ def _without_probabilities(model, function):
 
     def replace(layer):
         config = layer.get_config()
-        if layer is not last:
-            return layer.__class__.from_config(config)
-        if "activation" in config:
-            return layer.__class__.from_config({**config, "activation": "linear"})
-        return keras.layers.Activation("linear", name=layer.name, dtype=layer.dtype_policy.name)
+        if layer is last and "activation" not in config:
+            return keras.layers.Activation("linear", name=layer.name, dtype=layer.dtype_policy.name)
+        return layer.__class__.from_config(config | ({"activation": "linear"} if layer is last else {}))
 
     return _replace_layers(model, replace)
 
@@ -218,7 +214,8 @@ def as_builder(model: keras.Model | ModelBuilder, outputs: int | None) -> ModelB
                 f"a ready `model` must be functional, or Sequential with an input, and give {outputs} logits; or give "
                 f"a function (width, classes) -> keras.Model. Received: {type(model).__name__} of the outputs {shapes}"
             )
-        return lambda width, classes: resize(model, width, classes if outputs else None)
+        ready = as_functional(model) if isinstance(model, keras.Sequential) else model
+        return lambda width, classes: resize(ready, width, classes if outputs else None)
     if _is_of_width(model):
         return lambda width, classes: resize(model(width), 1.0, classes if outputs else None)
     return model
@@ -237,6 +234,8 @@ def width_function(model: keras.Model | ModelBuilder, widths: Mapping[str, float
     Raises:
         InputError: Two levels have the same width.
     """
+    if not callable(model):
+        raise InputError(f"`model` must be a Keras model, or a function that builds one. Received: {model!r}")
     if isinstance(model, keras.Model) or list(inspect.signature(model).parameters) != ["level"]:
         return model
     names = {width: level for level, width in widths.items()}
@@ -261,9 +260,13 @@ def resize(model: keras.Model, width: float, classes: int | None) -> keras.Model
         )
     last = {layer.name for output in model.outputs for layer in _last_layers(output)}
     names = _first_names(model)
+    policies = {layer.dtype_policy.name for layer in all_layers(model) if layer.weights}
 
     def scale_layer(layer):
         config = layer.get_config() | {"name": names.get(layer.name, layer.name)}
+        if policies in ({"float32"}, {"float64"}) and layer.dtype_policy.name in policies:
+            # `precision` of the recipe replaces the type that each layer of a ready model names.
+            config.pop("dtype", None)
         sizes = {name: config[name] for name in CHANNELS if isinstance(config.get(name), int)}
         is_last = layer.name in last
         config |= {name: classes or size if is_last else Width(size).at(width) for name, size in sizes.items()}
@@ -333,8 +336,7 @@ def static_norms(model: keras.Model) -> keras.Model:
     if not getattr(model, "inputs", None):
         raise InputError(
             "static_norms: `model` must be functional, or Sequential with an input; in a subclassed model, use "
-            "hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. "
-            f"Received: {type(model).__name__}"
+            f"hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. Received: {type(model).__name__}"
         )
 
     def replace_norm(layer):
@@ -354,7 +356,8 @@ def _replace_layers(model, replace):
         # A BatchNormalization is called with a mask, which a static one does not accept.
         return layer(*args, **{name: value for name, value in options.items() if value is not None})
 
-    model = _uncompiled(model)
+    # Keras cannot copy a loss that is a function.
+    model = as_functional(model) if model.compiled else model
     calls = {} if isinstance(model, keras.Sequential) else {"call_function": call_layer}
     cloned = keras.models.clone_model(model, clone_function=replace, recursive=True, **calls)
     # A layer comes before its sublayers, which inherit its `trainable`.
@@ -364,12 +367,9 @@ def _replace_layers(model, replace):
             pairs = [(layer.moving_mean, copy.mean), (layer.moving_variance, copy.variance)]
             affine = [(getattr(layer, name), getattr(copy, name)) for name in ("gamma", "beta")]
             pairs += [(value, variable) for value, variable in affine if value is not None]
-        elif not copy.weights:
-            pairs = []
         else:
-            variables = [layer._trainable_variables, layer._non_trainable_variables]
-            copies = [copy._trainable_variables, copy._non_trainable_variables]
-            pairs = [pair for group in zip(variables, copies) for pair in zip(*group, strict=True)]
+            kinds = ("_trainable_variables", "_non_trainable_variables") if copy.weights else ()
+            pairs = [pair for kind in kinds for pair in zip(getattr(layer, kind), getattr(copy, kind), strict=True)]
         for value, variable in pairs:
             # Label axes are found with more outputs than the model has.
             common, resized = tuple(map(slice, map(min, variable.shape, value.shape))), np.array(variable)
@@ -390,9 +390,11 @@ def merge_adapters(model: keras.Model) -> None:
                 layer._untrack_variable(getattr(layer, f"lora_{name}_{part}"))
 
 
-def _uncompiled(model):
-    """Return the same layers as a model without compile(), since Keras cannot copy a loss that is a function."""
-    return keras.Model(model.input, model.output, name=model.name) if model.compiled else model
+def as_functional(model: keras.Model) -> keras.Model:
+    """Return the same layers as a functional model without compile(); one of Sequential shows its nodes and input."""
+    is_sequential = isinstance(model, keras.Sequential)
+    ends = (model.inputs[0], model.outputs[0]) if is_sequential else (model.input, model.output)
+    return keras.Model(*ends, name=model.name)
 
 
 def _check_norm(layer):
@@ -401,8 +403,7 @@ def _check_norm(layer):
         if getattr(layer, name) is not None:
             raise InputError(
                 f"static_norms: {layer.name} must have no {name}, since static batch normalisation has none; leave it "
-                "out. "
-                f"Received: {name}={type(getattr(layer, name)).__name__}"
+                f"out. Received: {name}={type(getattr(layer, name)).__name__}"
             )
     rank = layer.input_spec.ndim
     if layer.axis % rank != rank - 1:

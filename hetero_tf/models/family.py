@@ -232,10 +232,7 @@ class ModelFamily:
         return self._checked(built, single, dtype, route)
 
     def _checked(self, model, single, dtype, route):
-        """Freeze factors of adapters, and check the constants; the same layers at another width are checked once.
-
-        `single` is the same model for one client.
-        """
+        """Freeze factors of adapters, and check constants once for all widths; `single` is the model for one client."""
         if self.recipe.round.by_level:
             self._name_copies(model, route)
         freeze_factors(model, single, self.adapter_merge)
@@ -259,10 +256,7 @@ class ModelFamily:
         return select_paths("by_level", names, self.recipe.model, model, paths, label_paths)
 
     def _name_copies(self, model, route):
-        """Give the values of `round.by_level` the paths of their level's copies; the global level has the shared ones.
-
-        Levels of equal width and depth have one copy.
-        """
+        """Give values of `round.by_level` the paths of copies, one for levels of equal width and depth."""
         recipe = self.recipe
         level = next((level for level in recipe.levels.names if _is_full(self.route(level), route)), None)
         if level in (None, recipe.levels.global_level):
@@ -367,4 +361,6 @@ def outline(recipe: Recipe) -> ModelOutline:
 def level_of(recipe: Recipe, name: str) -> LevelSpec:
     """Return the specification of a level for its division into stages."""
     levels, depth = recipe.levels, recipe.levels.depths.get(name, len(recipe.model.exits) + 1)
+    if name not in levels.widths:
+        raise InputError(f"`level` must be one of {', '.join(levels.widths)}. Received: level={name!r}")
     return LevelSpec(name, levels.widths[name], depth, levels.budgets.get(name), levels.tolerance)

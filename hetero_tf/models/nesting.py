@@ -60,8 +60,7 @@ def check_entries(models: Mapping[str, keras.Model], top: str, examples: np.ndar
         if shapes in compared or len(narrow.weights) != len(wide.weights):
             continue
         compared.append(shapes)
-        mismatch = _find_mismatch(narrow, wide, examples, parts, probes=level == narrowest)
-        if mismatch is not None:
+        if (mismatch := _find_mismatch(narrow, wide, examples, parts, probes=level == narrowest)) is not None:
             path, axis = mismatch
             raise InputError(
                 f"`model` packs several things, such as heads or what a subclass flattens, on axis {axis} of {path} or "
@@ -153,11 +152,7 @@ def _draw_examples(inputs, rng):
 
 
 def _draw_values(initial, rng, probe=None):
-    """Return random values in the range of initial ones, by path; constant ones become different numbers.
-
-    Args:
-        probe: (path, axis, index) of the only entry of an axis that is not zero, or None.
-    """
+    """Return random values in the range of initial ones, by path; `probe`: (path, axis, the only index not 0)."""
     values = {
         path: value + rng.uniform(-0.5, 0.5, value.shape).astype(value.dtype)
         if np.ptp(value) == 0
@@ -174,10 +169,7 @@ def _draw_values(initial, rng, probe=None):
 
 
 def _with_statistics(model, values, examples):
-    """Return values in which the statistics of static batch normalization are those of a batch.
-
-    With random statistics, signals would vanish in a deep model.
-    """
+    """Return values with the statistics of a batch: by random ones, signals would vanish in a deep model."""
     measured = {variable.path for variable in queried(model)}
     if not measured:
         return values

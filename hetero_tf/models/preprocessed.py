@@ -22,6 +22,7 @@ from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.in_memory import POSITION, pack_splits
 from hetero_tf.data.inputs import Input
 from hetero_tf.data.inputs.audio import Spectrogram
+from hetero_tf.models.custom_model import as_functional
 from hetero_tf.models.requirements import accepts, check_training
 
 
@@ -131,6 +132,7 @@ def packed_builder(function: Any, dataset: Dataset) -> Any:
         if not isinstance(model, keras.Model):
             return model
         _, model = split_strings(model)
+        model = as_functional(model) if isinstance(model, keras.Sequential) and model.inputs else model
         # A subclass of Model that was not called has no inputs and outputs of its own.
         if not has_arrays:
             inputs, outputs = model.input, model.outputs
@@ -174,11 +176,7 @@ def name_outputs(dataset: Dataset, model: Any) -> Dataset:
 
 
 def _arrange(model, arrays):
-    """Return arrays by name in the structure of the model's inputs.
-
-    Raises:
-        InputError: A functional model has inputs of other names or shapes.
-    """
+    """Return arrays by name in the structure of a model's inputs; refuse other names or shapes of a functional one."""
     if not getattr(model, "inputs", None):
         return arrays
     by_name = model.input if isinstance(model.input, dict) else {tensor.name: tensor for tensor in model.inputs}
@@ -188,7 +186,8 @@ def _arrange(model, arrays):
             "`model` must have one input for each array of the data, of the same name and shape: "
             f"{_format(expected)}. Received: {_format(received)}"
         )
-    return arrays if isinstance(model.input, dict) else [arrays[tensor.name] for tensor in model.inputs]
+    structure = model.input
+    return arrays if isinstance(structure, dict) else keras.tree.map_structure(lambda x: arrays[x.name], structure)
 
 
 def _format(shapes):
@@ -256,8 +255,7 @@ def split_strings(model: Any) -> tuple[keras.Model | None, Any]:
     strings = {tensor.name: tensor for tensor in getattr(model, "inputs", None) or () if tensor.dtype == "string"}
     if not strings:
         return None, model
-    # A Sequential model does not show its nodes.
-    model = keras.Model(model.inputs, model.outputs) if isinstance(model, keras.Sequential) else model
+    model = as_functional(model) if isinstance(model, keras.Sequential) else model
     numbers: dict[str, keras.KerasTensor] = {}
     for node in itertools.chain.from_iterable(model._nodes_by_depth.values()):
         sources = [tensor.name for tensor in node.input_tensors if tensor.dtype == "string"]

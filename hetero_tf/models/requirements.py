@@ -45,7 +45,7 @@ def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> 
     logits = (None, classes) if shape != (None,) else (None, None, classes)
     is_packed = getattr(model.outputs[0]._keras_history.operation, "IS_PACKED", False)
     if not is_packed and (len(outputs) != 1 or len(outputs[0]) != len(logits) or outputs[0][-1] != classes):
-        raise InputError(f"`model` must give one tensor of logits of the shape {logits}. Received: {outputs}")
+        raise InputError(f"`model` must give logits of the shape {logits} for classes={classes}. Received: {outputs}")
     for variable in model.trainable_variables:
         if getattr(variable, "constraint", None) is not None:
             raise InputError(
@@ -55,10 +55,10 @@ def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> 
     for layer in all_layers(model):
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
             raise InputError(
-                f"`model` must have no running averages of a client's data: use hetero_tf.static_norms(model), which "
-                f"replaces them by static batch normalisation; in a custom layer, use "
-                f"hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. "
-                f"Received: {layer.path}, a BatchNormalization"
+                "`model` must have no running averages of a client's data: use hetero_tf.static_norms(model), which "
+                "replaces them by static batch normalisation; in a custom layer, use "
+                f"hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. Received: {layer.path}, a "
+                "BatchNormalization"
             )
     if not model.trainable_variables:
         raise InputError("`model` must have something to train. Received: a model without trainable weights")

@@ -109,16 +109,16 @@ def layer_signature(layer: keras.layers.Layer) -> Hashable:
 
 
 def check_constants(model: keras.Model, dtype: str) -> None:
-    """Refuse constants that a client could not keep.
+    """Refuse weights and constants that a client could not keep.
 
     Raises:
-        InputError: Names the layer and the weight: a constant of another type, or one that training would change.
+        InputError: Names the layer and the weight: one of another type, or a constant that training would change.
     """
     fixed = constants(model)
-    for variable in fixed:
+    for variable in [*model.trainable_variables, *fixed]:
         if variable.dtype != dtype:
             raise InputError(
-                f"{_named(variable)} must be {dtype} like the weights, since clients get both as one vector. "
+                f"{_named(variable)} must be {dtype}, by `precision` of the recipe: clients get one vector of all. "
                 f"Received: {variable.dtype}"
             )
     frozen = {v.path for layer in all_layers(model) if not layer.trainable for v in layer._trainable_variables}

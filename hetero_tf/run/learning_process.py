@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import hardware, registry
-from hetero_tf.base.errors import NotFinite
+from hetero_tf.base.errors import InputError, NotFinite
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.described import DescribedDataset
@@ -196,11 +196,7 @@ def _fit_levels(recipe, source, dataset, partition, device, builder):
 
 
 def _read_model(recipe, dataset, model, loss, metrics):
-    """Return the data with the names of the outputs, the recipe with the keys of compile(), and a builder or None.
-
-    Args:
-        model: The model or the function that is passed; None for that of the recipe, or its layers.
-    """
+    """Return data with names of outputs, the recipe with the keys of compile(), and a builder (None: its layers)."""
     if model is None and recipe.model.function is not None:
         model = function_of("models", recipe.model.function)
     built, outputs = None, recipe.num_outputs(dataset.label_count)
@@ -277,6 +273,9 @@ def learning_process(
     recipe, loss = _split_loss(recipe, loss)
     recipe = as_recipe(recipe, model, dataset)
     dataset = load_data(recipe, data_dir) if dataset is None else dataset
+    if not isinstance(dataset, Dataset):
+        forms = "from_arrays or from_tf_data of hetero_tf.data"
+        raise InputError(f"`dataset` must be the result of {forms}. Received: {type(dataset).__name__}")
     check_data(recipe, dataset)
     partition = split(recipe, dataset) if partition is None else partition
     dataset, partition = fit_data(dataset, partition)

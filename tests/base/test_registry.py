@@ -101,9 +101,8 @@ def test_plugin_registers_only_layers_it_defines(plugin_module):
     pytest.importorskip("keras")
     name = plugin_module(
         "own_layers",
-        "import keras\nfrom keras.layers import Dense\n\n\nclass Twice(keras.layers.Layer):\n"
-        "    def __init__(self, units: int, scale: float = 1.0, **kwargs):\n"
-        "        super().__init__(**kwargs)\n\n\n"
+        "import keras\nfrom keras.layers import Dense\n\n\nclass Twice(keras.layers.Layer):\n    def __init__(self, "
+        "units: int, scale: float = 1.0, **kwargs):\n        super().__init__(**kwargs)\n\n\n"
         "class _Hidden(keras.layers.Layer):\n    pass\n",
     )
     assert registry.register_plugin(name) == [("layers", "Twice")]

@@ -97,9 +97,8 @@ def test_other_environment_is_rejected_unless_allowed(start, unbroken, tmp_path)
     other = start(folder, "--threads", "1")
     assert other.wait() == 2
     assert other.err == (
-        f"hetero_tf: {folder}: was started in another environment (threads.inter_op was 2, is 1), so "
-        "its results would differ from those of an uninterrupted run; use --allow_other_machine "
-        "to continue anyway\n"
+        f"hetero_tf: {folder}: was started in another environment (threads.inter_op was 2, is 1), so its results would "
+        "differ from those of an uninterrupted run; use --allow_other_machine to continue anyway\n"
     )
     allowed = start(folder, "--threads", "1", "--allow_other_machine")
     assert allowed.wait() == 0

@@ -249,8 +249,11 @@ class Failing(keras.Model):
         raise TypeError("no such operation")
 
 
-def sigmoid(width, classes):
-    return keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten(), keras.layers.Dense(classes, "sigmoid")])
+def ended(last):
+    return keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten(), last])
+
+
+STEPPING = type("Stepping", (keras.Sequential,), {"train_step": 0})([keras.Input(SHAPE)])
 
 
 def frozen(width, classes):
@@ -274,19 +277,10 @@ def two_outputs(width, classes):
     return keras.Model(inputs, [keras.layers.Dense(classes)(value), keras.layers.Dense(classes)(value)])
 
 
-def named_output(width, classes):
-    model = dense(width, classes)
-    return keras.Model(model.inputs, {"logits": model.output})
-
-
-def failing(width, classes):
-    raise KeyError("no such block")
-
-
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        (failing, "`model` must build a Keras model. Received: KeyError: 'no such block' from failing(width=1, classes="),
+        (lambda width, classes: {}["no"], "`model` must build a Keras model. Received: KeyError: 'no' from <lambda>(width=1, cla"),
         (lambda width, classes: 3, "`model` must return a Keras model with one input, such as keras.Model(inputs, lo"),
         (lambda width, classes: Failing(), "`model` must build a Keras model. Received: TypeError: "),
         (Packing, "`model` packs several things, such as heads or what a subclass flattens, on axis 0 of packing/"),
@@ -296,13 +290,17 @@ def failing(width, classes):
             "hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. Received: Subclassed",
         ),
         (lambda width: Subclassed(width, 9), "a `model` of the width alone must be functional; or give a function (width, c"),
-        (lambda width, classes: dense(width, 4), "`model` must give one tensor of logits of the shape (None, 9)"),
-        (sigmoid, "`model` must give logits, since the loss applies the softmax: leave out the softmax or sigmoid"),
+        (lambda width, classes: dense(width, 4), "`model` must give logits of the shape (None, 9) for classes=9"),
+        (lambda width, classes: ended(keras.layers.Dense(classes, "sigmoid")), "`model` must give logits, since the loss applies the softmax: leave out the softmax or sigmoid"),
         (residual, "`model` must have no running averages of a client's data: use hetero_tf.static_norms(model)"),
+        (lambda width, classes: ended(keras.layers.Dense(classes, dtype="bfloat16")), "layer sequential/dense: its weight kernel must be float"),
+        ("mine.keras", "`model` must be a Keras model, or a function that builds one. Received: 'mine.keras'"),
+        (STEPPING, "`model` must train by the steps of the program: leave out train_step; for another loss, use compile(loss"),
+        (lambda width, classes: STEPPING, "`model` must train by the steps of the program: leave out train_step; for "),
         (frozen, "`model` must have something to train. Received: a model without trainable weights"),
         (same_names, "`model` must give its layers different names. Received: two weights named"),
         (two_outputs, "the data must have a target for each output of `model`"),
-        (named_output, "`model` must return one tensor of logits. Received: a dict of tensors"),
+        (lambda width, classes: keras.Model((one := dense(width, classes)).inputs, {"logits": one.output}), "`model` must return one tensor of logits. Received: a dict of tensors"),
         (lambda width, classes: dense(1.5 - width, classes), "level c: the model must have the layers of the global one"),
     ],
 )  # fmt: skip
@@ -310,16 +308,11 @@ def test_untrainable_model_is_refused_with_one_sentence(function, sentence):
     assert refusal(build_process, function).startswith(sentence)
 
 
-class Stepping(keras.Model):
-    def train_step(self, data):
-        return {}
-
-
-def one_layer(layer=None, model=keras.Model, **options):
+def one_layer(layer=None, **options):
     """A model of one Dense layer with these options, between two others; classes: 3."""
     inputs = keras.Input(SHAPE)
     value = keras.layers.Dense(3, name="first", **options)(keras.layers.Flatten()(inputs))
-    return model(inputs, layer(value) if layer else value)
+    return keras.Model(inputs, layer(value) if layer else value)
 
 
 def inside(**options):
@@ -328,18 +321,10 @@ def inside(**options):
     return keras.Model(inputs, keras.layers.Dense(3)(base(inputs)))
 
 
-def test_parts_that_a_round_would_ignore_are_refused():
-    constrained, stepping = inside(kernel_constraint="non_neg"), one_layer(model=Stepping)
-    for model, sentence in (
-        (constrained, "have no constraints, which local"),
-        (stepping, "train by the steps of the "),
-    ):
-        message = refusal(build_custom_model, lambda width, classes, model=model: model, SHAPE, 1.0, classes=3)
-        assert message.startswith(f"`model` must {sentence}")
-
-
-def test_constraints_of_frozen_weights_are_accepted():
+def test_constraints_are_refused_unless_their_weights_are_frozen():
     model = inside(kernel_constraint="non_neg")
+    message = refusal(build_custom_model, lambda width, classes: model, SHAPE, 1.0, classes=3)
+    assert message.startswith("`model` must have no constraints, which local")
     model.layers[1].trainable = False
     check_structure(model, SHAPE, 3)
 

@@ -89,6 +89,7 @@ FOCAL = keras.losses.CategoricalFocalCrossentropy
         ("softmax", "sparse_categorical_crossentropy", CROSS_ENTROPY, Y),
         ("softmax", FOCAL(gamma=3.0), FOCAL(gamma=3.0, from_logits=True), np.eye(CLASSES)[Y]),
         (None, FOCAL(from_logits=True), FOCAL(from_logits=True), np.eye(CLASSES)[Y]),
+        (None, *[keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=1)] * 2, Y),
         (None, mean_of_squares, mean_of_squares, Y),
         ("softmax", mean_of_squares, lambda y, z: mean_of_squares(y, keras.ops.softmax(z)), Y),
     ],
@@ -255,17 +256,20 @@ def test_a_mapping_may_have_a_function_as_loss_but_a_run_folder_needs_a_compiled
     recipe = RECIPE | {"client": RECIPE["client"] | {"loss": mean_of_squares}}
     assert process_of(dense, recipe).functions.loss.function is mean_of_squares
     message = refusal(hetero_tf.train, RECIPE, run_dir=tmp_path / "run", model=dense, loss=brier)
-    assert message == "a run folder has the loss and metrics of a compiled model: give loss to compile()"
+    assert message.endswith(" of a compiled model, and no callbacks: give loss to compile()")
+    assert refusal(hetero_tf.train, RECIPE, run_dir=tmp_path, callbacks=[]).endswith(": train without run_dir")
 
 
-def test_a_ready_compiled_model_is_narrowed_and_trained_by_its_loss(eager):
-    ready = compiled("softmax", "adam", loss=brier)(1.0, CLASSES)
+def test_a_ready_compiled_model_is_narrowed_and_trained_by_its_loss_on_batches_of_two_sizes():
+    ready = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(CLASSES, "softmax")])
+    ready.compile("adam", loss=brier)
     levels = {"levels": {"widths": {"a": 1, "b": 0.5}, "mix": "a-b"}, "optimizer": {"learning_rate": 0.1}}
-    process = process_of(ready, RECIPE | levels)
+    process = process_of(ready, RECIPE | levels | {"client": {"batch_size": 12}, "precision": "mixed_bfloat16"})
     state, row = process.next(process.initialize())
     assert process.recipe.optimizer.method.name == "adam" and np.isfinite(row["loss"])
     assert process.functions.loss.function is brier and process.network(state, "b").layers[1].units == 4
-    assert ready.layers[-1].activation is keras.activations.softmax
+    assert ready.layers[-1].activation is keras.activations.softmax and ready.layers[0].compute_dtype == "float32"
+    assert process.family.training_model("a", CLASSES).layers[1].compute_dtype == "bfloat16"
 
 
 def test_layers_of_a_recipe_train_by_a_python_loss_with_all_clients_of_a_block(eager):

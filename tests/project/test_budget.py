@@ -24,7 +24,7 @@ LINES = {
     "export": 3811,
     "layers": 2623,
     "methods": 3827,
-    "models": 4907,
+    "models": 4900,
     "planning": 2155,
     "recipe": 3694,
     "reports": 2544,

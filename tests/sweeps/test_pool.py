@@ -33,10 +33,9 @@ FAKE = str(Path(__file__).parents[1] / "support" / "fake_run.py")
 
 # Runs a sweep of four runs with the fake program; its argument is the seconds of a round.
 PROGRAM_CODE = (
-    "import sys; from unittest import mock; from hetero_tf.cli import main; "
-    "from hetero_tf.cli.commands import sweep; from hetero_tf.sweeps.pool import Program; "
-    f"program = Program((sys.executable, {FAKE!r}, sys.argv[1], 'nothing'), (), 1, False); "
-    "mock.patch.object(sweep, 'build_program', lambda flags, jobs: program).start(); "
+    "import sys; from unittest import mock; from hetero_tf.cli import main; from hetero_tf.cli.commands import sweep; "
+    f"from hetero_tf.sweeps.pool import Program; program = Program((sys.executable, {FAKE!r}, sys.argv[1], 'nothing'), "
+    "(), 1, False); mock.patch.object(sweep, 'build_program', lambda flags, jobs: program).start(); "
     "sys.exit(main.main(['hetero_tf', 'sweep', '--recipe=digits', '--seeds=0-3', '--jobs=2', '--run_dir=s', "
     "'--set=rounds=6', '--json']))"
 )
