@@ -132,7 +132,9 @@ class RunOutcome:
         """Return the outcome with the metrics of its folder, ready for JSON."""
         run = overview.overview(self.folder)
         return {
-            **{"name": self.run.name, "run_dir": str(self.folder), "state": self.state},
+            "name": self.run.name,
+            "run_dir": str(self.folder),
+            "state": self.state,
             "went_on_after": self.resumed_after,
             **{name: getattr(run, name) for name in ("round", "metric", "best", "last")},
             "seconds": round(self.seconds, 1),
@@ -190,9 +192,8 @@ class _Progress:
         left = sum(run.recipe.rounds - rounds.get(name, 0) for name, run in self._runs.items())
         failed = sum(outcome.state == FAILED for outcome in self.ended)
         total = len(self.ended) + len(self._runs)
-        line = f"{len(self.ended) - failed}/{total} runs done  {len(rounds)} running" + f"  {failed} failed" * bool(
-            failed
-        )
+        counts = f"{len(self.ended) - failed}/{total} runs done  {len(rounds)} running"
+        line = counts + f"  {failed} failed" * bool(failed)
         details = "  ".join(f"{name} {rounds[name]}/{self._runs[name].recipe.rounds}" for name in sorted(rounds))
         display.update(line, elapsed * (1 + left / trained) if trained else None, details)
 
