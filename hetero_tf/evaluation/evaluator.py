@@ -166,8 +166,7 @@ class Evaluator(EvaluationSetup):
 
     def _predicting(self, state, level):
         """Return the state whose first networks predict at a level: sorted by accuracy if the recipe requires it."""
-        levels = self.recipe.levels
-        networks = levels.ensemble
+        levels, networks = self.recipe.levels, self.recipe.levels.ensemble
         if networks is None or self.recipe.evaluate.members == "first" or levels.members.get(level) == networks:
             return state
         first = self._first_network

@@ -191,9 +191,8 @@ class _Progress:
         trained = self._trained + sum(rounds[name] - first[name] for name in rounds)
         left = sum(run.recipe.rounds - rounds.get(name, 0) for name, run in self._runs.items())
         failed = sum(outcome.state == FAILED for outcome in self.ended)
-        total = len(self.ended) + len(self._runs)
-        counts = f"{len(self.ended) - failed}/{total} runs done  {len(rounds)} running"
-        line = counts + f"  {failed} failed" * bool(failed)
+        line = f"{len(self.ended) - failed}/{len(self.ended) + len(self._runs)} runs done  {len(rounds)} running"
+        line += f"  {failed} failed" * bool(failed)
         details = "  ".join(f"{name} {rounds[name]}/{self._runs[name].recipe.rounds}" for name in sorted(rounds))
         display.update(line, elapsed * (1 + left / trained) if trained else None, details)
 
