@@ -23,7 +23,7 @@ from hetero_tf.recipe.changes import PLUGINS
 from hetero_tf.recipe.nodes import dotted, to_plain
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.runs.history import MIX
+from hetero_tf.runs.history import MIX, read
 
 CELLS, RUNS = (Path(__file__).with_name(name) for name in ("published.csv", "published_runs.csv"))
 # First part of the name of a table -> source.
@@ -195,6 +195,13 @@ def matching_values(
                 (value.source, setting, value.metric, value.value), dataclasses.replace(value, setting=setting)
             )
     return list(matches.values())
+
+
+def describe_values_of(run_dir: Path) -> list[str]:
+    """Return a line for each value that a paper reports for the recipe of a run."""
+    run = read(run_dir)
+    values = [] if run is None else matching_values(read_published(), run.keys, tuple(run.rows[-1]))
+    return [f"published: {value.metric} {value.value:g} ({value.source}: {value.setting})" for value in values]
 
 
 def _is_match(value, keys, digest):

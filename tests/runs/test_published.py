@@ -7,7 +7,6 @@ from pathlib import Path
 import programs
 import pytest
 
-from hetero_tf.cli.commands import training
 from hetero_tf.recipe import load
 from hetero_tf.runs import published
 from hetero_tf.runs.history import MIX, keys_of_recipe, read
@@ -141,9 +140,9 @@ def test_train_ends_with_the_value_of_its_run_unless_a_fallback_replaced_the_dat
         f"published: global_accuracy 98.7 ({source}, Table 4: MNIST IID; norm sbn)",
         "published: global_accuracy 98.46 (Flower's port of HeteroFL (baselines/heterofl, README): MNIST IID)",
     ]
-    assert training.published_values(folder.path) == lines
+    assert published.describe_values_of(folder.path) == lines
     folder.data.write_text('{"stand_in_for": null}')
-    assert training.published_values(folder.path) == lines
+    assert published.describe_values_of(folder.path) == lines
     folder.data.write_text('{"stand_in_for": "mnist"}')
-    assert training.published_values(folder.path) == []
+    assert published.describe_values_of(folder.path) == []
     assert read(folder.path).keys["data.stand_in_for"] == "mnist"

@@ -122,7 +122,7 @@ def test_missing_sweep_is_refused(tmp_path):
 RUNS = {name: int(re.search(r"^# Runs: (\d+)", path.read_text(), re.MULTILINE)[1]) for name, path in sweeps().items()}
 # Recipes of a sweep, apart from seeds, that a paper's table prints, if these are not all.
 MATCHED = {
-    "heterofl_narrow": 7 + 4 + 3 + 4 + 2 + 4 + 1 + 3,
+    "heterofl_narrow": 7 + 4 + 3 + 4 + 2 + 4 + 2 + 3 + 4,
     "heterofl_interpolation_mnist": 2 * 5,
     "heterofl_interpolation_cifar10": 2 * 5,
     "heterofl_interpolation_wikitext2": 2 * 5,

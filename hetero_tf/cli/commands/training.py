@@ -1,7 +1,6 @@
 """Commands that train: `train`, and `launch` with several logical devices of this machine."""
 
 import os
-from pathlib import Path
 
 from absl.flags import FlagValues
 
@@ -13,8 +12,8 @@ from hetero_tf.cli.open_run import build_settings
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.run import experiment
 from hetero_tf.run.experiment import Execution
-from hetero_tf.runs import history, trackers
-from hetero_tf.runs.published import matching_values, read_published
+from hetero_tf.runs import trackers
+from hetero_tf.runs.published import describe_values_of
 
 
 def train(recipe: Recipe, flags: FlagValues, console: Console, execution: Execution | None = None) -> dict:
@@ -45,7 +44,7 @@ def train(recipe: Recipe, flags: FlagValues, console: Console, execution: Execut
     summary["seconds"] = round(console.elapsed(), 1)
     run_dir = settings.run_dir
     console.say(f"done in {format_duration(summary['seconds'])}; results: {run_dir}")
-    console.say(*published_values(run_dir))
+    console.say(*describe_values_of(run_dir))
     export_flags = f"--run_dir {quote_shell(run_dir)}{shared_flags(flags)}"
     console.say_lines(
         f"next: {program_name()} report {quote_shell(run_dir)} --open\n      {program_name()} export {export_flags}"
@@ -70,13 +69,6 @@ def with_contracts(execution: Execution, recipe: Recipe, flags: FlagValues) -> E
         return execution(checked_build, console, display)
 
     return checked_execution
-
-
-def published_values(run_dir: Path) -> list[str]:
-    """Return a line for each value that a paper reports for the recipe of a run."""
-    run = history.read(run_dir)
-    values = [] if run is None else matching_values(read_published(), run.keys, tuple(run.rows[-1]))
-    return [f"published: {value.metric} {value.value:g} ({value.source}: {value.setting})" for value in values]
 
 
 def launch(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
