@@ -379,11 +379,11 @@ def infer_form(targets: np.ndarray) -> str:
 
     Rows of probabilities are labels, which are refused because they are not one-hot.
     """
-    values = np.asarray(targets)
-    if values.dtype.kind != "f" or values.ndim not in (1, 2) or not np.isfinite(values).all():
+    if (values := np.asarray(targets)).dtype.kind != "f" or values.ndim not in (1, 2):
         return LABEL
     is_probability = values.ndim == 2 and values.shape[1] > 1 and np.allclose(values.sum(1), 1)
-    return NUMBERS if not is_probability and (values != np.round(values)).any() else LABEL
+    is_fraction = np.isfinite(values) & (values != np.round(values))
+    return NUMBERS if not is_probability and is_fraction.any() else LABEL
 
 
 def _read_form(targets, values):

@@ -180,6 +180,7 @@ def test_invalid_arrays_are_rejected():
         ({"x_test": IMAGES[:2]}, r"x_test must be numbers .* Received: uint8 \(2, 4, 5, 3\)"),
         ({"feature_names": ["a"]}, r"`feature_names` must name the features of a table .* Received: 1 names"),
         ({"y_train": LABELS[:5]}, r"mine, train split: expected labels int32 \[6\], one per row. .* int32 \(5,\)"),
+        ({"y_train": np.where(LABELS, 0.5, np.nan)}, "targets must be finite. Received: nan in row 0"),
         ({"y_train": np.ma.masked_equal(LABELS, 2)}, "y_train must be whole numbers"),
         ({"x_train": np.ma.masked_equal(ROWS, ROWS[2, 1])}, "expected finite numbers. Received: nan in row 2, feature"),
     ):
