@@ -66,17 +66,16 @@ def load(
             the training texts
         learned, validation: Vocabulary of a started run, and texts of which no words are learned, see `data.load`.
     """
-    columns, layout = {"text": text, "label": label, "owner": owner}, {"header": header, "encoding": encoding}
-    tables, names = _read_tables(data_dir, path, test, columns, layout)
+    columns = {"text": text, "label": label, "owner": owner}
+    tables, names = _read_tables(data_dir, path, test, columns, {"header": header, "encoding": encoding})
     if missing == "drop":
         tables = [table.drop_missing((text, label)) for table in tables]
     texts = [_split_texts(table, text, tokenizer) for table in tables]
     names, targets = read_targets(tables, (label,), owner, names)
     is_test = held_out(targets[0][0], test_share, tables[0].source) if len(tables) == 1 else None
     training = np.arange(len(texts[0])) if is_test is None else np.flatnonzero(~is_test)
-    training_texts = [texts[0][row] for row in (training if validation is None else np.delete(training, validation))]
-    source = f"labelled text ({tables[0].source})"
-    training_words = [word for each in training_texts for word in each]
+    training = training if validation is None else np.delete(training, validation)
+    source, training_words = f"labelled text ({tables[0].source})", [word for row in training for word in texts[0][row]]
     if tokenizer == "words":
         check_spaces(source, training_words)
     options = TokenOptions(tokenizer, vocabulary, find_tokens(data_dir, vocabulary_file, tokenizer), learned)

@@ -5,6 +5,7 @@ import inspect
 import numpy as np
 
 from hetero_tf.base import hardware, registry
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.codecs import picture
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.inputs import Input
@@ -45,6 +46,9 @@ def check_data(recipe: Recipe, dataset: Dataset) -> None:
     Raises:
         InputError: The recipe does not fit; with file, line and key.
     """
+    if not isinstance(dataset, Dataset):
+        forms = "from_arrays or from_tf_data of hetero_tf.data"
+        raise InputError(f"`dataset` must be the result of {forms}. Received: {type(dataset).__name__}")
     with with_source_location(recipe):
         check_kind(recipe, dataset.codec.KIND, dataset.targets, dataset.source)
         check_fit(recipe, _facts(dataset, build_input(recipe, dataset)), hardware.memory_limit())

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import hardware, registry
-from hetero_tf.base.errors import InputError, NotFinite
+from hetero_tf.base.errors import NotFinite
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.described import DescribedDataset
@@ -273,9 +273,6 @@ def learning_process(
     recipe, loss = _split_loss(recipe, loss)
     recipe = as_recipe(recipe, model, dataset)
     dataset = load_data(recipe, data_dir) if dataset is None else dataset
-    if not isinstance(dataset, Dataset):
-        forms = "from_arrays or from_tf_data of hetero_tf.data"
-        raise InputError(f"`dataset` must be the result of {forms}. Received: {type(dataset).__name__}")
     check_data(recipe, dataset)
     partition = split(recipe, dataset) if partition is None else partition
     dataset, partition = fit_data(dataset, partition)
