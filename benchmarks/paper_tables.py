@@ -15,8 +15,6 @@ import statistics
 import checkout  # noqa: F401  finds hetero_tf and its libraries
 from packed import best_row, describe_difference, last_by_seed, narrow_runs, packed_rows, values_of
 
-from hetero_tf.models.build_model import build_model
-from hetero_tf.models.costs.counting import TABLE_BATCH, forward, total, unit_costs
 from hetero_tf.recipe import load
 from hetero_tf.runs import published
 
@@ -113,6 +111,9 @@ def table(name):
 
 def memory_table():
     """The Markdown of FeDepth's Table 1: the training memory of the blocks, and that of narrower models."""
+    from hetero_tf.models.build_model import build_model
+    from hetero_tf.models.costs.counting import TABLE_BATCH, forward, total, unit_costs
+
     recipe, example = load("methods/fedepth"), (32, 32, 3)
     units = unit_costs(
         forward(build_model(recipe.model, example, 1), example), {spec.name: spec.unit for spec in recipe.model.layers}
