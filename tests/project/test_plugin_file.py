@@ -1,6 +1,10 @@
-"""A custom plug-in is trained, evaluated, exported and compared with the commands that the program prints."""
+"""A custom plug-in, in a file and in a package: installed, trained, exported and compared as printed."""
 
+import json
+import re
 import shlex
+import subprocess
+import sys
 
 import pages
 import programs
@@ -71,3 +75,40 @@ def test_messages_contain_only_names_of_modules(tmp_path):
     names = ["windows", "../evil", "a b", "--flag", "x" * 200, "", "own.part_2"]
     environment.save(path, environment.environment({}, {}, names))
     assert environment.missing_plugins(path) == ("windows", "own.part_2")
+
+
+PACKAGE_PAGE = ROOT / "docs" / "plugins.md"
+TEXT = PACKAGE_PAGE.read_text("utf-8")
+
+
+def written(folder):
+    """The files of the page: the paragraph before each block begins with its path."""
+    for before, text in re.findall(r"((?:(?!```).)*)```(?:toml|python)\n(.*?)```", TEXT, re.DOTALL):
+        path = folder / re.findall(r"^`([\w/.]+)` ", before, re.MULTILINE)[-1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    module, test = (block.text for block in pages.blocks(PAGE) if block.language == "python")
+    (folder / "hetero_tf_windows").mkdir()
+    (folder / "hetero_tf_windows" / "__init__.py").touch()
+    (folder / "hetero_tf_windows" / "windows.py").write_text(module)
+    (folder / "test_windows.py").write_text(test.replace("import windows", "from hetero_tf_windows import windows"))
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*") if path.is_file())
+
+
+@long_unless_changed(PACKAGE_PAGE, PAGE)
+def test_the_package_of_the_page_is_installed_tested_and_trained_with(tmp_path):
+    source = tmp_path / "source"
+    names = "hetero_tf_windows/__init__.py hetero_tf_windows/windows.py nova.py pyproject.toml test_windows.py"
+    assert written(source) == names.split()
+    site = programs.install(tmp_path / "site", source)
+    env = programs.environment(PYTHONPATH=f"{ROOT}:{site}")
+    listed = programs.command("list", "--plugins", cwd=tmp_path, env=env)
+    assert listed.stdout.splitlines()[0] == "windows  hetero-tf-windows 0.1.0  hetero_tf_windows.windows"
+    tested = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", source / "test_windows.py"]
+    subprocess.run(tested, cwd=tmp_path, env=env, check=True, timeout=600)
+    words = ("--recipe=tiny/digits", "--set=round.submodel=windows", "--run_dir=run", "--set=rounds=1")
+    trained = programs.command("--plugin=windows", *words, cwd=tmp_path, env=env)
+    assert trained.returncode == 0, trained.stderr
+    assert json.loads((tmp_path / "run/environment.json").read_text())["plugins"] == ["hetero_tf_windows.windows"]
+    evaluated = programs.command("evaluate", "--run_dir=run", "--plugin=windows", cwd=tmp_path, env=env)
+    assert evaluated.returncode == 0, evaluated.stderr
