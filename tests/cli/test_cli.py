@@ -21,12 +21,9 @@ R = "--recipe=small.yaml"
 WRONG = [
     *cases.of_words(__file__, "COMMANDS"),
     (["--recipe=a\x1b[2Jb\x07\udcff.yaml"], "a\\x1b[2Jb\\x07\\udcff.yaml: unknown recipe; known: audio_tones..."),
-    (
-        ["export", "--run_dir=begun", "--out=a\udcff"],
-        "--out must be a printable UTF-8 path, because TensorFlow writes into it. Received: a\\udcff",
-    ),
+    (["export", "--run_dir=begun", "--out=a\udcff"], "--out must be a printable UTF-8 path, because TensorFlow writes into it. Received: a\\udcff"),
     (["\x9btrain"], "unknown command '\\x9btrain'; did you mean 'train'?"),
-]
+]  # fmt: skip
 
 
 VALUES = """state=last task=regression levels=all threads=1 jobs=2 top=2 worker=0 client=0 patience=9 deadline=9
@@ -224,7 +221,7 @@ def test_unprintable_output_does_not_stop_the_work(tmp_path, closed):
     assert ("\\udcff" in done.stdout) == (not closed)
 
 
-def test_version_and_help(capsys, monkeypatch):
+def test_version_and_help_which_has_every_command_in_one_group(capsys, monkeypatch):
     monkeypatch.setattr(processes, "install_handlers", lambda *sentences: None)
     assert main.main(["hetero_tf", "--version"]) == 0
     assert capsys.readouterr().out == f"{__version__}\n"
@@ -235,9 +232,6 @@ def test_version_and_help(capsys, monkeypatch):
         for name, command in commands.COMMANDS.items():
             assert re.search(rf"\n  {re.escape(command.usage)}\s+{re.escape(command.summary)}\n", out)
             assert command.usage.startswith("--recipe" if name == "train" else name)
-
-
-def test_every_command_is_in_one_group_of_the_help():
     grouped = [name for names in commands.GROUPS.values() for name in names.split()]
     assert sorted(grouped) == sorted(commands.COMMANDS)
     assert flags.render_help(None).count("\n\n") == len(commands.GROUPS) + 1

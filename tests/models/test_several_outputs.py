@@ -166,6 +166,7 @@ def with_loss(**arguments):
     return lambda width, classes: build(width, classes, **arguments)
 
 
+EACH = "compile(): loss must be a dictionary by output, or a list with one for each of kind, size, grid"
 ONE = from_arrays(X, Y["kind"], X, Y["kind"])
 
 
@@ -185,27 +186,12 @@ class Subclassed(keras.Model):
         ),
         ("Received: grid, kind, size and one output", {"model": lambda width, classes: keras.Sequential([keras.layers.Dense(classes)])}),
         ("Received: grid, kind, size and a model that is not functional", {"model": lambda width, classes: Subclassed()}),
-        (
-            "but the data have a target for each output of a model, arrays; choose multi_task",
-            {"recipe": RECIPE | {"task": "classification"}},
-        ),
-        (
-            "compile(): loss must be a dictionary by output, or a list with one for each of kind, size, grid. Received: loss={'kind': 'mse'}",
-            {"model": with_loss(loss={"kind": "mse"}, loss_weights=None)},
-        ),
-        (
-            "compile(): loss must be a dictionary by output, or a list with one for each of kind, size, grid. Received: loss=None",
-            {"model": layers},
-        ),
+        ("but the data have a target for each output of a model, arrays; choose multi_task", {"recipe": RECIPE | {"task": "classification"}}),
+        (f"{EACH}. Received: loss={{'kind': 'mse'}}", {"model": with_loss(loss={"kind": "mse"}, loss_weights=None)}),
+        (f"{EACH}. Received: loss=None", {"model": layers}),
         ("compile(): metrics must be a dictionary by output", {"model": with_loss(metrics=["mae"])}),
-        (
-            "a `loss` must be a mean over the examples of a batch: leave out its reduction.",
-            {"model": with_loss(loss=LOSSES | {"grid": keras.losses.Huber(reduction="sum")})},
-        ),
-        (
-            "a model with several outputs has the losses of compile(): leave out client.loss",
-            {"recipe": RECIPE | {"client": {"batch_size": 12, "loss": "huber"}}},
-        ),
+        ("a `loss` must be a mean over the examples of a batch: leave out its reduction.", {"model": with_loss(loss=LOSSES | {"grid": keras.losses.Huber(reduction="sum")})}),
+        ("a model with several outputs has the losses of compile(): leave out client.loss", {"recipe": RECIPE | {"client": {"batch_size": 12, "loss": "huber"}}}),
         ("compile(): leave out weighted_metrics, since", {"model": with_loss(weighted_metrics=["mae"])}),
     ],
 )  # fmt: skip

@@ -184,19 +184,10 @@ def test_checkpoint_of_another_image_size_fits_with_side(command, tmp_path):
     ("changes", "recipe_name", "sentence"),
     [
         ({"cls": None}, NAME, "the checkpoint has no array 'cls'; known: "),
-        (
-            {"Transformer/encoderblock_3/LayerNorm_0/scale": np.ones(WIDTH)},
-            NAME,
-            "the recipe's model has no variable for 'Transformer/encoderblock_3/LayerNorm_0/scale' and 0 other arrays",
-        ),
-        (
-            {},
-            "tiny/digits",
-            "the recipe's model must be a ViT: one PatchEmbedding, several TransformerBlocks and one "
-            "LayerNormalization. Received: 0, 0 and 0",
-        ),
+        ({"Transformer/encoderblock_3/LayerNorm_0/scale": np.ones(WIDTH)}, NAME, "the recipe's model has no variable for 'Transformer/encoderblock_3/LayerNorm_0/scale' and 0 other arrays"),
+        ({}, "tiny/digits", "the recipe's model must be a ViT: one PatchEmbedding, several TransformerBlocks and one LayerNormalization. Received: 0, 0 and 0"),
     ],
-)
+)  # fmt: skip
 def test_mismatch_is_reported(command, changes, recipe_name, sentence):
     arrays = {name: value for name, value in (checkpoint() | changes).items() if value is not None}
     code, _, complained = command(arrays, f"--recipe={recipe_name}")

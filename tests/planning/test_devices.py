@@ -37,13 +37,10 @@ def test_units_of_a_class():
     }
 
 
-def test_classes_are_drawn_once_per_client_by_their_shares():
+def test_classes_are_drawn_once_per_client_by_their_shares_or_in_order():
     kind = devices().kind
     assert kind.mean() == pytest.approx(0.75, abs=0.02)
     assert (devices(ids=[9, 3, 7_000], round=4).kind == kind[[9, 3, 7_000]]).all()
-
-
-def test_in_order_the_first_clients_have_the_first_class():
     fleet = replace(FLEET, assign="order")
     assert devices(fleet, range(8), 8).kind.tolist() == [0, 0, 1, 1, 1, 1, 1, 1]
     assert devices(fleet, [7, 1], 8).kind.tolist() == [1, 0]

@@ -132,7 +132,7 @@ def ends(metric, values):
     return [RoundEnd(process(), None, row) for row in rows]
 
 
-def test_early_stopping_counts_evaluations_of_the_selection_metric_with_a_minimum_improvement():
+def test_early_stopping_counts_evaluations_with_a_minimum_improvement_and_that_of_the_recipe_ends_the_training():
     stopping = EarlyStopping("global_accuracy", patience=2)
     values = [10, 20, None, 20, 19]
     assert [stopping(end) for end in ends("global_accuracy", values)] == [False, False, False, False, True]
@@ -141,9 +141,6 @@ def test_early_stopping_counts_evaluations_of_the_selection_metric_with_a_minimu
     sign = -1 if process().selection_metric.endswith("loss") else 1
     assert [stopping(end) for end in ends(process().selection_metric, [sign * 10, sign * 14])] == [False, True]
     assert stopping.best == sign * 10
-
-
-def test_early_stopping_of_the_recipe_ends_the_training():
     stopped = tiny.process(tiny.DENSE, "early_stopping={patience: 1, metric: global_loss, min_delta: 1000}")
     assert len(hetero_tf.train(stubbed(stopped), 9).rows) == 2
 

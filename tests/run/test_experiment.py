@@ -329,7 +329,7 @@ def test_weights_that_are_not_finite_are_not_used(train_stub, tmp_path, bad):
     )
 
 
-def test_a_run_remembers_that_all_its_batches_have_one_shape(train_stub, tmp_path):
+def test_a_run_does_not_continue_with_batches_of_other_shapes_or_with_onednn(train_stub, tmp_path, monkeypatch):
     """Means over a shape that is known may be rounded otherwise, so no run continues without a flag."""
     train_stub(tmp_path / "one", RECIPE, "rounds=1", "client.batch_size=10")
     train_stub(tmp_path / "two", RECIPE, "rounds=1", "client.batch_size=8")
@@ -337,14 +337,11 @@ def test_a_run_remembers_that_all_its_batches_have_one_shape(train_stub, tmp_pat
     assert settings[0]["batch_shape"] == [10, 1] and "batch_shape" not in settings[1]
     with pytest.raises(InputError, match=r"settings.batch_shape was \[10, 1\], is None"):
         train_stub(tmp_path / "one", RECIPE, "rounds=2", "client.batch_size=10", "engine=sequential")
-
-
-def test_a_run_without_onednn_does_not_continue_with_it(train_stub, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    train_stub(tmp_path, RECIPE, "rounds=1")
+    train_stub(tmp_path / "three", RECIPE, "rounds=1")
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS")
     with pytest.raises(InputError, match=r"settings.onednn was False, is None"):
-        train_stub(tmp_path, RECIPE, "rounds=2")
+        train_stub(tmp_path / "three", RECIPE, "rounds=2")
 
 
 @pytest.mark.long
