@@ -84,9 +84,6 @@ def test_types_reach_a_users_file(tmp_path):
     assert lines == [number for number, line in enumerate(USER.splitlines(), 1) if "# error" in line], done.stdout
 
 
-pytestmark = pytest.mark.long
-
-
 def build(checkout, site):
     """Build the site strictly; return the finished process."""
     pytest.importorskip("mkdocs")
@@ -103,6 +100,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_pages_need_no_other_host(site):
     pages = list(site.rglob("index.html"))
     assert len(pages) > 30
@@ -110,6 +108,7 @@ def test_pages_need_no_other_host(site):
     assert [page for page in pages if loaded.search(page.read_text("utf-8"))] == []
 
 
+@pytest.mark.long
 def test_searches_lead_to_pages(site):
     """The theme's search prefers tags; each word of docs/find.md is one of the page that its row links to first."""
     index = json.loads((site / "search/search_index.json").read_text("utf-8"))
@@ -119,6 +118,7 @@ def test_searches_lead_to_pages(site):
     assert len(rows) > 30 and set(", ".join(rows).split(", ")) <= set().union(*tags.values())
 
 
+@pytest.mark.long
 def test_linked_files_of_the_repository_and_groups_are_pages(site):
     assert 'href="../../guides/models/"' in (site / "groups/models/index.html").read_text("utf-8")
     assert '<td data-label="allowed">' in (site / "reference/keys/index.html").read_text("utf-8")
@@ -128,6 +128,7 @@ def test_linked_files_of_the_repository_and_groups_are_pages(site):
     assert "WikiText-2" in recipe and "bin/hetero_tf" in (site / "repository/BUILD/index.html").read_text("utf-8")
 
 
+@pytest.mark.long
 def test_results_are_short_parts_whose_tables_are_cards_on_phones(site):
     """A part of 14,000 characters has about 15 screens of 400 x 900 pixels."""
     for page in (site / "results").glob("*/index.html"):
@@ -138,6 +139,7 @@ def test_results_are_short_parts_whose_tables_are_cards_on_phones(site):
         assert len(" ".join(re.sub("<[^>]+>", "", article).split())) < 14_000, page
 
 
+@pytest.mark.long
 def test_wrong_links_fail(tmp_path):
     links = ("missing.md", "../recipes/missing.yaml", "README.md#no-such-heading")
     for name in ("mkdocs.yml", "docs/repository_files.py"):
