@@ -98,6 +98,7 @@ ELSEWHERE = {
         }.items()
         for option in options.split()
     },
+    ("data", "labelled_text", "encoding"): "starter/test_everyday_files.py: needs a file of another encoding",
     ("data", "csv", "image"): "data/test_parquet.py: needs Parquet files",
     ("data", "csv", "size"): "data/test_parquet.py: needs Parquet files",
     ("data", "csv", "channels"): "data/test_parquet.py: needs Parquet files",
