@@ -236,7 +236,7 @@ def results_table(head):
 def test_results_have_the_tables_of_the_packed_runs():
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8")
     tables = programs.script("benchmarks/paper_tables.py")
-    assert f"{len(tables.narrow_runs())} of its 34 runs" in text
+    assert f"{len(tables.narrow_runs())} of its 48 runs" in text
     assert [name for name in tables.TABLES if f"\n\n{tables.table(name)}\n\n" not in text] == []
 
 
@@ -247,13 +247,14 @@ def test_cells_of_the_papers_that_were_run_are_those_of_the_rows():
     names = ["MNIST IID", "MNIST two labels", "CIFAR-10 IID", "CIFAR-10 two labels", "WikiText-2"]
     sizes = pictures.SIZES | {"CIFAR-10 two labels": ("", "heterofl_table8", "global_accuracy")}
     cells = [packed.mixes_of(sizes[name][1], name, sizes[name][2]) for name in names]
-    for number, setting in ((4, "MNIST IID"), (5, "MNIST two labels")):
+    for number, setting in ((4, "MNIST IID"), (4, "CIFAR-10 IID"), (5, "MNIST two labels")):
         settings = [f"{setting}; norm {norm}" for norm in pictures.NORMS]
         norms = packed.cells_of(f"heterofl_table{number}", settings, "global_accuracy")
         cells.append({key: cell for key, cell in norms.items() if key[1] == "e"})
     counts = [(len(each), sum(bool(runs) for _, runs in each.values())) for each in cells]
-    assert [(int(row[2].split()[0]), int(row[3])) for row in table[: len(cells)]] == counts
-    assert {row[3] for row in table[len(cells) :] if row[0] != "FeDepth 1"} == {"0"}
+    counts.append((9, sum(run.keys["levels.assignment"] == "fixed" for run in packed.narrow_runs())))
+    assert [(int(row[2].split()[0]), int(row[3])) for row in table[: len(counts)]] == counts
+    assert {row[3] for row in table[len(counts) :] if row[0] != "FeDepth 1"} == {"0"}
 
 
 @pytest.mark.long
