@@ -120,10 +120,13 @@ def test_no_suitable_python_is_reported_in_one_sentence(checkout, version, shown
     )
 
 
-def test_a_failed_set_up_ends_the_command_and_a_ready_environment_runs_no_other_python(checkout):
+def test_a_failed_set_up_ends_the_command(checkout):
     stub(checkout.parent / "stubs", "python3", setup=3)
     done = start(checkout)
     assert (done.returncode, done.stdout) == (3, "")
+
+
+def test_a_ready_environment_runs_no_other_python(checkout):
     ready_venv(checkout)
     stub(checkout.parent / "stubs", "python3", complete=0)
     assert start(checkout, "x").stdout.startswith(f"python ran: {checkout}/bin/start.py x")
@@ -213,11 +216,16 @@ def test_make_installs_once_and_again_after_a_change(checkout):
     assert (checkout / ".venv" / "ready").read_text() == "second\n"
 
 
-def test_a_failure_shows_the_end_of_the_log_and_its_files_are_removed_later(checkout):
+def test_a_failure_shows_the_end_of_the_log_and_leaves_no_marker(checkout):
     text = refusal(environment.make, checkout, Runner([0, 1]), kind=environment.Failed)
     log = checkout / ".venv" / "install.log"
     assert text.startswith(f"the installation failed (exit status 1); the end of {log}:\n    line 18\n")
     assert text.endswith("    line 29") and not (checkout / ".venv" / "ready").exists()
+
+
+def test_files_of_an_interrupted_set_up_are_removed(checkout):
+    with pytest.raises(environment.Failed):
+        environment.make(checkout, Runner([0, 1]))
     (checkout / ".venv" / "lib").mkdir()
     (checkout / ".venv" / "lib" / "half").touch()
     environment.make(checkout, Runner())
@@ -232,12 +240,15 @@ def test_a_foreign_environment_is_not_changed(checkout):
     assert [path.name for path in (checkout / ".venv").iterdir()] == ["pyvenv.cfg"]
 
 
-def test_without_ensurepip_the_base_pip_installs_and_without_both_a_sentence_says_so(checkout):
+def test_without_ensurepip_the_base_pip_installs(checkout):
     runner = Runner()
     environment.make(checkout, runner, has_ensurepip=False, has_pip=True)
     inside = str(checkout / ".venv" / "bin" / "python")
     assert "--without-pip" in runner.commands[0]
     assert runner.commands[1][:6] == [sys.executable, "-m", "pip", "--python", inside, "install"]
+
+
+def test_missing_pip_and_ensurepip_are_reported(checkout):
     missing = {"has_ensurepip": False, "has_pip": False}
     assert refusal(environment.make, checkout, Runner(), kind=environment.Failed, **missing) == (
         f"Python at {sys.executable} lacks its venv module or pip; install them (Debian and Ubuntu: "
@@ -289,12 +300,15 @@ def test_run_writes_the_log_and_keeps_packages_inside(checkout, monkeypatch):
     assert (status, log.read_text()) == (7, " kept\nbad\n")
 
 
-def test_a_folder_that_cannot_be_written_and_a_file_instead_of_it_are_reported(tmp_path, capsys):
+def test_a_read_only_folder_is_reported(tmp_path, capsys):
     (tmp_path / "setup.py").write_text("x")
     (tmp_path / ".venv" / "setup.lock").mkdir(parents=True)
     assert environment.main(tmp_path) == 3
     assert capsys.readouterr().err.startswith(f"hetero_tf: could not set up {tmp_path / '.venv'}: ")
-    shutil.rmtree(tmp_path / ".venv")
+
+
+def test_a_file_instead_of_the_environment_folder_is_reported(tmp_path, capsys):
+    (tmp_path / "setup.py").write_text("x")
     (tmp_path / ".venv").write_text("a file")
     assert environment.main(tmp_path) == 1 and (tmp_path / ".venv").read_text() == "a file"
     message = f"{tmp_path / '.venv'} is a file, not a folder; move it away and run this command again."
