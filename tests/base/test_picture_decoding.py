@@ -21,6 +21,6 @@ def test_picture_file_is_written(tmp_path):
     pytest.importorskip("matplotlib")
     names = [name for name in pictures.FIGURES if name not in ("norms", "sizes")]  # they train, or build large models
     pictures.main([*names, "--to", str(tmp_path)])
-    assert len(names) == 6
+    assert len(names) == 7
     for name in names:
         assert (tmp_path / pictures.FIGURES[name][0]).read_bytes().startswith(b"\x89PNG"), name
