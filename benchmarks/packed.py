@@ -60,6 +60,11 @@ def mixes_of(table, setting, metric):
     return {row: cell for row, cell in cells.items() if {*"abcde"} >= {*row.split("-")}}
 
 
+def markdown(heads, rows):
+    """A table of texts."""
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, ["---"] * len(heads), *rows))
+
+
 def describe_difference(values, others):
     """The mean of paired differences and its interval; bold if the interval excludes zero."""
     test = paired_difference([value - other for value, other in zip(values, others, strict=True)])

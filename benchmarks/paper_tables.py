@@ -10,10 +10,11 @@ share a row, with the mean and the range of their values. Cells of two metrics h
 """
 
 import argparse
+import functools
 import statistics
 
 import checkout  # noqa: F401  finds hetero_tf and its libraries
-from packed import best_row, describe_difference, last_by_seed, narrow_runs, packed_rows, values_of
+from packed import best_row, describe_difference, last_by_seed, markdown, narrow_runs, packed_rows, values_of
 
 from hetero_tf.recipe import load
 from hetero_tf.runs import published
@@ -106,7 +107,7 @@ def table(name):
     heads += ["parameters", "FLOPs"]
     if len(heads) > len(lines[0]):
         heads.remove("Flower's port")
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, ["---"] * len(heads), *lines))
+    return markdown(heads, lines)
 
 
 def memory_table():
@@ -122,17 +123,17 @@ def memory_table():
     whole = total(units).memory(TABLE_BATCH) / 2**20
     here = [blocks[0], blocks[3], blocks[4], blocks[6], blocks[7], *(whole * share for share in SHARES)]
     rows = [(name, f"{printed:.2f}", f"{mib:.2f}") for (name, printed), mib in zip(MEMORY.items(), here, strict=True)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (("part", "paper", "here"), ["---"] * 3, *rows))
+    return markdown(("part", "paper", "here"), rows)
 
 
 def privacy_table():
     """The Markdown of differences between private runs."""
     runs = packed_rows("privacy_mnist")
-    lines = ["| difference of accuracies | points |", "| --- | --- |"]
+    rows = []
     for name, pairs in PRIVACY.items():
         values = [[last_by_seed(runs, run, f"level_accuracy_{level}") for run, level in pair] for pair in pairs]
-        lines.append(f"| {name} | {'; '.join(describe_difference(a, b) for a, b in values)} |")
-    return "\n".join(lines)
+        rows.append((name, "; ".join(describe_difference(*each) for each in values)))
+    return markdown(("difference of accuracies", "points"), rows)
 
 
 def main(arguments=None):
@@ -140,11 +141,11 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="tables to print")
     options = parser.parse_args(arguments)
-    further = {"fedepth_memory": memory_table, "privacy": privacy_table}
-    names = (*TABLES, *further)
-    if unknown := sorted(set(options.names) - set(names)):
-        parser.error(f"NAME must be one of {', '.join(names)}. Received: {', '.join(unknown)}")
-    print("\n\n".join(table(name) if name in TABLES else further[name]() for name in options.names or names))
+    tables = {name: functools.partial(table, name) for name in TABLES}
+    tables |= {"fedepth_memory": memory_table, "privacy": privacy_table}
+    if unknown := sorted(set(options.names) - set(tables)):
+        parser.error(f"NAME must be one of {', '.join(tables)}. Received: {', '.join(unknown)}")
+    print("\n\n".join(tables[name]() for name in options.names or tables))
 
 
 if __name__ == "__main__":

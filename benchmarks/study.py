@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from checkout import ROOT
-from packed import describe_difference
+from packed import describe_difference, markdown
 
 from hetero_tf import learning_process, load_recipe
 from hetero_tf.reports.summaries import mean_and_spread
@@ -221,12 +221,12 @@ def differences(folders):
     """Markdown of the differences of BASELINES, from the rows of some folders."""
     rows = [read_row(path) for folder in folders for path in folder.glob("*.json")]
     runs = {row.name.split(f"-{RATE}=")[0]: {run.seed: run.best for run in row.runs} for row in rows}
-    lines = ["| method, minus | metric | difference |", "| --- " * 3 + "|"]
-    for metric, pairs in BASELINES.items():
-        for method, other in pairs:
-            cells = (f"{method}, {other}", metric.partition("_")[0], _difference(runs[method], runs[other], metric))
-            lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    cells = [
+        (f"{method}, {other}", metric.partition("_")[0], _difference(runs[method], runs[other], metric))
+        for metric, pairs in BASELINES.items()
+        for method, other in pairs
+    ]
+    return markdown(("method, minus", "metric", "difference"), cells)
 
 
 def draw(values, path):

@@ -339,7 +339,7 @@ def _read_label_sets(tables, name, class_names):
     sets = []
     for table, column in zip(tables, columns):
         labels = [split_labels(text, signs) for text in column.texts]
-        unknown = [(text, label) for text, each in zip(column.texts, labels) for label in each if label not in names]
+        unknown = ((text, label) for text, each in zip(column.texts, labels) for label in each if label not in names)
         for text, label in unknown:
             problem = f"has the label {label!r}, which no training row has"
             raise table.value_error(column.row_of(text), name, problem)

@@ -172,7 +172,7 @@ def _encode_features(table, fields):
             if codec.marks_missing:
                 x[:, first + 1] = table.missing_rows(name)
         elif isinstance(codec, date.Codec):
-            parse: Any = functools.partial(parse_date, order=codec.order)
+            parse: Any = functools.cache(functools.partial(parse_date, order=codec.order))
             texts = filled.require(name, parse, f"a date such as {DATE_EXAMPLES[codec.order]}")
             x[:, first : first + codec.size] = np.array(list(map(date_features, map(parse, texts.texts))))[texts.codes]
         else:

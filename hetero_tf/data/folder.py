@@ -131,17 +131,18 @@ def list_class_folders(folder: Path, kind: FileKind) -> tuple[tuple[str, ...], C
 
 def _list_files(folder, names, kind):
     number = {name: label for label, name in enumerate(names)}
-    listed: list[tuple[str, int]] = []
-    masks: set[Path] = set()
+    listed, masks = list[tuple[str, int]](), set[Path]()
     for name in list_folders(folder):
         if name not in number:
             raise InputError(f"{folder / name}: is not a class of the training {kind.noun}: {', '.join(names[:10])}")
         examples = sorted(filter(kind.includes, iterate_files(folder / name)))
         if not examples:
             raise InputError(f"{folder / name}: expected {', '.join(kind.endings)} files. Received: none")
-        stems = {str(file.relative_to(folder / name).with_suffix("")): file for file in examples}
-        pictures = {IMAGE.sub("", stem) for stem in stems if not MASK.search(stem)}
-        masks |= {file for stem, file in stems.items() if MASK.search(stem) and MASK.sub("", stem) in pictures}
+        start = len(str(folder / name)) + 1
+        stems = {str(file)[start:].rpartition(".")[0]: file for file in examples}
+        if marked := set(filter(MASK.search, stems)):
+            pictures = {IMAGE.sub("", stem) for stem in stems.keys() - marked}
+            masks |= {stems[stem] for stem in marked if MASK.sub("", stem) in pictures}
         listed += ((str(file), number[name]) for file in examples if file not in masks)
     if not listed:
         raise InputError(f"{folder}: expected one folder of {kind.noun} per class. Received: no folder")

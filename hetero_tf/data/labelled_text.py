@@ -100,9 +100,8 @@ def _read_tables(data_dir, path, test, columns, layout):
         return tables, names
     tables = read_text_folders(source, text, label, layout["encoding"])
     if test is not None:
-        tables[1:] = read_text_folders(find(data_dir, test, "test", is_folder=True), text, label, layout["encoding"])[
-            :1
-        ]
+        folder = find(data_dir, test, "test", is_folder=True)
+        tables[1:] = read_text_folders(folder, text, label, layout["encoding"])[:1]
     return tables, None
 
 

@@ -21,7 +21,7 @@ from hetero_tf.data.inspection import ColumnUse, TableSummary, inspect_table
 from hetero_tf.data.table_files import read_table
 from hetero_tf.data.targets import LABEL, NUMBERS
 
-# Copies of the windows in memory at peak, seconds of a day, and the largest step without a gap, in usual steps.
+# Copies of the windows at peak (series, splits, checks), seconds of a day, largest step without a gap in usual steps.
 COPIES, DAY, LARGEST_STEP = 3, 86400, 1.5
 
 
@@ -268,7 +268,7 @@ def _read_channels(table: RawTable, names: Sequence[str], parts: Sequence[Series
 
 
 def _read_forecasts(table, parts, columns, rows, window, test_share, missing):
-    """Return the names of the targets, those of each window, and the windows of both splits, test after training."""
+    """Return names of the targets, those of each window, and both splits; all that trains is before tested times."""
     times, horizon = np.empty(table.rows), rows.shape[1] - window
     for part in parts:
         times[part.rows] = part.times

@@ -126,7 +126,7 @@ def _with_inputs(model, shape):
 
 
 def _with_fixed_statistics(model):
-    """Return a model whose adapted `Normalization` layers have statistics as arguments: weights include a count."""
+    """Return a model whose adapted `Normalization` layers have their statistics as arguments; a weight is a count."""
 
     def is_adapted(layer):
         return isinstance(layer, keras.layers.Normalization) and bool(layer.weights)

@@ -256,7 +256,7 @@ class ModelFamily:
         return select_paths("by_level", names, self.recipe.model, model, paths, label_paths)
 
     def _name_copies(self, model, route):
-        """Give values of `round.by_level` the paths of copies, one for levels of equal width and depth."""
+        """Give values of `round.by_level` paths of copies, one for each width and depth; the global ones are shared."""
         recipe = self.recipe
         level = next((level for level in recipe.levels.names if _is_full(self.route(level), route)), None)
         if level in (None, recipe.levels.global_level):

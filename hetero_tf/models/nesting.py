@@ -152,7 +152,7 @@ def _draw_examples(inputs, rng):
 
 
 def _draw_values(initial, rng, probe=None):
-    """Return random values in the range of initial ones, by path; `probe`: (path, axis, the only index not 0)."""
+    """Return random values in the range of initial ones, by path; a probe is (path, axis, its only index not 0)."""
     values = {
         path: value + rng.uniform(-0.5, 0.5, value.shape).astype(value.dtype)
         if np.ptp(value) == 0
@@ -169,7 +169,7 @@ def _draw_values(initial, rng, probe=None):
 
 
 def _with_statistics(model, values, examples):
-    """Return values with the statistics of a batch: by random ones, signals would vanish in a deep model."""
+    """Return values with the statistics of a batch; with random ones, signals would vanish in a deep model."""
     measured = {variable.path for variable in queried(model)}
     if not measured:
         return values

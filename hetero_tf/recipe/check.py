@@ -414,7 +414,7 @@ def _number(value, constraint, path):
         raise _wrong(path, "even", constraint, value)
     if constraint.type == "float" and 0 < abs(value) < SMALLEST_FLOAT:
         what = f"too close to 0 for float32; its absolute value must be at least {SMALLEST_FLOAT:g}"
-        raise InvalidValue(path, f"{what}", value)
+        raise InvalidValue(path, what, value)
     return float(value) if constraint.type == "float" else value
 
 
