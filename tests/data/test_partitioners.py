@@ -56,11 +56,7 @@ REJECTED = [
     ("labels", {"per_client": 11}, r"`per_client` must be in 1..10, .* Received: per_client=11"),
     ("labels", {"clients": 7}, "a multiple of the 10 labels. Received: clients=7, per_client=2"),
     ("labels", {"clients": 15}, "at least one example for each of its 3 shards, but label 0 has 2 examples; use fewer"),
-    (
-        "labels",
-        {"clients": 5, "per_client": 4, "draw": "consecutive"},
-        "must be a multiple of the 10 labels with draw: ",
-    ),
+    ("labels", {"clients": 5, "per_client": 4, "draw": "consecutive"}, "must be a multiple of the 10 labels with draw: "),
     ("natural", {**NATURAL, "clients": 5}, f"`clients` must be in 1..4, {OWNER_COUNT} 1 training examples. Received: "),
     ("natural", {**NATURAL, "clients": 2, "least": 3}, f"in 1..1, {OWNER_COUNT} 3 training examples. Received: clie"),
     ("natural", {**NATURAL, "train_owners": None}, "the partition `natural` needs data with an owner for each example"),
@@ -68,7 +64,7 @@ REJECTED = [
     ("dirichlet", {"alpha": 1.0, "train": TRAIN, "clients": 20, "least": 101}, LEAST.format(100, 2000, 20, 101)),
     ("dirichlet", {"alpha": 0.1, "train": TRAIN, "clients": 20, "least": 99}, DRAWS),
     ("dirichlet_turns", {"alpha": 1.0, "train": TRAIN, "clients": 1000, "sigma": 2.0}, EMPTY.format(1000)),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "options", "message"), REJECTED)

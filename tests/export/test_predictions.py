@@ -234,12 +234,9 @@ def test_invalid_values_do_not_hide_the_other_rows(tmp_path):
     [
         ("size,colour\n", "expected at least one row of data. Received: none"),
         ("size;color\n1;red\n", "has no column 'colour'; did you mean 'color'?"),
-        (
-            "size,colour\n1,red\n1\n",
-            "must have 2 values separated by ',', like the first line. Received: 1, ['1']; correct or remove the line",
-        ),
+        ("size,colour\n1,red\n1\n", "must have 2 values separated by ',', like the first line. Received: 1, ['1']; correct or remove the line"),
     ],
-)
+)  # fmt: skip
 def test_files_without_the_columns_are_rejected(tmp_path, content, message):
     path = write_input(tmp_path, "a.csv", content)
     assert refusal(items, TABLE, path).replace(f"{path}:3: ", "").removeprefix(f"{path}: ") == message

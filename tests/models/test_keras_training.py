@@ -188,11 +188,7 @@ RAISING = "the loss or metric <lambda> must accept the targets and outputs of yo
     [
         (compiled(optimizer="lion"), SGD, OTHER_OPTIMIZER),
         (compiled(optimizer=keras.optimizers.Adam(amsgrad=True)), SGD, OTHER_OPTIMIZER),
-        (
-            compiled(optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 9))),
-            SGD,
-            OTHER_OPTIMIZER,
-        ),
+        (compiled(optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 9))), SGD, OTHER_OPTIMIZER),
         (compiled(optimizer=keras.optimizers.Adam(0.003)), SGD, f"{SAME_OPTIMIZER}0.003, clip_norm: 1.0"),
         (compiled(optimizer="adam"), {}, f"{SAME_OPTIMIZER}0.1"),
         (compiled(loss="mse", loss_weights=[2.0]), {}, "compile(): leave out loss_weights, since a round has one out"),
@@ -209,7 +205,7 @@ RAISING = "the loss or metric <lambda> must accept the targets and outputs of yo
         (dense, {"metrics": [brier, brier]}, "the metrics must have different names: give it another one. Received: b"),
         (dense, {"metrics": ["no_such"]}, "a metric must be a function (y_true, y_pred), or an object or a name of K"),
     ],
-)
+)  # fmt: skip
 def test_parts_without_a_counterpart_are_refused_by_name(model, arguments, sentence):
     assert refusal(process_of, model, **arguments).startswith(sentence)
 

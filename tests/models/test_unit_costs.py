@@ -52,9 +52,12 @@ def units():
 
 
 def test_blocks_pack_into_the_published_stages(units):
-    names = [f"{part}_{copy}" for part in (1, 2, 3) for copy in range(3)]
-    assert [unit.name for unit in units] == ["0", *names, "4", "5"]
+    names = ["0", *(f"{part}_{copy}" for part in (1, 2, 3) for copy in range(3)), "4", "5"]
+    assert [unit.name for unit in units] == names and total(units).parameters == 272_282
     blocks, whole = [megabytes(unit) for unit in units[1:10]], megabytes(total(units))
+    assert blocks == pytest.approx([20.02] * 3 + [14.05] + [10.07] * 2 + [7.21] + [5.28] * 2, abs=0.02)
+    for share, row in ((1 / 8, 14.505), (1 / 6, 19.34), (1 / 3, 38.68), (1 / 2, 58.02), (1, 116.04)):
+        assert budgets.cap(share, whole, 0.0) == pytest.approx(row, abs=0.02)
     stages = [
         len(budgets.pack(blocks, budgets.cap(share, whole, 0.05), "123456789").stages) for share in SCENARIOS["lack"]
     ]
@@ -64,12 +67,11 @@ def test_blocks_pack_into_the_published_stages(units):
     assert total(half).parameters == 68_690
 
 
-def test_memory_of_blocks_and_models_is_that_of_fedepths_table(units):
+def test_memory_of_blocks_and_models_is_that_of_fedepths_table():
     table = programs.script("benchmarks/paper_tables.py").memory_table()
     assert f"\n\n{table}\n\n" in (programs.ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8")
     rows = [line.strip(" |").split(" | ") for line in table.splitlines()[2:]]
     assert len(rows) == 10 and all(abs(float(paper) - float(here)) < 0.02 for _, paper, here in rows)
-    assert total(units).parameters == 272_282
 
 
 def test_elements_and_products_of_blocks_equal_hand_counts(units):

@@ -60,10 +60,7 @@ def test_clients_may_be_in_any_order(write):
         ("gflop\n1\n", "t.csv:1: gflop: unknown column; did you mean 'gflops'?"),
         ("share\n1\n", "t.csv:1: share: unknown column; known: charging, client, down_mbit, "),
         ("gflops,gflops\n1,1\n", "t.csv:1: gflops.1: unknown column; did you mean 'gflops'?"),
-        (
-            HEADER + "1,,,\n2,,,,\n",
-            "t.csv: cannot be parsed as CSV: Error tokenizing data. C error: Expected 4 fields in",
-        ),
+        (HEADER + "1,,,\n2,,,,\n", "t.csv: cannot be parsed as CSV: Error tokenizing data. C error: Expected 4 fields in"),
         (HEADER + "1,,,\n0,,,\n", "t.csv:3: gflops: too small; must be a number above 0 "),
         (HEADER + "1,,,\nnan,,,\n", "t.csv:3: gflops: wrong type; must be a number above 0 "),
         (HEADER + "1_0,,,\n", "t.csv:2: gflops: wrong type; must be a number above 0 "),
@@ -73,7 +70,7 @@ def test_clients_may_be_in_any_order(write):
         (HEADER + ",400 MiB,,\n", "t.csv:2: local steps need a time; fill in seconds_per_step, gflops or both"),
         ("gflops,client\n1,0\n1,2\n", "t.csv: must have a row for each client from 0 to 1; client 1 is missing"),
     ],
-)
+)  # fmt: skip
 def test_errors(write, text, message):
     assert refusal(devices, write(text), 1).startswith(message)
 

@@ -143,14 +143,10 @@ def _products(family):
         (methods.DEEP, (), "frozen units read the whole batch, as batch norms do; use other norms"),
         (methods.TRACKED, ("client.loss=cross_entropy",), "frozen units read the whole batch"),
         (methods.BARE, (RANDOM,), "the input is random or a part of an example; remove augmentation and masks"),
-        (
-            methods.BARE.replace("ReLU]\n", "ReLU, Dropout: {rate: 0.5}]\n", 1),
-            (),
-            "frozen units have dropout; remove it",
-        ),
+        (methods.BARE.replace("ReLU]\n", "ReLU, Dropout: {rate: 0.5}]\n", 1), (), "frozen units have dropout; remove it"),
     ],
     ids=["sbn", "bn", "augment", "dropout"],
-)
+)  # fmt: skip
 def test_buffer_that_would_change_results_is_refused(base, settings, problem):
     with pytest.raises(InputError) as refused:
         build_process(True, *settings, base=base)

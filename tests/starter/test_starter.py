@@ -13,6 +13,7 @@ from hetero_tf import recipe, starter
 from hetero_tf.base.errors import InputError
 from hetero_tf.run.learning_process import learning_process
 
+SERIES = {"name": "series", "time": "year"}
 RNG = np.random.default_rng(7)
 WORDS = {"sport": "goal team match player win", "food": "bread soup rice salt plate"}
 
@@ -178,6 +179,12 @@ def test_running_text(tmp_path, improves):
     assert "  tokenizer: characters   # the text has no spaces between words" in draft(tmp_path / "t.txt")[1]
 
 
+def test_a_parquet_table_and_its_columns_of_other_types(tmp_path):
+    rows().assign(parts=[[1, 2]] * 160).to_parquet(tmp_path / "t.parquet")
+    ignore = draft(tmp_path / "t.parquet")[0].data.options["ignore"]
+    assert ignore.value == ["name", "parts"] and ignore.reason.endswith("parts: neither numbers nor texts")
+
+
 def test_a_table_of_times_is_a_series(tmp_path, improves):
     dates = np.arange("2020-01-01", "2020-09-01", dtype="datetime64[D]")
     sales = np.sin(np.arange(len(dates)) / 3).round(4)
@@ -188,6 +195,30 @@ def test_a_table_of_times_is_a_series(tmp_path, improves):
     np.savez(tmp_path / "s.npz", x_train=x, y_train=np.arange(60) % 2, x_test=x, y_test=np.arange(60) % 2)
     made, text = draft(tmp_path / "s.npz")
     assert made.data.options["kind"].value == "series" and "GlobalAveragePooling1D" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"shop": "ab", "sales": "waves"}, {**SERIES, "series": "shop", "window": 15}),
+        ({"sales": "slope"}, {**SERIES, "window": 24, "relative": True}),
+        ({"sales": "slow"}, {**SERIES, "window": 24, "relative": True}),
+        ({"sales": "waves", "kind": "ab"}, None),
+    ],
+)
+def test_series_of_a_table_and_their_changes(tmp_path, values, expected):
+    times = np.tile(np.arange(1900, 1960), 2) if "shop" in values else np.arange(1900, 2020)
+    columns = {
+        "ab": np.repeat(["a", "b"], 60),
+        "waves": np.sin(times).round(3),
+        "slope": np.sin(times) + times,
+        "slow": np.sin(times / 9),
+    }
+    table = pd.DataFrame({"year": times, **{name: columns[of] for name, of in values.items()}})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    choices = draft(tmp_path / "t.csv")[0].data.options.items()
+    options = {name: choice.value for name, choice in choices if name not in ("path", "label")}
+    assert options == (expected or {"name": "csv", "ignore": ["year"]})
 
 
 def test_pictures_with_masks(tmp_path, improves):
