@@ -15,8 +15,8 @@ import numpy as np
 
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError, UserError, did_you_mean
-from hetero_tf.base.escaping import join_shell
 from hetero_tf.base.files import open_file, replace_file
+from hetero_tf.base.formatting import join_shell
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.base.npz_reader import array_names, read_arrays
 from hetero_tf.recipe.model import LayerSpec

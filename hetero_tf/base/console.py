@@ -15,7 +15,7 @@ from typing import Any
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import UserError
-from hetero_tf.base.escaping import escape_line, escape_unprintable
+from hetero_tf.base.formatting import escape_line, escape_unprintable
 
 IMPORT_TIME = time.monotonic()
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))

@@ -10,8 +10,8 @@ from absl import flags
 
 from hetero_tf.base import hardware
 from hetero_tf.base.errors import InputError, did_you_mean
-from hetero_tf.base.escaping import quote_shell
 from hetero_tf.base.files import read_rows
+from hetero_tf.base.formatting import quote_shell
 from hetero_tf.base.version import __version__
 from hetero_tf.cli import commands
 

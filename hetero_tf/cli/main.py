@@ -16,7 +16,7 @@ from hetero_tf.base.errors import (
     WorkerLost,
     error_from_graph,
 )
-from hetero_tf.base.escaping import escape_unprintable, quote_shell
+from hetero_tf.base.formatting import escape_unprintable, quote_shell
 from hetero_tf.base.version import __version__
 from hetero_tf.cli import commands
 from hetero_tf.cli.flags import parse, program_name, render_help, shared_flags

@@ -12,8 +12,8 @@ from absl.flags import FlagValues
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError, NotBuilt, did_you_mean, require_modules
-from hetero_tf.base.escaping import join_shell
 from hetero_tf.base.files import replace_file
+from hetero_tf.base.formatting import join_shell
 from hetero_tf.cli.flags import program_name
 from hetero_tf.recipe.naming import run_name
 from hetero_tf.recipe.schema import Recipe

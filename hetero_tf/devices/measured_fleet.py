@@ -19,7 +19,7 @@ import yaml
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.units import MIB
+from hetero_tf.base.formatting import MIB
 from hetero_tf.devices.on_device import LiteRTTrainer
 
 # Untimed steps of each batch size: the first one allocates the memory of its signature.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hetero_tf.base.console import format_table
-from hetero_tf.base.escaping import escape_line
+from hetero_tf.base.formatting import escape_line
 from hetero_tf.data.inspection import shorten
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import yaml
 
 from hetero_tf.base.console import format_metrics
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.escaping import escape_markdown, join_shell, quote_shell
+from hetero_tf.base.formatting import escape_markdown, join_shell, quote_shell
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.data.codecs import Field, build_fields
 from hetero_tf.data.fields import input_names

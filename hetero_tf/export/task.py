@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.escaping import quote_markdown
+from hetero_tf.base.formatting import quote_markdown
 from hetero_tf.data.codecs import Assets, Field, Form, is_column, split_stored
 from hetero_tf.data.fields import forms_of, input_names
 from hetero_tf.data.graph_tokenizer import assert_in_graph

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hetero_tf.base.console import format_duration
-from hetero_tf.base.units import TIME_UNITS, time_unit
+from hetero_tf.base.formatting import TIME_UNITS, time_unit
 from hetero_tf.reports import style
 from hetero_tf.reports.figures import metric_label
 from hetero_tf.reports.style import Picture

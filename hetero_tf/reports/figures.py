@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.formatting import MB, TIME_UNITS, time_unit
 from hetero_tf.base.metrics import find_metric
-from hetero_tf.base.units import MB, TIME_UNITS, time_unit
 from hetero_tf.reports import style
 from hetero_tf.reports.summaries import direction, known_metrics, metric_values, truncate_to_common_round
 from hetero_tf.runs.history import MIX, Run, differences, distinct_names, is_number

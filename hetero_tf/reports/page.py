@@ -14,9 +14,8 @@ import numpy as np
 
 from hetero_tf.base import files, metrics, typed_json
 from hetero_tf.base.errors import InputError, UserError, require_modules
-from hetero_tf.base.escaping import escape_line
+from hetero_tf.base.formatting import MB, MIB, escape_line
 from hetero_tf.base.typed_json import Natural
-from hetero_tf.base.units import MB, MIB
 from hetero_tf.base.version import __version__
 from hetero_tf.data.partitions import drawing
 from hetero_tf.data.partitions.partition import Partition

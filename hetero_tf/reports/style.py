@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetero_tf.base.errors import InputError, require_modules
-from hetero_tf.base.escaping import escape_line
 from hetero_tf.base.files import write_atomic
+from hetero_tf.base.formatting import escape_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

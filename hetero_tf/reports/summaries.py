@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.formatting import TIME_UNITS
 from hetero_tf.base.metrics import find_metric, first_metrics
-from hetero_tf.base.units import TIME_UNITS
 from hetero_tf.runs.history import MIX, MixCost, Run, is_number
 from hetero_tf.runs.published import PublishedValue, matching_values
 

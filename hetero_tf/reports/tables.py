@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from hetero_tf.base.console import format_table
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.escaping import escape_line, escape_markdown
+from hetero_tf.base.formatting import MB, TIME_UNITS, escape_line, escape_markdown, time_unit
 from hetero_tf.base.metrics import find_metric
-from hetero_tf.base.units import MB, TIME_UNITS, time_unit
 from hetero_tf.reports.figures import metric_label
 from hetero_tf.reports.summaries import TEST, Moment, compare, default_metrics, direction, known_metrics, level_prefixes
 from hetero_tf.runs.history import Run, differing_values, shown

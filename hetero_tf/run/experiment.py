@@ -16,8 +16,7 @@ import keras
 from hetero_tf.base import files, hardware, metrics, registry, typed_json
 from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
 from hetero_tf.base.errors import InputError, NotBuilt
-from hetero_tf.base.escaping import escape_line, quote_shell
-from hetero_tf.base.units import format_bytes
+from hetero_tf.base.formatting import escape_line, format_bytes, quote_shell
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.partitions.partition import ClientExamples, Partition
 from hetero_tf.models.costs.memory import describe_fit, over_budget

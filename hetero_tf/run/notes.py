@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hetero_tf.base.escaping import escape_line
+from hetero_tf.base.formatting import escape_line
 from hetero_tf.data.described import DescribedDataset
 from hetero_tf.data.targets import LABEL
 from hetero_tf.models.adapter_pairs import find_adapters

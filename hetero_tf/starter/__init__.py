@@ -17,7 +17,7 @@ from hetero_tf import data, recipe
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.escaping import escape_line
+from hetero_tf.base.formatting import escape_line
 from hetero_tf.recipe.write import flow
 from hetero_tf.run.data import split
 from hetero_tf.starter.choices import Choice, RecipeDraft, Request

@@ -12,7 +12,7 @@ from typing import Any
 from hetero_tf.base import registry
 from hetero_tf.base.console import format_duration, format_table
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.units import format_bytes, format_count
+from hetero_tf.base.formatting import format_bytes, format_count
 from hetero_tf.data import Dataset, NotAvailable
 from hetero_tf.run.data import load_data, split
 from hetero_tf.runs import metrics_file

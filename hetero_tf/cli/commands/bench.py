@@ -9,7 +9,7 @@ from absl.flags import FlagValues
 from hetero_tf.base import files, processes
 from hetero_tf.base.console import Console, format_table
 from hetero_tf.base.errors import InputError, NotReproduced, Unfinished
-from hetero_tf.base.escaping import quote_shell
+from hetero_tf.base.formatting import quote_shell
 from hetero_tf.cli.commands.sweep import build_program, run_sweep
 from hetero_tf.cli.flags import MOST_THREADS, program_name
 from hetero_tf.cli.open_run import register_plugins

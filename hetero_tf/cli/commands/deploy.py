@@ -10,7 +10,7 @@ from absl.flags import FlagValues
 from hetero_tf.base import hardware
 from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
 from hetero_tf.base.errors import InputError, InvalidItems
-from hetero_tf.base.escaping import escape_line, quote_shell
+from hetero_tf.base.formatting import escape_line, quote_shell
 from hetero_tf.cli.flags import program_name
 from hetero_tf.cli.open_run import check_level, level_statistics, open_levels
 from hetero_tf.data.targets import find

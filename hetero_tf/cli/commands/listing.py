@@ -8,8 +8,8 @@ from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console, format_table
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.escaping import escape_line
 from hetero_tf.base.files import decode, read_bytes
+from hetero_tf.base.formatting import escape_line
 from hetero_tf.base.registry import installed_plugins, package_of
 from hetero_tf.cli.open_run import register_plugins
 from hetero_tf.recipe.explanations import explain

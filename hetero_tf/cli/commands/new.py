@@ -10,7 +10,7 @@ from absl.flags import FlagValues
 from hetero_tf.base import files
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.escaping import quote_shell
+from hetero_tf.base.formatting import quote_shell
 from hetero_tf.cli.flags import program_name, shared_flags
 
 

@@ -11,8 +11,8 @@ from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.escaping import quote_shell
 from hetero_tf.base.files import write_atomic
+from hetero_tf.base.formatting import quote_shell
 from hetero_tf.cli.open_run import build_settings, png_figure
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.runs import published

@@ -12,8 +12,7 @@ from absl.flags import FlagValues
 from hetero_tf.base import hardware
 from hetero_tf.base.console import Console, ProgressDisplay, format_duration
 from hetero_tf.base.errors import InputError, Unfinished
-from hetero_tf.base.escaping import join_shell, quote_shell
-from hetero_tf.base.units import format_bytes
+from hetero_tf.base.formatting import format_bytes, join_shell, quote_shell
 from hetero_tf.cli import sweep_child
 from hetero_tf.cli.flags import program_name
 from hetero_tf.cli.open_run import command_line, register_plugins

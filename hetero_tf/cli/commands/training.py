@@ -6,7 +6,7 @@ from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console, format_duration
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.escaping import quote_shell
+from hetero_tf.base.formatting import quote_shell
 from hetero_tf.cli.flags import program_name, shared_flags
 from hetero_tf.cli.open_run import build_settings
 from hetero_tf.recipe.schema import Recipe

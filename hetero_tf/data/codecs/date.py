@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.escaping import quote_markdown
+from hetero_tf.base.formatting import quote_markdown
 from hetero_tf.data.codecs import Assets, ColumnCodec, Form
 from hetero_tf.data.columns import is_missing
 from hetero_tf.data.dates import DATE_EXAMPLES, PARTS, DateOrder, date_features, parse_date

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.escaping import escape_markdown, quote_markdown
+from hetero_tf.base.formatting import escape_markdown, quote_markdown
 from hetero_tf.data.codecs import Assets, ColumnCodec, Form
 from hetero_tf.data.columns import Notation, is_listed, is_missing, normalize, parse_number, to_float, to_plain_number
 

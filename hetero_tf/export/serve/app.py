@@ -25,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError, shorten_repr
-from hetero_tf.base.escaping import escape_line
+from hetero_tf.base.formatting import escape_line
 from hetero_tf.base.version import __version__
 from hetero_tf.export.card import example_request
 from hetero_tf.export.serve import rest

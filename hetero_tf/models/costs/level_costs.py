@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base import registry
-from hetero_tf.base.units import MIB
+from hetero_tf.base.formatting import MIB
 from hetero_tf.methods import function_of
 from hetero_tf.methods.stages import Stage
 from hetero_tf.models import global_layout

@@ -12,7 +12,7 @@ import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.units import MIB
+from hetero_tf.base.formatting import MIB
 from hetero_tf.methods.stages.budgets import cap, fits
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.family import build_family

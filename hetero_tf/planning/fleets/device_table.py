@@ -11,7 +11,7 @@ import numpy as np
 from hetero_tf.base.constraints import keys
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.files import decode, open_file, read_bytes, sha256_of
-from hetero_tf.base.units import MIB
+from hetero_tf.base.formatting import MIB
 from hetero_tf.data.columns import is_number
 from hetero_tf.recipe.check import convert
 from hetero_tf.recipe.nodes import InvalidValue

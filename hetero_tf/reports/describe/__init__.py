@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from hetero_tf.base.console import format_table
-from hetero_tf.base.escaping import escape_line
+from hetero_tf.base.formatting import MIB, escape_line, format_bytes, format_count, format_memory
 from hetero_tf.base.typed_json import finite
-from hetero_tf.base.units import MIB, format_bytes, format_count, format_memory
 from hetero_tf.models.costs.level_costs import LevelCost, costs_to_json
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.models.personal import shared_path

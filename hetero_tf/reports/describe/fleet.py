@@ -10,7 +10,7 @@ import numpy as np
 from hetero_tf.base import registry
 from hetero_tf.base.console import format_duration, format_table
 from hetero_tf.base.constraints import Plugin
-from hetero_tf.base.units import format_bytes, format_number
+from hetero_tf.base.formatting import format_bytes, format_number
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.models.costs.memory import LevelWork
 from hetero_tf.planning.fleets.devices import Devices, class_devices, devices_of

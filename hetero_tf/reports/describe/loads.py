@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hetero_tf.base.console import format_table
-from hetero_tf.base.units import MIB
+from hetero_tf.base.formatting import MIB
 from hetero_tf.models.costs.counting import TABLE_BATCH
 from hetero_tf.models.costs.level_costs import LevelCost, LevelCosts, stage_widths
 from hetero_tf.models.costs.memory import as_fraction, stage_memory
