@@ -29,8 +29,8 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data import from_arrays
 from hetero_tf.models.functions import preset
 from hetero_tf.models.state import flatten_state
-from hetero_tf.run.checkpoint import arrays_of, open_newest
 from hetero_tf.run.learning_process import learning_process
+from hetero_tf.run.resume import arrays_of, open_newest
 from hetero_tf.runs import checkpoints
 
 RECIPE = {

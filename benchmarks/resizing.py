@@ -18,7 +18,7 @@ import tensorflow as tf
 import hetero_tf
 from hetero_tf import recipe
 from hetero_tf.export.task import ExportTask
-from hetero_tf.run.checkpoint import open_newest
+from hetero_tf.run.resume import open_newest
 from hetero_tf.runs.run_folder import RunFolder
 
 # Methods that gave a client's picture its size.

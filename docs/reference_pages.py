@@ -20,10 +20,9 @@ from hetero_tf.base.constraints import Option, inline_plugin, walk_keys  # noqa:
 from hetero_tf.base.errors import InputError  # noqa: E402
 from hetero_tf.base.metrics import all_metrics  # noqa: E402
 from hetero_tf.cli import commands, flags  # noqa: E402
-from hetero_tf.recipe import layer_table  # noqa: E402
-from hetero_tf.recipe.changes import PLUGINS  # noqa: E402
+from hetero_tf.recipe import geometry  # noqa: E402
 from hetero_tf.recipe.explanations import allowed, format_default  # noqa: E402
-from hetero_tf.recipe.recipe_files import shipped  # noqa: E402
+from hetero_tf.recipe.recipe_files import PLUGINS, shipped  # noqa: E402
 from hetero_tf.recipe.schema import Recipe  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
@@ -193,7 +192,7 @@ def plugin_entry(kind: str, name: str) -> str:
 def layers_page() -> str:
     """Every layer of recipes with its arguments."""
     own = registry.names("layers")
-    keras = [name for name in layer_table.known_layers() if name not in own]
+    keras = [name for name in geometry.known_layers() if name not in own]
     lists = {"activation": constraints.ACTIVATIONS, "initializer": constraints.INITIALIZERS}
     parts = [f"An *{noun}* is one of {', '.join(f'`{name}`' for name in names)}.\n" for noun, names in lists.items()]
     parts += ["## Layers of hetero_tf\n", *(_layer_entry(name) for name in own)]
@@ -205,7 +204,7 @@ def layers_page() -> str:
 
 
 def _layer_entry(name):
-    options = layer_table.options(name).values()
+    options = geometry.layer_options(name).values()
     head, details = ("argument", "allowed", "default"), []
     if name in registry.names("layers"):
         tree = _parse(PACKAGE / "layers" / f"{registry.snake_case(name)}.py")

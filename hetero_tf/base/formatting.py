@@ -6,12 +6,14 @@ move the cursor of a terminal, run a command that a reader pastes, or add an ele
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # Bytes of a megabyte, the unit of weights and traffic, and of a mebibyte, the unit of memory.
 MB, MIB = 10**6, 2**20
 # Units of durations, in seconds.
 TIME_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+# Characters of a line and of a name.
+LINE, MAX_NAME = 80, 24
 # A longer duration has the next unit.
 LONGEST = {"s": 180.0, "min": 180 * 60.0}
 # Underscores inside of words have no meaning in Markdown.
@@ -51,6 +53,21 @@ def time_unit(seconds: float) -> str:
 def format_number(value: float) -> str:
     """Format a number with up to three digits, and large ones as whole numbers: 0.012, 1.23, 1,234."""
     return f"{value:.3f}" if value < 1 else f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def shorten(text: str, length: int = MAX_NAME) -> str:
+    """Return a text, or its beginning and three points."""
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def join_items(start: str, items: Sequence[str], end: str = "") -> str:
+    """Return a line with as many items as fit, and the number of the others."""
+    for count in range(len(items), 0, -1):
+        more = f", and {len(items) - count:,} more" if count < len(items) else ""
+        line = f"{start}{', '.join(items[:count])}{more}{end}"
+        if len(line) <= LINE:
+            return line
+    return shorten(f"{start}{len(items):,}{end}", LINE)
 
 
 def escape_unprintable(text: str) -> str:

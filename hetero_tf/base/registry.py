@@ -22,6 +22,7 @@ from hetero_tf.base.constraints import (
     LARGEST_SIZE,
     REQUIRED,
     Option,
+    Plugin,
     argument_docs,
     build_option,
     find_source,
@@ -114,6 +115,12 @@ def options(kind: str, name: str) -> dict[str, Option]:
 def function_name(kind: str, name: str) -> str:
     """Return the name of a plug-in's function: that of its kind, or FUNCTION of a model function MODULE:FUNCTION."""
     return name.partition(":")[2] or EXPORTS[kind]
+
+
+def function_of(kind: str, plugin: Plugin, name: str | None = None) -> Callable:
+    """Return a function of a plug-in with the recipe's options: by default the main one of its kind."""
+    function = getattr(find(kind, plugin.name), name or function_name(kind, plugin.name))
+    return functools.partial(function, **plugin.options)
 
 
 def constant(kind: str, name: str, attribute: str) -> Any:

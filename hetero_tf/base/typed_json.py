@@ -104,6 +104,8 @@ def _convert_union(kinds, value, path):
     if value is None and NoneType in kinds:
         return None
     *others, last = (kind for kind in kinds if kind is not NoneType)
+    if type(value) in kinds:
+        return _convert(type(value), value, path)
     for kind in others:
         with contextlib.suppress(_InvalidJson):
             return _convert(kind, value, path)

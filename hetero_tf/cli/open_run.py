@@ -22,9 +22,9 @@ from hetero_tf.runs.run_folder import RunFolder
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from hetero_tf.run.checkpoint import LoadedState
     from hetero_tf.run.experiment import Settings
     from hetero_tf.run.learning_process import LearningProcess
+    from hetero_tf.run.resume import LoadedState
 
 
 def build_settings(recipe: Recipe, flags: FlagValues) -> "Settings":

@@ -14,6 +14,7 @@ import numpy as np
 from hetero_tf.base.constraints import Range, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import open_file, read_bytes
+from hetero_tf.base.formatting import join_items
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.base.sound_files import HEADER_BYTES, read_clip, read_header
 from hetero_tf.data.codecs import Field, sound
@@ -22,7 +23,7 @@ from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, Split, hold_out
 from hetero_tf.data.decoded import load_cached
 from hetero_tf.data.folder import ClassFolder, list_class_folders
-from hetero_tf.data.inspection import join_items, sample
+from hetero_tf.data.inspection import sample
 
 # Bytes of the largest file, and files whose headers are examined.
 LARGEST_FILE, EXAMINED = 2**28, 1000

@@ -1,5 +1,6 @@
 """Tables as read from files, columns of numbers or texts, and the notations of their values."""
 
+import functools
 import operator
 import re
 import unicodedata
@@ -15,7 +16,9 @@ from hetero_tf.base.errors import InputError, did_you_mean
 CURRENCIES = "$\u20ac\u00a3\u00a5\u20b9\u20bd\u20a9\u20ba"
 
 
-def _number_pattern(point, group):
+@functools.cache
+def _number_pattern(notation):
+    point, group = ".," if notation == "point" else ",."
     # Groups of two digits are usual in India. A zero begins no group: 0,446 has a decimal comma.
     sign = re.escape(group)
     integer = rf"[1-9]\d{{0,2}}(?:[{group} \u00a0\u202f'\u2019]\d{{3}})+|\d{{1,2}}(?:{sign}\d\d)+{sign}\d{{3}}|\d*"
@@ -25,7 +28,6 @@ def _number_pattern(point, group):
     return re.compile(rf"{start}{number}[ \u00a0\u202f]*(?:(%)|{currency})?", re.ASCII)
 
 
-_NUMBER = {"point": _number_pattern(".", ","), "comma": _number_pattern(",", ".")}
 # Notations of negative numbers in accounts.
 _NEGATIVE = re.compile(r"^\((.+)\)$|^(.*\d[.,]\d\d+)-$")
 # Texts that denote a missing value.
@@ -93,7 +95,7 @@ def to_plain_number(text: str, notation: Literal["point", "comma"]) -> str:
             divided by 100. Numbers such as `(1,234)` and `12.34-` are negative.
         notation: The decimal sign.
     """
-    match = _NUMBER[notation].fullmatch(_NEGATIVE.sub(r"-\1\2", re.sub("[\u2212\u2013]", "-", text)))
+    match = _number_pattern(notation).fullmatch(_NEGATIVE.sub(r"-\1\2", re.sub("[\u2212\u2013]", "-", text)))
     if match is None or not (match[2] or match[3]):
         return text
     sign, integer, fraction, exponent, percent = (part or "" for part in match.groups())

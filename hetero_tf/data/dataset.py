@@ -3,19 +3,20 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.formatting import shorten
 from hetero_tf.base.seeds import rng
 from hetero_tf.data import targets
 from hetero_tf.data.codecs import Field, fit, stored_shape
 from hetero_tf.data.columns import is_number, sort_categories
 from hetero_tf.data.disk_array import DiskArray
-from hetero_tf.data.inspection import TableSummary, different_cases, outlier, shorten
+from hetero_tf.data.inspection import TableSummary, outlier
 from hetero_tf.data.targets import LABEL, POSITIONS, BaseTargets, strata
 
 
@@ -204,6 +205,11 @@ class Dataset:
         names = self.class_names if self.targets == LABEL else None
         return names if names and names == sort_categories(set(names)) and not all(map(is_number, names)) else None
 
+    @property
+    def text_fields(self) -> list[str]:
+        """Names of the fields whose values are texts, which layers of a Keras model read."""
+        return [field.name for field in self.fields if getattr(field.codec, "dtype", None) == "string"]
+
     def in_class_order(self, names: tuple[str, ...]) -> "Dataset":
         """Return the data with the classes numbered in the order of `names`, all class names in another order.
 
@@ -354,3 +360,10 @@ def hold_out(split: Split, share: float, source: str) -> tuple[Split, Split]:
     (classes,) = strata(split.labels)
     is_test = held_out(classes, share, source)
     return split.select(~is_test), split.select(is_test)
+
+
+def different_cases(texts: Iterable[str]) -> list[str]:
+    """Return a sentence about each text that differs from an earlier one only in case."""
+    first: dict[str, str] = {}
+    pairs = [(first.setdefault(text.lower(), text), text) for text in texts]
+    return [f"{one} and {other} differ only in case; are they the same?" for one, other in pairs if one != other]

@@ -64,14 +64,14 @@ _TIMES = (
     rf"[^\W\d_]+ {_MONTH} +{_DAY}{_TIME} (?P<year>\d{{4}})",
 )
 _LAST = r"(?P<{}>\d\d?)(?P<sign>[-/.])(?P<{}>\d\d?)(?P=sign)(?P<year>\d{{4}}|\d\d)"
-_PATTERNS = {
-    "ymd": [
-        re.compile(pattern, re.ASCII if "name" not in pattern else 0)
-        for pattern in (*(pattern + _TIME for pattern in _CERTAIN), *_TIMES)
-    ],
-    "dmy": [re.compile(_LAST.format("day", "month") + _TIME, re.ASCII)],
-    "mdy": [re.compile(_LAST.format("month", "day") + _TIME, re.ASCII)],
-}
+_OPEN = {"ymd": [], "dmy": [_LAST.format("day", "month")], "mdy": [_LAST.format("month", "day")]}
+
+
+@functools.cache
+def _patterns(order):
+    """Return the patterns of times with this order of day and month, or with a certain one."""
+    patterns = [*(pattern + _TIME for pattern in (*_OPEN[order], *_CERTAIN)), *_TIMES]
+    return [re.compile(pattern, re.ASCII if "name" not in pattern else 0) for pattern in patterns]
 
 
 def parse_time(text: str, order: DateOrder) -> datetime.datetime | None:
@@ -86,7 +86,7 @@ def parse_time(text: str, order: DateOrder) -> datetime.datetime | None:
     Returns:
         The time, with its time zone if the text has one; None if the text is not a date in this order.
     """
-    for pattern in _PATTERNS["ymd"] if order == "ymd" else (*_PATTERNS[order], *_PATTERNS["ymd"]):
+    for pattern in _patterns(order):
         if match := pattern.fullmatch(text.strip().strip("[]")):
             return _build_time(match.groupdict())
     return None

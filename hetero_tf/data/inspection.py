@@ -7,12 +7,13 @@ import datetime
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from hetero_tf.base.formatting import LINE, shorten
 from hetero_tf.data.columns import (
     NOTATIONS,
     Notation,
@@ -39,8 +40,8 @@ DATE_FEATURES = "they become year, month, day and weekday"
 CURRENCIES = "amounts in several currencies"
 # Most frequent values in a summary, and pictures that `describe_pictures` examines.
 MOST_FREQUENT, MAX_PICTURES = 5, 100
-# Characters of a line, columns of a table, and characters of a name.
-LINE, MAX_COLUMNS, MAX_NAME = 80, 20, 24
+# Columns of a table.
+MAX_COLUMNS = 20
 # Half of the values within a smaller range, in standard deviations, are equal after scaling; rows that are examined.
 MIN_SPREAD, SPREAD_ROWS = 1e-4, 10_000
 ColumnType = Literal["number", "category", "date", "text", "id"]
@@ -217,28 +218,6 @@ class TableSummary:
     def warnings(self) -> list[str]:
         """Sentences for the user, those of a kind together."""
         return sorted(filter(None, (column.warning for column in self.columns)), key=lambda text: "times of" in text)
-
-
-def shorten(text: str, length: int = MAX_NAME) -> str:
-    """Return a text, or its beginning and three points."""
-    return text if len(text) <= length else text[: length - 3] + "..."
-
-
-def different_cases(texts: Iterable[str]) -> list[str]:
-    """Return a sentence about each text that differs from an earlier one only in case."""
-    first: dict[str, str] = {}
-    pairs = [(first.setdefault(text.lower(), text), text) for text in texts]
-    return [f"{one} and {other} differ only in case; are they the same?" for one, other in pairs if one != other]
-
-
-def join_items(start: str, items: Sequence[str], end: str = "") -> str:
-    """Return a line with as many items as fit, and the number of the others."""
-    for count in range(len(items), 0, -1):
-        more = f", and {len(items) - count:,} more" if count < len(items) else ""
-        line = f"{start}{', '.join(items[:count])}{more}{end}"
-        if len(line) <= LINE:
-            return line
-    return shorten(f"{start}{len(items):,}{end}", LINE)
 
 
 def outlier(subject: str, values: np.ndarray, mean: float, std: float) -> str:

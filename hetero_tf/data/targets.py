@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.inspection import LINE, MAX_COLUMNS, join_items, outlier, shorten
+from hetero_tf.base.formatting import LINE, join_items, shorten
+from hetero_tf.data.inspection import MAX_COLUMNS, outlier
 
 LABEL, NUMBERS, LABEL_SET, LABEL_MAP, POSITIONS = "label", "numbers", "label_set", "label_map", "positions"
 SEVERAL_TARGETS = "several_targets"

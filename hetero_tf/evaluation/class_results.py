@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hetero_tf.base.console import format_table
-from hetero_tf.base.formatting import escape_line
-from hetero_tf.data.inspection import shorten
+from hetero_tf.base.formatting import escape_line, shorten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,8 +13,7 @@ from hetero_tf.base import seeds
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.disk_array import DiskArray
-from hetero_tf.data.inputs import stored
-from hetero_tf.data.inputs.examples import Examples
+from hetero_tf.data.inputs import Examples, stored
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.fairness import ClientTests, client_tests
 from hetero_tf.evaluation.global_metrics import Measures, SplitBatches, build_text_metrics
@@ -121,7 +120,7 @@ class LevelPredictor:
         recipe, variables = self.setup.recipe, self.model.trainable_variables
         weights = [self._value(state, variable) for variable in variables]
         is_global = self.level == recipe.levels.global_level
-        mask = None if is_global else build_entry_mask(recipe, self.level, variables)
+        mask = None if is_global or recipe.round.mask is None else build_entry_mask(recipe, self.level, variables)
         if mask is None:
             return weights
         # A prediction is for no client: id -1.

@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from hetero_tf.base import seeds
 from hetero_tf.base.replicas import Replicas
-from hetero_tf.data.inputs import all_labels
-from hetero_tf.data.inputs.examples import Examples
+from hetero_tf.data.inputs import Examples, all_labels
 from hetero_tf.models.variables import all_layers, queried, values, with_values
 
 # Batches in one call: fewer leave small models waiting for kernels, more do not fit into the caches.

@@ -23,15 +23,3 @@ A value is compared as follows:
 - True or False: the key differs from its default, or not; for a flag, its value; for an argument, that a layer has it
 - another key, such as "round.server.alpha", in `REQUIRES`: the value of that key
 """
-
-import functools
-from collections.abc import Callable
-
-from hetero_tf.base import registry
-from hetero_tf.base.constraints import Plugin
-
-
-def function_of(kind: str, plugin: Plugin, name: str | None = None) -> Callable:
-    """Return a function of a plug-in with the recipe's options: by default the main one of its kind."""
-    module = registry.find(kind, plugin.name)
-    return functools.partial(getattr(module, name or registry.function_name(kind, plugin.name)), **plugin.options)

@@ -75,8 +75,6 @@ def freeze_factors(model: keras.Model, single: keras.Model, merge: AdapterMerge)
 
 def transferred_shares(model: keras.Model, merge: AdapterMerge) -> dict[str, tuple[float, float]]:
     """Return `{path: (down, up)}` of the parts of adapters: the shares of rounds that transfer them."""
-    if merge == AdapterMerge():
-        return {}
     up = {factor: sum(factor in factors for factors in merge.trained) / len(merge.trained) for factor in "ab"}
     return {
         getattr(adapter, part): (float(part in merge.downloaded), up.get(part, 0.0))

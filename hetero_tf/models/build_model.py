@@ -16,8 +16,7 @@ from hetero_tf.layers.link import Link
 from hetero_tf.layers.stacked import MIXED, keras_layer
 from hetero_tf.methods.stages import Route
 from hetero_tf.models.variables import all_layers
-from hetero_tf.recipe.geometry import geometry_of, size_at
-from hetero_tf.recipe.layer_table import KERAS_LAYERS
+from hetero_tf.recipe.geometry import KERAS_LAYERS, geometry_of, size_at
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import InvalidValue
 

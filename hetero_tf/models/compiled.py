@@ -189,8 +189,6 @@ class UserFunctions:
 
     def task(self, task: Task) -> Task:
         """Return the task with the predictions of several outputs by name."""
-        if not self.outputs:
-            return task
         layout = self.outputs
         return dataclasses.replace(
             task, predict=lambda rows, valid: unpack_tensors(layout, rows), prediction_name=layout[0][0]

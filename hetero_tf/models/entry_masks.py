@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.methods import function_of
+from hetero_tf.base import registry
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -43,22 +43,21 @@ class EntryMask:
     counts: Callable
 
 
-def build_entry_mask(recipe: Recipe, level: str, variables: list, networks: int = 1) -> EntryMask | None:
-    """Build the mask of a level; None if the recipe has no mask.
+def build_entry_mask(recipe: Recipe, level: str, variables: list, networks: int = 1) -> EntryMask:
+    """Build the mask of a level for a recipe with `round.mask`.
 
     Args:
         variables: Trainable Keras variables of one network of a client, in the order of its row.
         networks: Number of networks of a client: 1 and its peers.
     """
     plugin = recipe.round.mask
-    if plugin is None:
-        return None
+    assert plugin is not None
     maskable = [variable.path.rpartition("/")[2] not in NORM_WEIGHTS for variable in variables] * networks
     sizes = [math.prod(variable.shape) for variable in variables] * networks
     share = recipe.levels.entries.get(level, 1.0)
     num_entries = max(1, int(share * sum(size for size, is_maskable in zip(sizes, maskable) if is_maskable)))
 
-    prepare, mask, counts = (function_of("masks", plugin, name) for name in ("prepare", "mask", "counts"))
+    prepare, mask, counts = (registry.function_of("masks", plugin, name) for name in ("prepare", "mask", "counts"))
 
     def prepare_level(start, key):
         return prepare(start, key, broadcast_to_values(np.array(maskable), sizes), num_entries)

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import InputError
-from hetero_tf.methods import function_of
 from hetero_tf.methods.adapters import AdapterMerge
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, Stage, full_route
 from hetero_tf.models.adapter_pairs import freeze_factors
@@ -23,9 +22,9 @@ from hetero_tf.models.costs.counting import ForwardCost, forward, unit_shares
 from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of, model_digest, probabilities_of
 from hetero_tf.models.cut import PartsOfSizes, check_parts, find_label_axes, first_entries
 from hetero_tf.models.nesting import check_entries, find_parts
-from hetero_tf.models.personal import level_path, select_paths
+from hetero_tf.models.personal import select_paths
 from hetero_tf.models.requirements import check_behavior
-from hetero_tf.models.variables import all_layers, check_constants, shrink_to_part, values
+from hetero_tf.models.variables import all_layers, check_constants, level_path, shrink_to_part, values
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -69,7 +68,7 @@ class ModelFamily:
     @functools.cached_property
     def adapter_merge(self) -> AdapterMerge:
         """Rule by which adapters are trained and merged."""
-        return function_of("adapters", self.recipe.round.adapters)()
+        return registry.function_of("adapters", self.recipe.round.adapters)()
 
     @functools.cached_property
     def unbatched_levels(self) -> frozenset[str]:
@@ -235,7 +234,8 @@ class ModelFamily:
         """Freeze factors of adapters, and check constants once for all widths; `single` is the model for one client."""
         if self.recipe.round.by_level:
             self._name_copies(model, route)
-        freeze_factors(model, single, self.adapter_merge)
+        if self.adapter_merge != AdapterMerge():
+            freeze_factors(model, single, self.adapter_merge)
         if model is not single:
             return model
         names = frozenset(layer.name for layer in model.layers)

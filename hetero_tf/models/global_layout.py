@@ -17,8 +17,8 @@ from hetero_tf.methods.adapters import AdapterMerge
 from hetero_tf.models.adapter_pairs import AdapterLayout, build_adapter_layout, check_adapters, find_adapters
 from hetero_tf.models.cut import Cut, cut_of_shapes, find_label_axes
 from hetero_tf.models.family import ModelFamily
-from hetero_tf.models.personal import select_paths, shared_path
-from hetero_tf.models.variables import carried, constants, values
+from hetero_tf.models.personal import select_paths
+from hetero_tf.models.variables import carried, constants, shared_path, values
 from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Recipe
 

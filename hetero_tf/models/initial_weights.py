@@ -12,8 +12,8 @@ import tensorflow as tf
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.npz_reader import array_names, read_arrays
 from hetero_tf.models.family import ModelFamily
-from hetero_tf.models.global_layout import initial_values, with_copies
-from hetero_tf.models.personal import shared_path
+from hetero_tf.models.global_layout import with_copies
+from hetero_tf.models.variables import shared_path
 from hetero_tf.recipe import with_source_location
 from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Recipe
@@ -124,15 +124,16 @@ def _check_array(source, name, value, variable):
     return value.astype(str(variable.dtype))
 
 
-def first_weights(recipe: Recipe, family: ModelFamily) -> tuple[dict[str, tf.Tensor], str | None]:
-    """Return the global values before the first round by path, and their source, which is None if all values are drawn.
+def read_weights(
+    recipe: Recipe, family: ModelFamily, weights: dict[str, tf.Tensor]
+) -> tuple[dict[str, tf.Tensor], str]:
+    """Return global values by path, replaced by those of `model.initial_weights`, and the source of the latter.
 
     Raises:
         InputError: The file or folder of `model.initial_weights` cannot be read or does not fit; names file, line, key.
     """
-    weights, model = initial_values(family), recipe.model
-    if model.initial_weights is None:
-        return weights, None
+    model = recipe.model
+    assert model.initial_weights is not None
     variables = [
         SimpleNamespace(path=path, shape=tuple(value.shape), dtype=value.dtype.name) for path, value in weights.items()
     ]

@@ -4,7 +4,6 @@
 """
 
 import fnmatch
-import re
 from collections.abc import Collection
 
 import keras
@@ -12,17 +11,6 @@ import keras
 from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import InvalidValue
-
-
-def level_path(path: str, level: str) -> str:
-    """Return the path of a level's copy of a value: `norm/@c/gamma` of `norm/gamma`."""
-    layer, _, weight = path.rpartition("/")
-    return f"{layer}/@{level}/{weight}"
-
-
-def shared_path(path: str) -> str:
-    """Return the path of the value whose copy at a level this is; of other values the path itself."""
-    return re.sub("/@[^/]+(?=/[^/]+$)", "", path)
 
 
 def select_paths(

@@ -285,7 +285,7 @@ def encode_strings(dataset: Dataset, layers: keras.Model | None) -> Dataset:
     Raises:
         InputError: The data have strings that no layer consumes.
     """
-    names = [field.name for field in dataset.fields if getattr(field.codec, "dtype", None) == "string"]
+    names = dataset.text_fields
     expected = [] if layers is None else sorted(layers.input)
     if not names:
         return dataset

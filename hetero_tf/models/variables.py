@@ -7,6 +7,7 @@ never changes. All weights of frozen units are constants.
 """
 
 import json
+import re
 from collections.abc import Hashable, Iterator
 
 import keras
@@ -34,6 +35,17 @@ def shrink_to_part(model: keras.Model, width: float) -> None:
         layer, *_, name = variable.path.split("/")
         if layer != first and name.endswith(("kernel", "bias")):
             variable.assign(variable * width**0.5)
+
+
+def level_path(path: str, level: str) -> str:
+    """Return the path of a level's copy of a value: `norm/@c/gamma` of `norm/gamma`."""
+    layer, _, weight = path.rpartition("/")
+    return f"{layer}/@{level}/{weight}"
+
+
+def shared_path(path: str) -> str:
+    """Return the path of the value whose copy at a level this is; of other values the path itself."""
+    return re.sub("/@[^/]+(?=/[^/]+$)", "", path)
 
 
 def is_seed(variable: keras.Variable) -> bool:

@@ -16,13 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from hetero_tf.data.partitions.partition import Partition
-from hetero_tf.methods.policies import AsynchronousPolicy
+from hetero_tf.methods.policies import AsynchronousPolicy, round_policy
 from hetero_tf.methods.selections import ClientPool
 from hetero_tf.planning import timing
 from hetero_tf.planning.fleets.devices import ClientTimes
 from hetero_tf.planning.plan import Batching, Plan, arrange, assign_levels, device_work
 from hetero_tf.planning.selection import select_cohort
-from hetero_tf.planning.timing import RoundClock, RoundTiming, round_policy
+from hetero_tf.planning.timing import RoundClock, RoundTiming
 
 # Staleness of a client that never returns.
 DROPPED = -1
@@ -259,7 +259,7 @@ class VersionPlanner:
     @functools.cached_property
     def policy(self) -> AsynchronousPolicy:
         """The policy of the recipe."""
-        policy = round_policy(self.clock.recipe)
+        policy = round_policy(self.clock.recipe.round.policy)
         assert isinstance(policy, AsynchronousPolicy)
         return policy
 

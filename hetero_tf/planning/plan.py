@@ -248,7 +248,7 @@ def plan_clients(
     if clock is not None:
         passes = [batching.division.passes[level] for level in assigned]
         # An incomplete stage would be merged with the same weight as complete ones.
-        pieces = [max(len(each) // count, 1) if count > 1 else 1 for each, count in zip(work, passes)]
+        pieces = [max(len(each.stages) // count, 1) if count > 1 else 1 for each, count in zip(work, passes)]
         timing = time_round(clock, round, active, assigned, work, pieces)
         work = [each.first(steps) for each, steps in zip(work, timing.steps)]
     return arrange(batching.recipe, round, active, assigned, work, timing, first_card=round * len(active))
@@ -272,7 +272,7 @@ def arrange(
         first_card: See `assign_members`.
         delays: [n], of the results of an asynchronous policy.
     """
-    order = _most_work_first(recipe, active, assigned, [len(each) for each in work])
+    order = _most_work_first(recipe, active, assigned, [len(each.stages) for each in work])
     sorted_levels, sorted_ids = ([values[k] for k in order] for values in (assigned, active))
     members = assign_members(recipe.levels, sorted_levels, sorted_ids, recipe.seed, round, first_card)
     trained = [(k, member) for k, networks in zip(order, members) for member in networks]
@@ -281,7 +281,7 @@ def arrange(
     return Plan(
         clients=np.asarray(active, np.int32)[slots],
         levels=np.asarray(assigned, np.int32)[slots],
-        steps=np.asarray([len(work[k]) for k in slots], np.int32),
+        steps=np.asarray([len(work[k].stages) for k in slots], np.int32),
         rows=rows,
         starts=starts,
         stages=stages,
@@ -409,10 +409,10 @@ def assign_members(
 
 def _padded(work, batch_size):
     """Return the rows, starts and stages of several clients, padded to the number of steps of the longest one."""
-    size = (len(work), max([1, *map(len, work)]))
+    size = (len(work), max([1, *(len(each.stages) for each in work)]))
     rows = np.full((*size, batch_size), -1, np.int32)
     starts, stages = np.zeros(size, np.int32), np.zeros(size, np.int32)
     for slot, each in enumerate(work):
-        count = len(each)
+        count = len(each.stages)
         rows[slot, :count], starts[slot, :count], stages[slot, :count] = each.rows, each.starts, each.stages
     return rows, starts, stages

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hetero_tf.base import registry, seeds
-from hetero_tf.methods.policies import AsynchronousPolicy, SynchronousPolicy
+from hetero_tf.base import seeds
+from hetero_tf.methods.policies import SynchronousPolicy, round_policy
 from hetero_tf.planning.fleets.devices import ClientTimes, Devices, client_times, devices_of
 from hetero_tf.recipe.schema import Fleet, Recipe
 
@@ -22,12 +22,6 @@ from hetero_tf.recipe.schema import Fleet, Recipe
 RETURNED, PARTIAL, LATE, DROPPED, STALE = "returned", "partial", "late", "dropped", "stale"
 # In floats 10 * 0.1 is slightly above 1, but the tenth step is in time.
 TOLERANCE = 1 + 1e-9
-
-
-def round_policy(recipe: Recipe) -> SynchronousPolicy | AsynchronousPolicy:
-    """Return the policy of a recipe."""
-    policy = recipe.round.policy
-    return registry.find("policies", policy.name).policy(**policy.options)
 
 
 @dataclass(frozen=True)
@@ -119,9 +113,6 @@ class ClientWork:
     starts: np.ndarray
     stages: np.ndarray
 
-    def __len__(self):
-        return len(self.stages)
-
     @property
     def examples(self) -> np.ndarray:
         """Number of examples of each step, int [steps]."""
@@ -186,9 +177,10 @@ def time_round(
         work: Planned steps of each client.
         pieces: Steps of a stage of each client; a late client returns complete stages only.
     """
-    policy, ids, levels = round_policy(clock.recipe), np.asarray(ids, np.int32), np.asarray(levels, np.int32)
+    policy = round_policy(clock.recipe.round.policy)
+    ids, levels = np.asarray(ids, np.int32), np.asarray(levels, np.int32)
     assert isinstance(policy, SynchronousPolicy)
-    planned = np.asarray(list(map(len, work)), np.int32)
+    planned = np.asarray([len(each.stages) for each in work], np.int32)
     stages = clock.train_flops.shape[1]
     examples = [np.bincount(each.stages, each.examples, stages) for each in work]
     stage_examples = np.reshape(examples, [len(work), stages])

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.recipe.changes import apply, label_of, read_tree
 from hetero_tf.recipe.check import build_recipe
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.nodes import ErrorList, InvalidValue, error_at, join_errors, locate, to_plain
-from hetero_tf.recipe.recipe_files import Source, read
+from hetero_tf.recipe.recipe_files import Source, apply, label_of, read, read_tree
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import differences, flow, keys_of, mapping_to_yaml, resolved_text
 

@@ -15,7 +15,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.constraints import SMALLEST_FLOAT, Constraint, Option, Plugin, inline_plugin, keys
 from hetero_tf.base.errors import did_you_mean, find_nearest
 from hetero_tf.base.registry import snake_case
-from hetero_tf.recipe import layer_table
+from hetero_tf.recipe import geometry
 from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
 from hetero_tf.recipe.nodes import MAX_PRINTED_ERRORS, ErrorList, InvalidValue, Setting, format_value
 from hetero_tf.recipe.schema import LEVEL, MIX, SCENARIOS, Levels, Mebibytes, Recipe
@@ -293,7 +293,7 @@ def _layer(part, path):
         raise InvalidValue(path, "Repeat is allowed only in the outermost list, with the keys " + ", ".join(_REPEAT))
     if kind == "Exit":
         raise InvalidValue(path, "Exit is allowed only in the outermost list, as `Exit: [layers]`")
-    problem = layer_table.rejection_reason(kind)
+    problem = geometry.rejection_reason(kind)
     if problem:
         raise InvalidValue(path, problem, at_key=True)
     return kind, {} if args is None else args, path
@@ -301,7 +301,7 @@ def _layer(part, path):
 
 def _arguments(kind, args, path, skip=()):
     """Return the checked arguments; `skip` lists required ones that are set elsewhere."""
-    options = layer_table.options(kind)
+    options = geometry.layer_options(kind)
     errors = check_mapping(args, path, tuple(options), kind if registry.is_registered("layers", kind) else "")
     required, values = sorted(name for name, option in options.items() if option.required), {}
     for name in [name for name in required if name not in skip and lacks(args, name, options)][:1]:

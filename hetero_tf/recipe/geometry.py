@@ -1,4 +1,4 @@
-"""Traces shapes and weight counts through the layers of a model, and checks that they fit together, without Keras.
+"""Layers that a recipe may use: their arguments, shapes and weight counts, checked without Keras.
 
 Shapes have no batch axis: (rows, columns, channels) of a feature map, (positions, channels) of a sequence,
 (channels,) of a vector, (positions,) of token ids. A size that only the data define is None before they are read; a
@@ -15,10 +15,10 @@ from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
-from hetero_tf.base import registry
-from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import read_table
-from hetero_tf.recipe import layer_table
+from hetero_tf.base import constraints, registry
+from hetero_tf.base.constraints import REQUIRED, Option, parse_annotation
+from hetero_tf.base.errors import InputError, did_you_mean, find_nearest
+from hetero_tf.base.files import read_rows, read_table
 from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
 from hetero_tf.recipe.nodes import InvalidValue, format_value, raise_first
 from hetero_tf.recipe.schema import Recipe
@@ -59,7 +59,59 @@ class Geometry:
     attends: bool = False
 
 
-_KERAS_LAYERS = read_table(Path(__file__).with_name("keras_layers.csv"), Geometry)
+@dataclass(frozen=True)
+class KerasLayer(Geometry):
+    """A layer of Keras.
+
+    Attributes:
+        arguments: Annotation, in the names of `constraints`, and default of each argument.
+    """
+
+    arguments: str = ""
+
+
+# Layers of this package and of plug-ins are read from their source instead, see `registry`.
+KERAS_LAYERS = read_table(Path(__file__).with_name("keras_layers.csv"), KerasLayer)
+# {layer: what to use instead}
+ADVICE = {
+    name: row["advice"]
+    for row in read_rows(Path(__file__).with_name("rejected_layers.csv"))
+    for name in row["layers"].split()
+}
+
+
+def known_layers() -> list[str]:
+    """Return the names of all layers that a recipe may use, sorted."""
+    return sorted({*KERAS_LAYERS, *registry.names("layers")})
+
+
+def rejection_reason(name: str) -> str | None:
+    """Explain why `name` is not an allowed layer; return None if it is one."""
+    if name in known_layers():
+        return None
+    if name in ADVICE:
+        return f"{name} is not allowed; {ADVICE[name]}"
+    if "." in name or ":" in name:
+        return f"{format_value(name)} is not a layer; write the class name only, and load custom layers with --plugin"
+    near = find_nearest(name, known_layers())
+    advice = "" if near else "; load a custom layer with --plugin (BUILD.md, Add a part)"
+    return f"unknown layer {format_value(name)}{advice}{did_you_mean(name, known_layers())}"
+
+
+def layer_options(name: str) -> dict[str, Option]:
+    """Return the arguments of an allowed layer by name."""
+    return registry.options("layers", name) if name in registry.names("layers") else _keras_options(name)
+
+
+@functools.cache
+def _keras_options(name):
+    options = {}
+    for node in ast.parse(KERAS_LAYERS[name].arguments).body:
+        assert isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        default = REQUIRED if node.value is None else ast.literal_eval(node.value)
+        constraint = parse_annotation(node.annotation, Path(constraints.__file__))
+        options[node.target.id] = Option(node.target.id, constraint, default, "")
+    return options
 
 
 @dataclass(frozen=True)
@@ -118,8 +170,8 @@ def geometry_of(kind: str) -> Geometry:
     Raises:
         InputError: `GEOMETRY` is not a dictionary of the attributes of `Geometry`.
     """
-    if kind in _KERAS_LAYERS:
-        return _KERAS_LAYERS[kind]
+    if kind in KERAS_LAYERS:
+        return KERAS_LAYERS[kind]
     declared = registry.constant("layers", kind, "GEOMETRY") if kind in registry.names("layers") else None
     try:
         return Geometry(**(declared or {}))
@@ -144,7 +196,7 @@ def _sizes(names, inputs):
 
 def _arguments(spec, width, classes):
     """Return the arguments of a layer with its defaults; pairs always have two numbers."""
-    options = layer_table.options(spec.kind)
+    options = layer_options(spec.kind)
     arguments = {name: option.default for name, option in options.items()} | spec.args
     for name, option in options.items():
         if option.constraint.type == "pair" and isinstance(arguments[name], int):

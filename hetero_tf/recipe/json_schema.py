@@ -10,7 +10,7 @@ from typing import Any
 
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint, Option, inline_plugin, keys
-from hetero_tf.recipe import layer_table
+from hetero_tf.recipe import geometry
 from hetero_tf.recipe.check import FRACTION, MEMORY
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.schema import LEVEL, Recipe
@@ -130,11 +130,11 @@ def _bounds(constraint: Constraint) -> dict:
 def _layer() -> dict:
     """Schema of an item of `model.layers`: a class name, a class name with arguments, a unit, `Repeat` or `Exit`."""
     layers: dict = {}
-    for name in layer_table.known_layers():
+    for name in geometry.known_layers():
         # `!setting name` may be any argument.
         arguments = {
             option.name: {"anyOf": [_value(option.constraint), {"type": "string"}]}
-            for option in layer_table.options(name).values()
+            for option in geometry.layer_options(name).values()
         }
         layers[name] = _mapping(arguments) | {"type": ["object", "null"]}
     names = list(layers)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.recipe import CHANGEABLE_KEYS, changed_keys, load
-from hetero_tf.recipe.changes import steps_of
+from hetero_tf.recipe.recipe_files import steps_of
 from hetero_tf.recipe.schema import Recipe
 
 # Longest name in characters; file systems allow 255 bytes.

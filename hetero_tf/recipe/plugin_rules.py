@@ -12,9 +12,9 @@ from typing import Any
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Plugin, walk_keys
 from hetero_tf.base.errors import InputError, did_you_mean
-from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.changes import PLUGINS
+from hetero_tf.recipe import geometry
 from hetero_tf.recipe.nodes import ErrorList, InvalidValue, dotted, format_value
+from hetero_tf.recipe.recipe_files import PLUGINS
 from hetero_tf.recipe.schema import Recipe
 
 # {reason: {key: value}}, see `methods`.
@@ -242,6 +242,6 @@ def _layer_values(spec, argument=None):
     """Yield the class name of a layer, or the value of an argument that it has; "*": of each argument."""
     if argument is None:
         yield KeyValue(spec.path, spec.kind)
-    for name in layer_table.options(spec.kind) if argument else ():
+    for name in geometry.layer_options(spec.kind) if argument else ():
         if argument in (name, "*"):
             yield KeyValue((*spec.path, name), spec.args.get(name, "its default"))

@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.inputs import Input, Labels, all_labels
-from hetero_tf.data.inputs.examples import Examples
+from hetero_tf.data.inputs import Examples, Input, Labels, all_labels
 from hetero_tf.models.cut import Cut
 from hetero_tf.models.variables import all_layers, is_seed
 from hetero_tf.planning.packing import BlockPlan, PackedRounds

@@ -116,6 +116,8 @@ def build_client_block(family: ModelFamily, level: str, clients: int, classes: i
 
 def entry_masks(family: ModelFamily, label_axis: int) -> tuple[EntryMask | None, ...]:
     """Return the entry mask of each sub-model's rows; None for each if the recipe has no mask."""
+    if family.recipe.round.mask is None:
+        return (None,) * len(family.submodels)
     rows = [RowLayout.of(family, level, label_axis) for level in family.submodels]
     return tuple(
         build_entry_mask(family.recipe, level, row.variables[: row.trainable], row.networks)

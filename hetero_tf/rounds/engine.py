@@ -14,10 +14,10 @@ import tensorflow as tf
 from hetero_tf.base import hardware
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.layers.fast_conv2d import FORMS
+from hetero_tf.methods.policies import round_policy
 from hetero_tf.models.costs.counting import total
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import all_layers, is_seed, layer_signature, values
-from hetero_tf.planning.timing import round_policy
 from hetero_tf.rounds.client_block import ClientBlock, build_client_block
 from hetero_tf.rounds.row_model import RowModel
 
@@ -77,7 +77,7 @@ def expected_clients(family: ModelFamily) -> dict[str, float]:
     """Return `{a level: mean clients in a round}` of each sub-model; each network of an ensemble counts as one."""
     levels, expected = family.recipe.levels, dict.fromkeys(family.submodels, 0.0)
     # With an asynchronous policy, a version of the global model has as many starts as results.
-    starts = getattr(round_policy(family.recipe), "buffer", family.recipe.round.clients)
+    starts = getattr(round_policy(family.recipe.round.policy), "buffer", family.recipe.round.clients)
     by_level = levels.active(starts)
     for level, submodel in zip(by_level, family.submodel_of):
         expected[family.submodels[submodel]] += by_level[level] * levels.networks_of(level)

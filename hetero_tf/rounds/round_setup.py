@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hetero_tf.data.inputs.examples import Examples
+from hetero_tf.data.inputs import Examples
 from hetero_tf.models.entry_masks import EntryMask
 from hetero_tf.models.global_layout import GlobalLayout
 from hetero_tf.models.state import TABLES

@@ -16,8 +16,8 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import all_metrics, find_metric
-from hetero_tf.run.checkpoint import arrays_of, open_newest
 from hetero_tf.run.learning_process import LearningProcess, State, advance, is_measured
+from hetero_tf.run.resume import arrays_of, open_newest
 from hetero_tf.runs import checkpoints
 from hetero_tf.runs.early_stopping import Patience
 

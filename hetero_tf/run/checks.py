@@ -10,11 +10,10 @@ from hetero_tf.data.codecs import picture
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.inputs import Input
 from hetero_tf.data.partitions.partition import Partition
-from hetero_tf.methods.policies import AsynchronousPolicy
+from hetero_tf.methods.policies import AsynchronousPolicy, round_policy
 from hetero_tf.methods.tasks import Task
 from hetero_tf.planning.fleets.device_table import check_trace
 from hetero_tf.planning.selection import able_clients, count_clients
-from hetero_tf.planning.timing import round_policy
 from hetero_tf.recipe import with_source_location
 from hetero_tf.recipe.fit import DataFacts, check_fit, check_kind
 from hetero_tf.recipe.nodes import InvalidValue
@@ -51,7 +50,7 @@ def check_data(recipe: Recipe, dataset: Dataset) -> None:
         raise InputError(f"`dataset` must be the result of {forms}. Received: {type(dataset).__name__}")
     with with_source_location(recipe):
         check_kind(recipe, dataset.codec.KIND, dataset.targets, dataset.source)
-        check_fit(recipe, _facts(dataset, build_input(recipe, dataset)), hardware.memory_limit())
+        check_fit(recipe, _facts(recipe, dataset), hardware.memory_limit())
 
 
 def check_split(recipe: Recipe, partition: Partition) -> None:
@@ -60,7 +59,8 @@ def check_split(recipe: Recipe, partition: Partition) -> None:
     Raises:
         InvalidValue: With the path of the key.
     """
-    check_trace(recipe.fleet, len(partition.train))
+    if recipe.fleet is not None and recipe.fleet.trace is not None:
+        check_trace(recipe.fleet.trace, len(partition.train))
     needs_held_out = {("evaluate", "members"): "best"} if recipe.evaluate.members == "best" else {}
     for path, metric in recipe.selected_metrics.items():
         if metric.startswith("local_") and not partition.test.sizes.any():
@@ -87,7 +87,7 @@ def check_cohort(recipe: Recipe, clients: int) -> None:
         InvalidValue: The path is `round.policy` or `round.policy.size`.
     """
     able = able_clients(recipe.levels, clients, recipe.seed, 0)
-    most, policy = count_clients(able), round_policy(recipe)
+    most, policy = count_clients(able), round_policy(recipe.round.policy)
     started = policy.cohort_size(recipe.round.clients)
     if isinstance(policy, AsynchronousPolicy) and policy.buffer > most:
         text = f"larger than the number of clients that can train; must be at most {most}. Received: {policy.buffer}"
@@ -100,19 +100,19 @@ def check_cohort(recipe: Recipe, clients: int) -> None:
         )
 
 
-def _facts(dataset, source):
+def _facts(recipe, dataset):
     x, labels, codec = dataset.train.x, dataset.train.labels, dataset.codec
     pixels = (codec.low, codec.high) if isinstance(codec, picture.Codec) and codec.dtype != "uint8" else (0.0, 1.0)
     return DataFacts(
         source=dataset.source,
-        example=example_shape(source, x),
+        example=example_shape(build_input(recipe, dataset), x),
         classes=dataset.classes,
         several=bool((labels != labels.flat[0]).any()),
         pixels=(min(0.0, pixels[0]), max(0.0, pixels[1])),
         train=len(x),
         test=len(dataset.test.x),
         words=len(codec.texts) if codec.KIND == "sequences" else None,
-        sorted_names=dataset.sorted_class_names,
+        sorted_names=dataset.sorted_class_names if registry.constant("tasks", recipe.task.name, "ORDERED") else None,
     )
 
 

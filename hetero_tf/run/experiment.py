@@ -21,16 +21,15 @@ from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.partitions.partition import ClientExamples, Partition
 from hetero_tf.models.costs.memory import describe_fit, over_budget
 from hetero_tf.models.custom_model import ModelBuilder
-from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.planning.fleets.device_table import trace_digest
 from hetero_tf.recipe import FROM_PYTHON, as_recipe, loads
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.run import data, notes, resume
 from hetero_tf.run.callbacks import Trained
-from hetero_tf.run.checkpoint import LoadedState, open_best, open_newest
 from hetero_tf.run.data import load_data, split
 from hetero_tf.run.learning_process import LearningProcess, State, learning_process
 from hetero_tf.run.loop import Progress, TrainingLoop, first_patience
+from hetero_tf.run.resume import LoadedState, open_best, open_newest
 from hetero_tf.runs import environment, facts, metrics_file, trackers
 from hetero_tf.runs.run_folder import RunFolder
 
@@ -243,7 +242,8 @@ def _announce(process, console):
     console.say(*(f"note: {line}" for line in (*_about_metrics(process), *notes.warnings(process))))
     if process.recipe.levels.fit is not None:
         console.say(f"fit: {describe_fit(process.recipe.levels)}")
-    for level, share in over_budget(process.all_label_costs).items():
+    exceeded = over_budget(process.all_label_costs) if process.recipe.levels.budgets else {}
+    for level, share in exceeded.items():
         console.say(f"note: level {level} is OVER its budget: its clients use {100 * share:.1f} % of it")
     for lines in engine_lines:
         console.say_lines(lines)
@@ -289,7 +289,7 @@ def _restore(run, process, newest_facts, console):
     """The progress of the newest checkpoint, or of a new run."""
     newest = open_newest(run.checkpoints, process)
     if newest is None or newest_facts is None:
-        weights, source = first_weights(process.recipe, process.family)
+        weights, source = process.first_weights()
         if source is not None:
             console.say(f"initial weights: {source}")
         rows = resume.truncate_metrics(run, None, console.say)
@@ -300,7 +300,8 @@ def _restore(run, process, newest_facts, console):
         console.say(f"all {process.recipe.rounds} rounds are done; use --set rounds=N to train more")
     best = resume.load_best(run, newest_facts, console.say)
     rows = resume.truncate_metrics(run, newest_facts, console.say)
-    patience = first_patience(process).count(metrics_file.rows(run.metrics))
+    patience = first_patience(process)
+    patience = patience and patience.count(metrics_file.rows(run.metrics))
     last, totals = newest_facts["last"], newest_facts["totals"]
     return Progress(newest.state, last, best, totals, rows, patience)
 

@@ -15,14 +15,12 @@ from hetero_tf.base.metrics import default_selection_metric
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.described import DescribedDataset
-from hetero_tf.data.inputs import Input, first_inputs, stored
-from hetero_tf.data.inputs.examples import Examples, Pass, batch_shapes
+from hetero_tf.data.inputs import Examples, Input, Pass, batch_shapes, first_inputs, stored
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.evaluator import Evaluator
 from hetero_tf.evaluation.global_metrics import Measures
-from hetero_tf.methods import function_of
 from hetero_tf.methods.personalizations import LocalStep
-from hetero_tf.methods.policies import AsynchronousPolicy
+from hetero_tf.methods.policies import AsynchronousPolicy, round_policy
 from hetero_tf.models import nesting
 from hetero_tf.models.compiled import UserFunctions
 from hetero_tf.models.costs.level_costs import (
@@ -53,7 +51,7 @@ from hetero_tf.planning.packing import pack_rounds, share_blocks
 from hetero_tf.planning.plan import Batching, Division, Plan
 from hetero_tf.planning.privacy_account import PrivacyAccount, expected_clients
 from hetero_tf.planning.selection import begin_history, reads_history
-from hetero_tf.planning.timing import RoundClock, round_policy
+from hetero_tf.planning.timing import RoundClock
 from hetero_tf.recipe.schema import Plugin, Recipe, is_compression
 from hetero_tf.rounds.arrivals import StaleMerge
 from hetero_tf.rounds.batches import check_buffers
@@ -101,7 +99,9 @@ class Federation:
         recipe = family.recipe
         local = with_client_noise(recipe, dataset, partition)
         setup = build_setup(recipe, local, partition, family, source, replicas, functions)
-        task = functions.task(build_task(recipe, dataset))
+        task = build_task(recipe, dataset)
+        if functions.outputs:
+            task = functions.task(task)
         measures = Measures.of(recipe, task, functions.metrics, getattr(functions.loss, "test_loss", None))
         evaluator = Evaluator(dataset, partition, family, setup.examples, measures, replicas, local)
         return cls(recipe, dataset, partition, source, family, setup, evaluator, functions)
@@ -276,7 +276,8 @@ class Federation:
         """Return the costs of the mix's levels as a dict: "example", "classes", "levels", "mix" and "round"."""
         levels = self.recipe.levels
         costs = costs_to_json(self.costs_of(levels.names), levels.divided(1))
-        costs["mix"]["budget_share"] = max(budget_shares(self.all_label_costs).values(), default=None)
+        shares = budget_shares(self.all_label_costs).values() if levels.budgets else ()
+        costs["mix"]["budget_share"] = max(shares, default=None)
         work = {
             "levels": {name: vars(cost) for name, cost in zip(levels.names, self.client_costs)},
             "draws_stages": self.division.drawn,
@@ -375,7 +376,7 @@ def _examples(
 ) -> Examples:
     sizes, y, task = partition.train.sizes, dataset.train.y, build_task(recipe, dataset)
     y = None if y is None else task.encode(y)
-    cohort = round_policy(recipe).cohort_size(recipe.round.clients)
+    cohort = round_policy(recipe.round.policy).cohort_size(recipe.round.clients)
     shapes = batch_shapes(source, dataset.train.x, sizes, recipe.client.batch_size)
     # XLA needs all shapes in advance; a single static shape also simplifies gradients.
     known = engine.compiled or (len(shapes) == 1 and recipe.engine == "auto")
@@ -461,7 +462,7 @@ def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None
     if plugin is None:
         return None, None, ()
     module = registry.find("corrections", plugin.name)
-    remember = function_of("corrections", plugin, "remember") if module.REMEMBERS else None
+    remember = registry.function_of("corrections", plugin, "remember") if module.REMEMBERS else None
     return _function("corrections", plugin), remember, module.READS
 
 
@@ -484,7 +485,7 @@ def _personalization(plugin: Plugin | None) -> Callable | None:
 
 def _function(kind: str, plugin: Plugin | None) -> Any:
     """Return a plug-in's function with the options of the recipe; None without a plug-in."""
-    return None if plugin is None else function_of(kind, plugin)
+    return None if plugin is None else registry.function_of(kind, plugin)
 
 
 # Key of the metrics of a failed round; such rows are not written.

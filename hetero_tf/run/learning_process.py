@@ -27,11 +27,11 @@ from hetero_tf.data.inputs import first_inputs
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.evaluation.fairness import ClientResults
-from hetero_tf.methods import function_of
-from hetero_tf.models.compiled import read_functions
+from hetero_tf.models.compiled import UserFunctions, read_functions
 from hetero_tf.models.costs import memory
 from hetero_tf.models.custom_model import ModelBuilder, as_builder, reuse_first, user_model, width_function
-from hetero_tf.models.initial_weights import first_weights
+from hetero_tf.models.global_layout import initial_values
+from hetero_tf.models.initial_weights import read_weights
 from hetero_tf.models.preprocessed import add_preprocessing, encode_strings, name_outputs, named_model, split_strings
 from hetero_tf.models.state import State
 from hetero_tf.planning.plan import Plan
@@ -109,8 +109,15 @@ class LearningProcess(Federation):
 
     def initialize(self) -> State:
         """Return the state before the first round, with random values or those of `model.initial_weights`."""
-        weights, _ = first_weights(self.recipe, self.family)
+        weights, _ = self.first_weights()
         return self.begin(weights)
+
+    def first_weights(self) -> tuple[dict[str, tf.Tensor], str | None]:
+        """Return the global values before the first round by path, and their source; None if all values are drawn."""
+        weights = initial_values(self.family)
+        if self.recipe.model.initial_weights is None:
+            return weights, None
+        return read_weights(self.recipe, self.family, weights)
 
     def next(self, state: State, cohort: Sequence[int] | None = None) -> tuple[State, dict]:
         """Run one round.
@@ -185,6 +192,8 @@ class LearningProcess(Federation):
 
 def _fit_levels(recipe, source, dataset, partition, device, builder):
     """Return the recipe with levels that fit their budgets or the devices of the clients."""
+    if recipe.levels.fit is None and not recipe.levels.budgets:
+        return recipe
     x = dataset.train.x
     fitted = memory.fit_levels(recipe, source.shape(x), example_shape(source, x), recipe.num_outputs(dataset.classes))
     if recipe.levels.fit == "device":
@@ -198,7 +207,9 @@ def _fit_levels(recipe, source, dataset, partition, device, builder):
 def _read_model(recipe, dataset, model, loss, metrics):
     """Return data with names of outputs, the recipe with the keys of compile(), and a builder (None: its layers)."""
     if model is None and recipe.model.function is not None:
-        model = function_of("models", recipe.model.function)
+        model = registry.function_of("models", recipe.model.function)
+    if model is None and loss is None and not metrics and not dataset.outputs and not dataset.text_fields:
+        return dataset, recipe, UserFunctions(), None
     built, outputs = None, recipe.num_outputs(dataset.label_count)
     if model is not None:
         model = width_function(model, recipe.levels.widths)

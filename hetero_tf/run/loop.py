@@ -11,9 +11,8 @@ from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.base.metrics import displayed_metrics, format_short, is_improvement
 from hetero_tf.data.targets import POSITIONS
 from hetero_tf.models.costs.level_costs import TOTALS, accumulate_totals
-from hetero_tf.run.checkpoint import arrays_of
 from hetero_tf.run.learning_process import LearningProcess, State, advance, is_measured, plan_call
-from hetero_tf.run.resume import repair_metrics
+from hetero_tf.run.resume import arrays_of, repair_metrics
 from hetero_tf.runs import checkpoints, facts, metrics_file
 from hetero_tf.runs.early_stopping import Patience
 from hetero_tf.runs.run_folder import RunFolder
@@ -31,7 +30,7 @@ class Progress:
         last, best: The metrics of the last and the best evaluation, with "round".
         totals: Totals of all rounds by name, see `traffic.TOTALS`.
         rows: Content of `metrics.jsonl`.
-        patience: Evaluations since the last improvement of the metric of early stopping.
+        patience: Evaluations since the last improvement; None without early stopping.
     """
 
     state: State
@@ -39,7 +38,7 @@ class Progress:
     best: dict
     totals: dict
     rows: bytes
-    patience: Patience
+    patience: Patience | None
 
 
 class TrainingLoop:
@@ -91,7 +90,7 @@ class TrainingLoop:
         if self._parts:
             console.progress("", details=f"time: {metrics_file.shares(self._parts)}")
         state, patience = self.progress.state, self.progress.patience
-        if state.round < self._recipe.rounds:
+        if state.round < self._recipe.rounds and patience is not None:
             best = "it was never finite" if patience.best is None else f"best: {patience.best:.4g}"
             console.say(
                 f"stopped early after round {state.round}: {patience.metric} has not improved for {patience.waited} "
@@ -168,7 +167,7 @@ class TrainingLoop:
     def _report_undefined(self, round, metrics):
         """Print a note if the first evaluation lacks the metric that selects the best round or ends the run."""
         patience = self.progress.patience
-        stopping = (patience.metric,) if patience.limit is not None else ()
+        stopping = () if patience is None else (patience.metric,)
         for metric in dict.fromkeys((self._process.selection_metric, *stopping)):
             if metrics.get(metric) is None:
                 self._console.say(
@@ -199,14 +198,14 @@ class TrainingLoop:
             last=last,
             totals={name: rows[-1][name] for name in TOTALS if name in rows[-1]},
             rows=progress.rows + written,
-            patience=progress.patience.count([typed_json.finite(rows[-1])]),
+            patience=progress.patience and progress.patience.count([typed_json.finite(rows[-1])]),
         )
         self.progress = self._save_checkpoints(progress, statistics, self._is_due(progress))
         return rows[-1]
 
     def _is_finished(self, progress):
         """True if all rounds are done, or early stopping ends the run."""
-        return progress.state.round >= self._recipe.rounds or progress.patience.is_over
+        return progress.state.round >= self._recipe.rounds or bool(progress.patience and progress.patience.is_over)
 
     def _is_due(self, progress):
         """True if the state after the last finished round is saved as a checkpoint."""
@@ -247,9 +246,11 @@ class TrainingLoop:
         return dataclasses.replace(progress, best=best)
 
 
-def first_patience(process: LearningProcess) -> Patience:
-    """Return the early stopping of a process before its first round."""
+def first_patience(process: LearningProcess) -> Patience | None:
+    """Return the early stopping of a process before its first round; None without it."""
     rule, every = process.recipe.early_stopping, process.recipe.evaluate.every
+    if rule.patience is None:
+        return None
     return Patience(rule.metric or process.selection_metric, rule.patience, rule.min_delta, every)
 
 

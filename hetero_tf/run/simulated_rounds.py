@@ -12,7 +12,7 @@ import tensorflow as tf
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.metrics import find_metric
-from hetero_tf.methods.policies import AsynchronousPolicy
+from hetero_tf.methods.policies import AsynchronousPolicy, round_policy
 from hetero_tf.methods.selections import ClientPool
 from hetero_tf.models.state import State
 from hetero_tf.planning.asynchronous import VersionPlanner
@@ -27,7 +27,6 @@ from hetero_tf.planning.selection import (
     select_cohort,
     time_evaluation,
 )
-from hetero_tf.planning.timing import round_policy
 from hetero_tf.recipe.schema import FineTune, Recipe
 from hetero_tf.rounds.batches import read_training_rows
 from hetero_tf.rounds.round import build_round
@@ -79,7 +78,7 @@ class SimulatedRounds:
     def plan(
         self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0, state: State | None = None
     ) -> Plan:
-        is_asynchronous = isinstance(round_policy(self.federation.recipe), AsynchronousPolicy)
+        is_asynchronous = isinstance(round_policy(self.federation.recipe.round.policy), AsynchronousPolicy)
         if cohort is not None:
             # With an asynchronous policy all clients of a chosen cohort return at once.
             clock = None if is_asynchronous else self.federation.clock
@@ -121,7 +120,8 @@ class SimulatedRounds:
         )
         if self.federation.privacy is not None:
             recipe = dataclasses.replace(recipe, seed=self.federation.privacy.cohort_seed)
-        choice = select_cohort(recipe, pool, round_policy(recipe).cohort_size(recipe.round.clients), attempt)
+        size = round_policy(recipe.round.policy).cohort_size(recipe.round.clients)
+        choice = select_cohort(recipe, pool, size, attempt)
         clock, division = self.federation.clock, self.federation.division
         if clock is None or not choice.evaluated.size:
             return choice

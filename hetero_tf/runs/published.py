@@ -19,9 +19,9 @@ from typing import Any
 from hetero_tf.base import files, registry
 from hetero_tf.base.constraints import Plugin, walk_keys
 from hetero_tf.base.errors import InputError, did_you_mean
-from hetero_tf.recipe.changes import PLUGINS
 from hetero_tf.recipe.nodes import dotted, to_plain
 from hetero_tf.recipe.reader import parse
+from hetero_tf.recipe.recipe_files import PLUGINS
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.runs.history import MIX, read
 

@@ -11,7 +11,8 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.column_types import FLAGS, MAX_CATEGORIES, ColumnRoles, build_column, find_separators, split_labels
 from hetero_tf.data.columns import RawTable, TextColumn, is_missing, is_number, to_names, to_plain_number
-from hetero_tf.data.inspection import ColumnSummary, different_cases, inspect_column, inspect_table
+from hetero_tf.data.dataset import different_cases
+from hetero_tf.data.inspection import ColumnSummary, inspect_column, inspect_table
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Options, Request, Summaries, requested_task
 
 # Usual names of label columns, the most specific first.

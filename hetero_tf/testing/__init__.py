@@ -24,8 +24,8 @@ import numpy as np
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.version import __version__
-from hetero_tf.recipe.changes import PLUGINS
 from hetero_tf.recipe.plugin_rules import plugin_at
+from hetero_tf.recipe.recipe_files import PLUGINS
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.testing import cut_checks, data_checks, layer_checks, loss_checks, step_checks
 from hetero_tf.testing.subject import Subject

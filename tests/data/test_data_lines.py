@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hetero_tf.base.formatting import LINE
 from hetero_tf.data import csv
 from hetero_tf.data.codecs import Field, running_text, words
 from hetero_tf.data.columns import RawTable, TextColumn
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.fields import array_fields
-from hetero_tf.data.inspection import LINE, describe_pictures, inspect_column, inspect_table, sample
+from hetero_tf.data.inspection import describe_pictures, inspect_column, inspect_table, sample
 
 
 @pytest.mark.parametrize(

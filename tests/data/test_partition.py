@@ -13,7 +13,7 @@ from splits import TEST, TRAIN, rng, shares
 from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.partitions import drawing, iid, labels, splitting
+from hetero_tf.data.partitions import drawing, iid, labels
 from hetero_tf.data.partitions import partition as partitions
 from hetero_tf.data.partitions.partition import ClientExamples, Partition, label_counts, label_mask
 from hetero_tf.run.data import load_data, split
@@ -83,33 +83,33 @@ def test_label_statistics_against_loops():
 
 
 def test_cut_gives_the_least_and_then_the_parts_and_shuffle_keeps_the_owners():
-    assert sorted(splitting.cut(17, 5, 2, None, rng())) in ([3, 3, 3, 3, 5], [3, 3, 3, 4, 4])
-    assert splitting.cut(15, 5, 3, None, rng()).tolist() == [3] * 5
-    assert splitting.cut(103, 3, 1, np.array([0.5, 0.25, 0.25]), rng()).tolist() == [51, 26, 26]
-    sizes = splitting.cut(12, 3, 0, np.array([0.99, 0.005, 0.005]), rng())
+    assert sorted(partitions.cut(17, 5, 2, None, rng())) in ([3, 3, 3, 3, 5], [3, 3, 3, 4, 4])
+    assert partitions.cut(15, 5, 3, None, rng()).tolist() == [3] * 5
+    assert partitions.cut(103, 3, 1, np.array([0.5, 0.25, 0.25]), rng()).tolist() == [51, 26, 26]
+    sizes = partitions.cut(12, 3, 0, np.array([0.99, 0.005, 0.005]), rng())
     assert sizes.sum() == 12 and sizes[0] >= 11
-    shuffled = [splitting.shuffle(shares([9, 4, 6], [], [1, 0, 7, 8]), rng(seed)) for seed in range(40)]
+    shuffled = [partitions.shuffle(shares([9, 4, 6], [], [1, 0, 7, 8]), rng(seed)) for seed in range(40)]
     assert all([sorted(ids) for ids in each] == [[4, 6, 9], [], [0, 1, 7, 8]] for each in shuffled)
     assert len({tuple(each[0]) for each in shuffled}) == 6
 
 
 def test_hold_out_selects_the_last_or_first_examples():
     examples = shares([9, 4, 6, 2], [], [1], [3, 5])
-    train, validation = splitting.hold_out(examples, 0.5)
+    train, validation = partitions.hold_out(examples, 0.5)
     assert [ids.tolist() for ids in train] == [[9, 4], [], [1], [3]]
     assert [ids.tolist() for ids in validation] == [[6, 2], [], [], [5]]
-    train, validation = splitting.hold_out(examples, 0.5, first=True)
+    train, validation = partitions.hold_out(examples, 0.5, first=True)
     assert [ids.tolist() for ids in train] == [[6, 2], [], [1], [5]]
     assert [ids.tolist() for ids in validation] == [[9, 4], [], [], [3]]
-    assert splitting.hold_out(examples, 0.0)[0].ids.tolist() == examples.ids.tolist()
+    assert partitions.hold_out(examples, 0.0)[0].ids.tolist() == examples.ids.tolist()
     message = "`held_out` must be 0, or large enough for one example .*, which has 4. Received: held_out=0.2"
     with pytest.raises(InputError, match=message):
-        splitting.hold_out(examples, 0.2)
+        partitions.hold_out(examples, 0.2)
 
 
 def test_test_examples_are_proportional_on_average_or_equal_shares():
     def build(test, test_labels, train, lists, seed=0, classes=10):
-        return splitting.build_partition(shares(*lists), 0.0, test, train, test_labels, classes, rng(seed)).test
+        return partitions.build_partition(shares(*lists), 0.0, test, train, test_labels, classes, rng(seed)).test
 
     # Client 0 has 3 of 4 examples of label 0 and none of 1: 10 test examples of 0, 4 of 1.
     train, test = np.array([0, 0, 0, 0, 1, 1], np.int32), np.repeat([0, 1, 2], [10, 4, 3]).astype(np.int32)

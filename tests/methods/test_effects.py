@@ -18,7 +18,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data.inputs import all_labels
 from hetero_tf.methods.stages import LevelSpec, ModelOutline
 from hetero_tf.models.build_model import layer_class
-from hetero_tf.recipe import layer_table
+from hetero_tf.recipe import geometry
 from hetero_tf.testing.step_checks import aggregate_clients, local_step, merge_arguments, selection_pool
 from hetero_tf.testing.subject import Subject
 
@@ -392,7 +392,7 @@ PLUGINS = list(dict.fromkeys(key[:2] for key in OPTIONS if file_of(*key) is None
 
 def test_the_files_of_other_tests_name_the_option():
     """All options of a plug-in, where a file tests all of them."""
-    layers = [("layers", name, option) for name in layer_table.known_layers() for option in layer_table.options(name)]
+    layers = [("layers", name, option) for name in geometry.known_layers() for option in geometry.layer_options(name)]
     files = {key: file_of(*key).partition(":")[0] for key in dict.fromkeys([*OPTIONS, *layers]) if file_of(*key)}
     assert {key if key in ELSEWHERE else key[:2] for key in files} >= ELSEWHERE.keys()
     texts = {file: (TESTS / file).read_text("utf-8") for file in files.values()}
@@ -415,9 +415,9 @@ def test_every_option_of_a_plugin_has_an_effect(kind, name, folder):
             assert each not in outcomes[:index], f"{key} = {(value, *tried)[index]!r} has no effect"
 
 
-@pytest.mark.parametrize("name", layer_table.known_layers())
+@pytest.mark.parametrize("name", geometry.known_layers())
 def test_every_argument_of_a_layer_has_an_effect(name, folder):
-    options = layer_table.options(name)
+    options = geometry.layer_options(name)
     needed = {argument: SIZES[argument] for argument, option in options.items() if option.required}
     needed |= NEEDED.get(name, {})
     first = outcome("layers", name, needed, folder)

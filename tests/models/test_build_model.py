@@ -12,7 +12,7 @@ from refusals import refusal
 from hetero_tf import recipe
 from hetero_tf.base import constraints
 from hetero_tf.models.build_model import build_model, first_sentence
-from hetero_tf.recipe import layer_table
+from hetero_tf.recipe import geometry
 from hetero_tf.recipe.model import LayerSpec, Model
 
 
@@ -63,8 +63,8 @@ def test_the_first_sentence_of_an_exception(error_text, sentence):
 
 
 def test_the_table_of_layers_agrees_with_keras():
-    for name in layer_table.KERAS_LAYERS:
-        options = layer_table.options(name)
+    for name in geometry.KERAS_LAYERS:
+        options = geometry.layer_options(name)
         parameters = inspect.signature(getattr(keras.layers, name).__init__).parameters
         required = {key for key, value in parameters.items() if value.default is value.empty} - {"self", "kwargs"}
         assert required == {option.name for option in options.values() if option.required}, name

@@ -9,7 +9,7 @@ import tiny
 from refusals import refusal
 
 from hetero_tf.models.global_layout import global_shapes
-from hetero_tf.models.personal import level_path, shared_path
+from hetero_tf.models.variables import level_path, shared_path
 
 FIXED = "levels.assignment=fixed"
 

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.run.checkpoint import arrays_of, open_newest
+from hetero_tf.run.resume import arrays_of, open_newest
 from hetero_tf.runs import checkpoints
 
 

@@ -7,8 +7,7 @@ from bad_recipes import BASE
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.recipe.changes import MOST_BASES
-from hetero_tf.recipe.recipe_files import LARGEST_FILE
+from hetero_tf.recipe.recipe_files import LARGEST_FILE, MOST_BASES
 from hetero_tf.recipe.schema import Plugin
 
 

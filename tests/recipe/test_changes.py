@@ -5,7 +5,7 @@ from bad_recipes import BASE
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
-from hetero_tf.recipe import changes
+from hetero_tf.recipe import recipe_files
 from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.nodes import to_plain
 from hetero_tf.recipe.reader import parse
@@ -49,7 +49,7 @@ WITH_OPTIONS = {
         for name in registry.names(option.constraint.kind)
         if registry.options(option.constraint.kind, name)
     ]
-    for path, option in changes.PLUGINS.items()
+    for path, option in recipe_files.PLUGINS.items()
 }
 
 
@@ -58,7 +58,7 @@ def test_options_can_be_set_after_a_plain_plugin_name(path):
     name, option = WITH_OPTIONS[path][0]
     root = parse("{name: x, round: {}, client: {}}", "r.yaml")
     for override in (f"{'.'.join(path)}={name}", f"{'.'.join(path)}.{option}=1"):
-        root = changes.apply(root, override)
+        root = recipe_files.apply(root, override)
     for step in path:
         root = root.value[step]
     assert to_plain(root) == {"name": name, option: 1}

@@ -11,7 +11,7 @@ from refusals import refusal
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.models.build_model import build_model, layer_class
-from hetero_tf.recipe import layer_table, load, with_source_location
+from hetero_tf.recipe import geometry, load, with_source_location
 from hetero_tf.recipe.fit import DataFacts, check_fit
 from hetero_tf.recipe.geometry import UNKNOWN, geometry_of, size_at, step, walk
 from hetero_tf.recipe.model import LayerSpec
@@ -25,7 +25,7 @@ SHAPES = {"map": MAP, "tokens": TOKENS, "vector": VECTOR, "words": (5,), "": MAP
 CASES = to_plain(parse(Path(__file__).with_name("layer_cases.yaml").read_text("utf-8"), "layer_cases.yaml"))
 
 
-@for_each(layer_table.known_layers())
+@for_each(geometry.known_layers())
 def test_shapes_and_weights_match_keras(kind):
     for args in CASES.get(kind, [{}]):
         spec = LayerSpec(kind=kind, args=args, name="layer", unit="0")

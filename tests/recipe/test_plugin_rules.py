@@ -12,10 +12,10 @@ from refusals import refusal
 from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import walk_keys
-from hetero_tf.recipe import key_rules, layer_table
-from hetero_tf.recipe.changes import PLUGINS
+from hetero_tf.recipe import geometry, key_rules
 from hetero_tf.recipe.nodes import dotted
 from hetero_tf.recipe.plugin_rules import ChosenPlugin
+from hetero_tf.recipe.recipe_files import PLUGINS
 from hetero_tf.recipe.schema import Recipe
 
 KIND_BY_KEY = {dotted(path): option.constraint.kind for path, option in PLUGINS.items()}
@@ -91,7 +91,7 @@ def set_key(key, value, others=()):
     if key == "model.function":
         return ["model=from_python"]
     if key == "model.layers":
-        arguments = [f"{name}: 16" for name, option in layer_table.options(value).items() if option.required]
+        arguments = [f"{name}: 16" for name, option in geometry.layer_options(value).items() if option.required]
         return [f"{key}.0={{{value}: {{{', '.join(arguments)}}}}}"]
     if isinstance(value, str) and "." in value:
         return [f"{value}=1", f"{key}=1"]

@@ -21,7 +21,7 @@ from hetero_tf.base.files import read_rows
 from hetero_tf.models.build_model import build_model
 from hetero_tf.planning.plan import Batching, Division, plan_round
 from hetero_tf.planning.timing import RoundClock
-from hetero_tf.recipe.changes import PLUGINS
+from hetero_tf.recipe.recipe_files import PLUGINS
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.run.data import load_data, split
 

@@ -9,11 +9,11 @@ from refusals import refusal
 from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint, walk_keys
-from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.changes import PLUGINS
+from hetero_tf.recipe import geometry
 from hetero_tf.recipe.check import convert
 from hetero_tf.recipe.nodes import to_plain
 from hetero_tf.recipe.reader import parse
+from hetero_tf.recipe.recipe_files import PLUGINS
 from hetero_tf.recipe.schema import Recipe
 
 BASE = {
@@ -151,9 +151,9 @@ def test_options_of_plugins(plugin):
         check_all(option.constraint, (*PATHS[kind], option.name), write)
 
 
-@for_each(layer_table.known_layers())
+@for_each(geometry.known_layers())
 def test_arguments_of_layers(name):
-    options = layer_table.options(name)
+    options = geometry.layer_options(name)
     arguments = {option.name: legal(option.constraint) for option in options.values() if option.required}
     for argument, option in options.items():
         path = ("model", "layers[0]", name, argument)

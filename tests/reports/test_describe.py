@@ -17,7 +17,7 @@ from hetero_tf.base import hardware
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs import counting
 from hetero_tf.models.costs.level_costs import InferenceMemory, TrainingMemory
-from hetero_tf.recipe import layer_table, load, loads
+from hetero_tf.recipe import geometry, load, loads
 from hetero_tf.reports.describe import describe, to_json, to_text
 
 # Parameters and FLOPs of one forward pass at levels a to e. Source: measured in the authors' code; they agree with
@@ -117,8 +117,8 @@ def test_multiply_adds_count_attention_and_no_bias():
 def test_every_layer_can_be_counted():
     values = {"pool_size": 2, "filters": 3, "kernel_size": 3, "units": 5, "groups": 1, "rate": 0.5}
     values["activation"] = "relu"
-    for name in layer_table.KERAS_LAYERS:
-        options = layer_table.options(name).items()
+    for name in geometry.KERAS_LAYERS:
+        options = geometry.layer_options(name).items()
         needed = {argument for argument, option in options if option.required or argument == "groups"}
         layer = getattr(keras.layers, name)(**{argument: values[argument] for argument in needed})
         shape = (6, 2) if name.endswith("1D") else (6, 6, 2)

@@ -10,8 +10,7 @@ import tensorflow as tf
 import tiny
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.inputs import Input
-from hetero_tf.data.inputs.examples import Examples, Pass, batch_shapes
+from hetero_tf.data.inputs import Examples, Input, Pass, batch_shapes
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.planning.packing import BlockPlan
 from hetero_tf.reports.describe import describe

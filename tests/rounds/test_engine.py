@@ -13,7 +13,7 @@ import tiny
 from tensorflow.python.framework import op_def_registry
 
 from hetero_tf.base.constraints import Plugin
-from hetero_tf.data.inputs.examples import batch_shapes
+from hetero_tf.data.inputs import batch_shapes
 from hetero_tf.planning.plan import Plan
 from hetero_tf.recipe.schema import Levels
 from hetero_tf.rounds import engine

@@ -21,9 +21,9 @@ from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError, NotFinite
 from hetero_tf.base.metrics import all_metrics, format_short
 from hetero_tf.run import experiment, learning_process, loop
-from hetero_tf.run.checkpoint import arrays_of, open_best, open_newest
 from hetero_tf.run.federation import OVERFLOW
 from hetero_tf.run.learning_process import LearningProcess, State
+from hetero_tf.run.resume import arrays_of, open_best, open_newest
 from hetero_tf.runs import checkpoints, overview
 from hetero_tf.runs.run_folder import RunFolder
 

@@ -14,8 +14,8 @@ from hetero_tf import recipe
 from hetero_tf.data.codecs import Field, picture, running_text
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.partitions.partition import ClientExamples, Partition, label_mask
+from hetero_tf.methods.policies import round_policy
 from hetero_tf.planning.selection import able_clients, pool_of, select_cohort
-from hetero_tf.planning.timing import round_policy
 from hetero_tf.rounds.client_block import BlockStage, ClientBlock
 from hetero_tf.rounds.engine import check_block
 from hetero_tf.rounds.row_model import RowModel
@@ -186,7 +186,7 @@ def plans(process, rounds, **options):
 def cohort(recipe, clients, round, attempt=0):
     """The clients of a round, chosen without a state."""
     pool = pool_of(able_clients(recipe.levels, clients, recipe.seed, round), round)
-    return select_cohort(recipe, pool, round_policy(recipe).cohort_size(recipe.round.clients), attempt).ids
+    return select_cohort(recipe, pool, round_policy(recipe.round.policy).cohort_size(recipe.round.clients), attempt).ids
 
 
 def perturbed(state, seed=0):

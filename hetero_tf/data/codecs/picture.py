@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.formatting import LINE, shorten
 from hetero_tf.data.codecs import Assets, BaseCodec, Field, Form, Positive, decode_files
 from hetero_tf.data.data_files import FileKind
-from hetero_tf.data.inspection import LINE, shorten
 from hetero_tf.data.picture_files import ENDINGS, FORMATS, decode_picture, picture_header
 
 UNSUPPORTED = (".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".jxl", ".ico")

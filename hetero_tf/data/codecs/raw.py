@@ -6,9 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hetero_tf.base.formatting import quote_markdown
+from hetero_tf.base.formatting import LINE, quote_markdown, shorten
 from hetero_tf.data.codecs import Assets, BaseCodec, Field, Form, Positive, mean_and_std
-from hetero_tf.data.inspection import LINE, shorten
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,6 @@ number, and `rng` a NumPy random generator. The labels of a client are those of 
 partitioner says otherwise. `InputError` states which option is impossible for the data.
 
 A partition has the example ids of all clients as `partition.ClientExamples`: for training, testing and validation
-(`splitting.build_partition`). `ClientExamples.from_lists` builds them from one array per client. A `split` that
+(`partition.build_partition`). `ClientExamples.from_lists` builds them from one array per client. A `split` that
 declares `train_owners` and `test_owners` without annotation receives the owners of the data set, int32 `[n]`, or None.
 """

@@ -6,8 +6,16 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, CountOrZero, Share
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import ClientExamples, Partition
+from hetero_tf.data.partitions.partition import (
+    ClientExamples,
+    Partition,
+    build_partition,
+    check_labels,
+    check_least,
+    cut,
+    group,
+    shuffle,
+)
 
 
 def split(
@@ -42,7 +50,7 @@ def split(
     Reference: authors' code of SplitMix (arXiv 2203.09747) and FeDepth, which by default draw new labels for the test
     split.
     """
-    splitting.check_labels("class_deck", train_labels, clients)
+    check_labels("class_deck", train_labels, clients)
     deck = np.unique(train_labels)
     if not 1 <= per_client <= len(deck) or clients * per_client <= len(deck):
         raise InputError(
@@ -50,13 +58,13 @@ def split(
             f"labels, {len(deck)}, so that each label is used. Received: {clients=}, {per_client=}"
         )
     class_sets = _draw_class_sets(deck, clients, per_client, rng)
-    assigned = splitting.shuffle(_assign(train_labels, class_sets, sizes, "least", least, rng), rng)
+    assigned = shuffle(_assign(train_labels, class_sets, sizes, "least", least, rng), rng)
     tests: str | ClientExamples = test
     if test in ("own", "new"):
         class_sets = class_sets if test == "own" else _draw_class_sets(deck, clients, per_client, rng)
-        tests = splitting.shuffle(_assign(test_labels, class_sets, sizes, "test_least", test_least, rng), rng)
+        tests = shuffle(_assign(test_labels, class_sets, sizes, "test_least", test_least, rng), rng)
     split_of = train_labels, test_labels, classes, rng
-    return splitting.build_partition(assigned, held_out, tests, *split_of, first=True)
+    return build_partition(assigned, held_out, tests, *split_of, first=True)
 
 
 def _draw_class_sets(deck, clients, per_client, rng):
@@ -74,8 +82,8 @@ def _assign(labels, class_sets, sizes, name, least, rng):
         holders = np.flatnonzero(class_sets == label) // per_client
         if holders.size:
             examples = np.flatnonzero(labels == label)
-            splitting.check_least(name, least, len(examples), len(holders), f"examples of label {label}")
+            check_least(name, least, len(examples), len(holders), f"examples of label {label}")
             proportions = rng.dirichlet(np.ones(len(holders))) if sizes == "dirichlet" else None
             ids.append(examples)
-            owners.append(np.repeat(holders, splitting.cut(len(examples), len(holders), least, proportions, rng)))
-    return splitting.group(np.concatenate(ids), np.concatenate(owners), clients)
+            owners.append(np.repeat(holders, cut(len(examples), len(holders), least, proportions, rng)))
+    return group(np.concatenate(ids), np.concatenate(owners), clients)

@@ -6,8 +6,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Positive, Share
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.data.partitions.partition import Partition, build_partition, check_labels, check_least, group, shuffle
 
 ATTEMPTS = 1000
 
@@ -40,15 +39,15 @@ def split(
     Reference: probabilistic federated neural matching (arXiv 1905.12022), as used by FeDepth and DepthFL with `least`
     50 and 10.
     """
-    splitting.check_labels("dirichlet", train_labels, clients)
-    splitting.check_least("least", least, len(train_labels), clients, "training examples")
+    check_labels("dirichlet", train_labels, clients)
+    check_least("least", least, len(train_labels), clients, "training examples")
     ids_by_label, best = [np.flatnonzero(train_labels == label) for label in range(classes)], 0
     for _ in range(ATTEMPTS):
         assigned = _draw(ids_by_label, len(train_labels), clients, alpha, rng)
         best = max(best, int(assigned.sizes.min()))
         if best >= max(least, 1):
-            assigned = splitting.shuffle(assigned, rng)
-            return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
+            assigned = shuffle(assigned, rng)
+            return build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
     raise InputError(
         f"none of {ATTEMPTS} Dirichlet draws gave every client {least} training examples, at best {best}; "
         f"use a larger alpha, fewer clients or a smaller least. Received: {clients=}, {alpha=}, {least=}"
@@ -66,4 +65,4 @@ def _draw(ids_by_label, total, clients, alpha, rng):
         added = np.diff(ends, prepend=0, append=len(ids))
         owners.append(np.repeat(np.arange(clients), added))
         sizes += added
-    return splitting.group(np.concatenate(shuffled), np.concatenate(owners), clients)
+    return group(np.concatenate(shuffled), np.concatenate(owners), clients)

@@ -5,8 +5,15 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Count, Positive, Share
-from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.data.partitions.partition import (
+    Partition,
+    build_partition,
+    check_labels,
+    group,
+    ranges,
+    shuffle,
+    shuffle_within_labels,
+)
 
 # Smallest weight: a label of probability 0 is still used when no other label remains.
 SMALLEST = 1e-290
@@ -39,21 +46,21 @@ def split(
 
     Reference: FeDepth authors' code, "balanced-dir".
     """
-    splitting.check_labels("dirichlet_equal", train_labels, clients)
+    check_labels("dirichlet_equal", train_labels, clients)
     size = len(train_labels) // clients
     # Examples of a label are interchangeable: a draw of the label uses its next example in random order.
-    shuffled = splitting.shuffle_within_labels(train_labels, rng)
+    shuffled = shuffle_within_labels(train_labels, rng)
     remaining = np.bincount(train_labels, minlength=classes)
     ends = np.cumsum(remaining)
     weights = np.maximum(rng.dirichlet(np.full(classes, alpha), size=clients), SMALLEST)
     positions = np.empty((clients, size), np.int64)
     for client in range(clients):
         counts = _draw_label_counts(weights[client], remaining, size, rng)
-        positions[client] = splitting.ranges(ends - remaining, counts)
+        positions[client] = ranges(ends - remaining, counts)
         remaining -= counts
-    assigned = splitting.group(shuffled[positions.reshape(-1)], np.repeat(np.arange(clients), size), clients)
-    assigned = splitting.shuffle(assigned, rng)
-    return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
+    assigned = group(shuffled[positions.reshape(-1)], np.repeat(np.arange(clients), size), clients)
+    assigned = shuffle(assigned, rng)
+    return build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
 
 
 def _draw_label_counts(weights, remaining, count, rng):

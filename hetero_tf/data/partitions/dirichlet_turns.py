@@ -6,8 +6,14 @@ from typing import Annotated, Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Count, Positive, Range, Share
-from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.data.partitions.partition import (
+    Partition,
+    build_partition,
+    check_labels,
+    group,
+    ranges,
+    shuffle_within_labels,
+)
 
 # Turns per vectorised draw, which bounds the memory.
 BLOCK = 2**12
@@ -40,8 +46,8 @@ def split(
 
     Reference: authors' code of FedDyn (arXiv 2111.04263) and FedDC (arXiv 2203.11751).
     """
-    splitting.check_labels("dirichlet_turns", train_labels, clients)
-    total, shuffled = len(train_labels), splitting.shuffle_within_labels(train_labels, rng)
+    check_labels("dirichlet_turns", train_labels, clients)
+    total, shuffled = len(train_labels), shuffle_within_labels(train_labels, rng)
     drawn = rng.lognormal(math.log(total // clients), sigma, clients)
     sizes = (drawn / drawn.sum() * total).astype(np.int64)
     sizes[0] += total - sizes.sum()
@@ -51,8 +57,8 @@ def split(
     label = _draw_labels(turns, priors, remaining.copy(), rng)
     # Count down as in the authors' code: a label's last example is used first, a client's last slot is filled first.
     ids = shuffled[np.cumsum(remaining)[label] - 1 - _previous_counts(label)]
-    assigned = splitting.group(ids[::-1], turns[::-1], clients)
-    return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
+    assigned = group(ids[::-1], turns[::-1], clients)
+    return build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
 
 
 def _draw_labels(turns, priors, remaining, rng):
@@ -79,5 +85,5 @@ def _previous_counts(values):
     order = np.argsort(values, kind="stable")
     counts = np.bincount(values)
     previous = np.empty(len(values), np.int64)
-    previous[order] = splitting.ranges(np.zeros(len(counts), np.int64), counts)
+    previous[order] = ranges(np.zeros(len(counts), np.int64), counts)
     return previous

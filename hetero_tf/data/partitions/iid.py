@@ -3,8 +3,7 @@
 import numpy as np
 
 from hetero_tf.base.constraints import Count, Positive, Share
-from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import ClientExamples, Partition, check_clients
+from hetero_tf.data.partitions.partition import ClientExamples, Partition, build_partition, check_clients
 
 
 def split(
@@ -31,7 +30,7 @@ def split(
     check_clients(clients, len(train_labels))
     assigned = _assign(len(train_labels), clients, rng)
     tests = _assign(len(test_labels) if train_labels.ndim == 1 else 0, clients, rng)
-    return splitting.build_partition(assigned, held_out, tests, train_labels, test_labels, classes, rng)
+    return build_partition(assigned, held_out, tests, train_labels, test_labels, classes, rng)
 
 
 def _assign(examples, clients, rng):

@@ -6,8 +6,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Probability, Share
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import ClientExamples, Partition
+from hetero_tf.data.partitions.partition import ClientExamples, Partition, check_labels, hold_out, ranges, shuffle
 
 UNUSED = {
     "consecutive labels have no duplicates": {"draw": "consecutive", "keep_duplicates": True},
@@ -46,7 +45,7 @@ def split(
             2001.01523); false: one shard (as HeteroFL), so it has fewer examples, and some shards are unused
         held_out: share of each client's training examples reserved for validation metrics, never trained on
     """
-    splitting.check_labels("labels", train_labels, clients)
+    check_labels("labels", train_labels, clients)
     shards = _count_shards(train_labels, classes, clients, per_client)
     if draw == "consecutive":
         if clients % classes:
@@ -69,7 +68,7 @@ def split(
         _assign_shards(labels, client, label, mask.shape, shards, rng) for labels in (train_labels, test_labels)
     )
     # A client's examples are grouped by label. Shuffle them after all other draws, which follow the authors' code.
-    train, validation = splitting.hold_out(splitting.shuffle(train, rng) if held_out else train, held_out)
+    train, validation = hold_out(shuffle(train, rng) if held_out else train, held_out)
     return Partition(train, test, mask, validation)
 
 
@@ -104,4 +103,4 @@ def _assign_shards(labels, client, label, shape, shards, rng):
     lengths = np.stack([shard_size[label], drawn < rest[label]], axis=1)
     order = np.argsort(labels, kind="stable").astype(np.int32)
     sizes = np.bincount(client, weights=lengths.sum(axis=1), minlength=clients).astype(np.int64)
-    return ClientExamples.from_sizes(order[splitting.ranges(firsts.reshape(-1), lengths.reshape(-1))], sizes)
+    return ClientExamples.from_sizes(order[ranges(firsts.reshape(-1), lengths.reshape(-1))], sizes)

@@ -6,8 +6,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Share
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import ClientExamples, Partition
+from hetero_tf.data.partitions.partition import ClientExamples, Partition, build_partition, group, shuffle
 
 
 def split(
@@ -47,7 +46,7 @@ def split(
             f"examples. Received: clients={clients}"
         )
     chosen = np.sort(rng.permutation(candidates)[:clients])
-    assigned = splitting.shuffle(_select_owners(train_owners, chosen), rng)
+    assigned = shuffle(_select_owners(train_owners, chosen), rng)
     tests: str | ClientExamples = test
     if test == "own" and test_labels.ndim == 1:
         if test_owners is None:
@@ -55,10 +54,10 @@ def split(
                 "`test` must be equal or contiguous: the data have no owners of test examples. Received: test='own'"
             )
         tests = _select_owners(test_owners, chosen)
-    return splitting.build_partition(assigned, held_out, tests, train_labels, test_labels, classes, rng)
+    return build_partition(assigned, held_out, tests, train_labels, test_labels, classes, rng)
 
 
 def _select_owners(owners, chosen):
     client = np.searchsorted(chosen, owners).clip(max=len(chosen) - 1)
     ids = np.flatnonzero(chosen[client] == owners)
-    return splitting.group(ids, client[ids], len(chosen))
+    return group(ids, client[ids], len(chosen))

@@ -5,8 +5,14 @@ from typing import Annotated, Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Count, Range, Share
-from hetero_tf.data.partitions import splitting
-from hetero_tf.data.partitions.partition import ClientExamples, Partition, check_clients
+from hetero_tf.data.partitions.partition import (
+    ClientExamples,
+    Partition,
+    build_partition,
+    check_clients,
+    check_least,
+    cut,
+)
 
 
 def split(
@@ -39,7 +45,7 @@ def split(
     Reference: authors' code of FeDepth (sizes equal or dirichlet with spread 1, not shuffled, test new).
     """
     check_clients(clients, len(train_labels))
-    splitting.check_least("least", least, len(train_labels), clients, "training examples")
+    check_least("least", least, len(train_labels), clients, "training examples")
     proportions = _draw_proportions(sizes, spread, clients, rng)
     assigned = _assign(len(train_labels), clients, least, proportions, shuffled, rng)
     tests: str | ClientExamples = test
@@ -49,7 +55,7 @@ def split(
         is_new, shares = test == "new", assigned.sizes / len(train_labels)
         proportions = _draw_proportions(sizes, spread, clients, rng) if is_new else shares
         tests = _assign(len(test_labels), clients, smallest, proportions, shuffled, rng)
-    return splitting.build_partition(assigned, held_out, tests, train_labels, test_labels, classes, rng)
+    return build_partition(assigned, held_out, tests, train_labels, test_labels, classes, rng)
 
 
 def _draw_proportions(sizes, spread, clients, rng):
@@ -64,4 +70,4 @@ def _draw_proportions(sizes, spread, clients, rng):
 
 def _assign(total, clients, least, proportions, shuffled, rng):
     ids = rng.permutation(total) if shuffled else np.arange(total)
-    return ClientExamples.from_sizes(ids.astype(np.int32), splitting.cut(total, clients, least, proportions, rng))
+    return ClientExamples.from_sizes(ids.astype(np.int32), cut(total, clients, least, proportions, rng))

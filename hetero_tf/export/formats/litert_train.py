@@ -16,7 +16,7 @@ import tensorflow as tf
 from hetero_tf import export
 from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.inputs.examples import batch_shapes
+from hetero_tf.data.inputs import batch_shapes
 from hetero_tf.data.partitions.partition import ClientExamples, label_mask
 from hetero_tf.data.targets import SEVERAL_TARGETS
 from hetero_tf.export.formats import ConversionSource, litert

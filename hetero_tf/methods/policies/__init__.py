@@ -8,6 +8,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from hetero_tf.base import registry
+from hetero_tf.base.constraints import Plugin
+
 # Options of the asynchronous policies, which others do not have.
 UNUSED = {
     "the factor is not a polynomial": {"round.policy.staleness": ["constant", "hinge"], "round.policy.exponent": True},
@@ -72,6 +75,11 @@ class AsynchronousPolicy:
     def cohort_size(self, clients: int) -> int:
         """Return the number of clients that run at any time."""
         return clients
+
+
+def round_policy(plugin: Plugin) -> SynchronousPolicy | AsynchronousPolicy:
+    """Return the policy that `round.policy` names."""
+    return registry.find("policies", plugin.name).policy(**plugin.options)
 
 
 Curve = Literal["polynomial", "constant", "hinge"]

@@ -16,6 +16,7 @@ A module may define constants, which cost time only where they are used:
   `Choice.memory`, zeros before the first one; only with `READS_HISTORY`.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,7 +71,7 @@ class Choice:
     """
 
     ids: np.ndarray
-    evaluated: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    evaluated: np.ndarray = field(default_factory=functools.partial(np.zeros, 0, np.int32))
     memory: Mapping[str, Any] = field(default_factory=dict)
     waited: float = 0.0
     energy: float = 0.0

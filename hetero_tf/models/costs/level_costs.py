@@ -15,14 +15,13 @@ import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.base.formatting import MIB
-from hetero_tf.methods import function_of
+from hetero_tf.methods.adapters import AdapterMerge
 from hetero_tf.methods.stages import Stage
 from hetero_tf.models import global_layout
 from hetero_tf.models.adapter_pairs import transferred_shares
 from hetero_tf.models.costs.counting import ForwardCost, total, unit_amounts, unit_costs
 from hetero_tf.models.family import ModelFamily
-from hetero_tf.models.personal import shared_path
-from hetero_tf.models.variables import constants, values
+from hetero_tf.models.variables import constants, shared_path, values
 from hetero_tf.recipe.schema import is_compression
 
 # Numbers of products: forward, gradient of the inputs, gradient of the weights.
@@ -188,7 +187,8 @@ class LevelCosts:
         returned = labels if recipe.round.label_rows == "own" else every
         model = self.family.training_model(level, self.classes)
         shares = {variable.path: (0.0, 0.0) for variable in constants(model)}
-        shares |= transferred_shares(model, self.family.adapter_merge)
+        if self.family.adapter_merge != AdapterMerge():
+            shares |= transferred_shares(model, self.family.adapter_merge)
         correction, learned = recipe.client.correction, {variable.path for variable in model.trainable_variables}
         slots = len(registry.find("corrections", correction.name).READS) if correction else 0
         for path, shape in self.shapes(level).items():
@@ -206,7 +206,7 @@ class LevelCosts:
         """Return the bytes of a message with this mean number of values; `update`: a `Plugin`, or None."""
         if not is_compression(update):
             return entries * self._value_bytes
-        return function_of("updates", update, "message_bits")(entries) / 8
+        return registry.function_of("updates", update, "message_bits")(entries) / 8
 
     @functools.cached_property
     def _label_axes(self):

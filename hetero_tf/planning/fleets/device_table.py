@@ -52,18 +52,16 @@ def device_table(fleet: Fleet) -> DeviceTable:
     return _to_table({name: [getattr(device, name) for device in fleet.devices.values()] for name in keys(Device)})
 
 
-def check_trace(fleet: Fleet | None, clients: int) -> None:
-    """Raise `InvalidValue` if the trace of a fleet is invalid or has fewer rows than there are registered clients."""
-    if fleet is None or fleet.trace is None:
-        return
+def check_trace(trace: str, clients: int) -> None:
+    """Raise `InvalidValue` if the file of `fleet.trace` is invalid or has fewer rows than there are clients."""
     try:
-        kinds = read_trace(fleet.trace).kinds
+        kinds = read_trace(trace).kinds
     except InputError as problem:
         raise InvalidValue(("fleet", "trace"), str(problem)) from problem
     rows = 0 if kinds is None else len(kinds)
     if rows < clients:
-        text = f"{fleet.trace} has rows for {rows} clients, but {clients} are registered; add rows"
-        raise InvalidValue(("fleet", "trace"), f"{text}. Received: {fleet.trace!r}")
+        text = f"{trace} has rows for {rows} clients, but {clients} are registered; add rows"
+        raise InvalidValue(("fleet", "trace"), f"{text}. Received: {trace!r}")
 
 
 def _to_table(values: Mapping[str, Sequence], kinds: np.ndarray | None = None) -> DeviceTable:

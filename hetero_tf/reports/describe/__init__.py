@@ -10,8 +10,7 @@ from hetero_tf.base.console import format_table
 from hetero_tf.base.formatting import MIB, escape_line, format_bytes, format_count, format_memory
 from hetero_tf.base.typed_json import finite
 from hetero_tf.models.costs.level_costs import LevelCost, costs_to_json
-from hetero_tf.models.initial_weights import first_weights
-from hetero_tf.models.personal import shared_path
+from hetero_tf.models.variables import shared_path
 from hetero_tf.planning.selection import reads_state
 from hetero_tf.reports.describe import fleet, loads
 from hetero_tf.reports.describe.fleet import fleet_report
@@ -43,7 +42,7 @@ class Description:
 def describe(process: LearningProcess, replicas: int = 1) -> Description:
     """Describe the costs of a learning process and the split of its data."""
     if process.recipe.model.initial_weights is not None:
-        first_weights(process.recipe, process.family)
+        process.first_weights()
     recipe, dataset, partition = process.recipe, process.dataset, process.partition
     levels, unequal = process.costs_of(recipe.levels.widths), None
     if has_unequal_loads(process.family):

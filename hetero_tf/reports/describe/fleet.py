@@ -11,11 +11,10 @@ from hetero_tf.base import registry
 from hetero_tf.base.console import format_duration, format_table
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.formatting import format_bytes, format_number
-from hetero_tf.methods.policies import AsynchronousPolicy
+from hetero_tf.methods.policies import AsynchronousPolicy, round_policy
 from hetero_tf.models.costs.memory import LevelWork
 from hetero_tf.planning.fleets.devices import Devices, class_devices, devices_of
 from hetero_tf.planning.selection import able_clients, count_clients, reads_state
-from hetero_tf.planning.timing import round_policy
 from hetero_tf.recipe.schema import Fleet, Recipe
 from hetero_tf.run.learning_process import LearningProcess
 
@@ -92,7 +91,7 @@ def _forecasts(process: LearningProcess) -> list[dict[str, Any]]:
             policy = Plugin(name, {key: typical.get(key, option.default) for key, option in options.items()})
         else:
             continue
-        if name != "wait" and round_policy(_planned_recipe(recipe, policy)).cohort_size(recipe.round.clients) <= able:
+        if name != "wait" and round_policy(policy).cohort_size(recipe.round.clients) <= able:
             results.append(_forecast(process, policy)[0])
     return results
 
@@ -107,7 +106,7 @@ def _forecast(process, policy):
     """Return the forecast of a policy, and the seconds of the clients of its planned rounds: float64 [n]."""
     in_recipe, rounds = policy.name == process.recipe.round.policy.name, process.recipe.rounds
     recipe = _planned_recipe(process.recipe, policy)
-    process, rule = dataclasses.replace(process, recipe=recipe), round_policy(recipe)
+    process, rule = dataclasses.replace(process, recipe=recipe), round_policy(recipe.round.policy)
     clients = results = rule.cohort_size(recipe.round.clients)
     if isinstance(rule, AsynchronousPolicy):
         results = rule.buffer
