@@ -10,7 +10,7 @@ import tiny
 from test_validation_metrics import inputs
 
 from hetero_tf.base.metrics import all_metrics
-from hetero_tf.data.partitions import splitting
+from hetero_tf.data.partitions import partition as partitions
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import all_layers, values
 
@@ -24,7 +24,7 @@ PERSONAL = ('round.personal=["0", "3"]', "precision=float64", "evaluate.batch_si
 def build_process(*overrides, base=BASE, test=11, share=0):
     """A process and a state with different personal values of every client; `share` of the examples is held out."""
     dataset, partition = tiny.images((7, 5, 9, 0), test)
-    train, held_out = splitting.hold_out(partition.train, share) if share else (partition.train, partition.held_out)
+    train, held_out = partitions.hold_out(partition.train, share) if share else (partition.train, partition.held_out)
     # A client without training examples has all labels, so that its outputs count.
     mask = partition.label_mask | ~partition.label_mask.any(1, keepdims=True)
     partition = dataclasses.replace(partition, train=train, held_out=held_out, label_mask=mask)

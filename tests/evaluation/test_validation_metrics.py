@@ -11,7 +11,7 @@ import tiny
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.data.partitions import splitting
+from hetero_tf.data.partitions import partition as partitions
 
 pytestmark = pytest.mark.usefixtures("eager")
 train_stub = runs.train_stub
@@ -22,7 +22,7 @@ VALIDATION = ("partition.held_out=0.3", "evaluate.every=1")
 def held_out(data, share=0.5):
     """A data set and its partition, with a share of the training examples held out."""
     dataset, partition = data
-    train, validation = splitting.hold_out(partition.train, share)
+    train, validation = partitions.hold_out(partition.train, share)
     return dataset, dataclasses.replace(partition, train=train, held_out=validation)
 
 

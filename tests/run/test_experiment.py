@@ -16,7 +16,7 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import InputError, Locked
 from hetero_tf.data import tfds, words
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.run import checkpoint, resume
+from hetero_tf.run import resume
 from hetero_tf.runs import checkpoints, facts, trackers
 from hetero_tf.runs.run_folder import RunFolder
 
@@ -232,7 +232,7 @@ def test_totals_of_a_resumed_run_add_up(train_stub, tmp_path):
 def test_a_run_starts_from_the_best_state_of_another(train_stub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train_stub(tmp_path / "first", RECIPE)
-    best = checkpoint.open_best(RunFolder(tmp_path / "first"), runs.built(RECIPE)).state
+    best = resume.open_best(RunFolder(tmp_path / "first"), runs.built(RECIPE)).state
     text = RECIPE.replace("model:\n", "model:\n  initial_weights: first\n")
     _, output = train_stub(tmp_path / "second", text, "rounds=1")
     assert f"initial weights: first/checkpoints, round {best.round}\n" in output

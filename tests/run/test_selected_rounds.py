@@ -7,7 +7,7 @@ from oracle import Oracle
 from stub_rounds import stubbed
 
 from hetero_tf.models.state import flatten_state
-from hetero_tf.run import checkpoint, learning_process
+from hetero_tf.run import learning_process, resume
 from hetero_tf.runs import checkpoints
 
 OORT, POWER = "round.selection=oort", "round.selection={name: power_of_choice, candidates: 4}"
@@ -96,11 +96,11 @@ def test_a_resumed_run_chooses_the_same_clients(by_oort, tmp_path):
     state, expected = by_oort.initialize(), []
     for round in range(6):
         if round == 3:
-            checkpoints.save(tmp_path, 3, checkpoint.arrays_of(state, {}, "a"), {}, keep=1)
+            checkpoints.save(tmp_path, 3, resume.arrays_of(state, {}, "a"), {}, keep=1)
         plan = by_oort.plan(round, state=state)
         expected.append(plan.clients.tolist())
         state, _ = by_oort.run(state, [plan])
-    resumed = checkpoint.open_newest(tmp_path, by_oort).state
+    resumed = resume.open_newest(tmp_path, by_oort).state
     for round in range(3, 6):
         plan = by_oort.plan(round, state=resumed)
         assert plan.clients.tolist() == expected[round]
