@@ -73,11 +73,9 @@ def build_model(
         )
         layers: dict[str, keras.layers.Layer] = {}
         link = _link(model, make, inputs, clients) if route is not None and route.linked else None
-        if route is not None and route.buffered:
-            inputs = keras.Input(_output_shape(model, make, inputs.shape, route.before.units)[1:], dtype=weight_dtype)
         built = keras.Model(inputs, _walk(model, make, layers, inputs, route, link), name=name)
     _freeze(model, layers)
-    if clients == 1 and (route is None or route.exits):
+    if clients == 1:
         _check_outputs(model, built, 3 if label_map else 2 if shape == (None,) else 1, classes)
         if not built.trainable_variables:
             raise InvalidValue(("model", "layers"), "no weights are left to train; leave a unit out of model.frozen")
@@ -128,12 +126,12 @@ def _walk(model, make, layers, inputs, route, link):
     """
     value = inputs
     branches: dict[int, keras.KerasTensor] = {}
-    units = set(route.before.units) if route is not None and route.buffered else set()
+    units: set[str] = set()
     for spec in model.layers:
         if route is None:
             is_on_route = spec.exit is None
         else:
-            is_on_route = spec.unit in route.stepped if spec.exit is None else spec.exit in route.exits
+            is_on_route = spec.unit in route.units if spec.exit is None else spec.exit in route.exits
         if not is_on_route:
             continue
         with _naming(spec) as run:

@@ -72,12 +72,8 @@ class ModelFamily:
 
     @functools.cached_property
     def unbatched_levels(self) -> frozenset[str]:
-        """Levels whose clients are computed one by one: batched clients would mostly idle, have buffers or maps."""
-        return frozenset(
-            level
-            for level, stages in self.stages.items()
-            if self.drawn or self.recipe.targets == "label_map" or any(stage.before is not None for stage in stages)
-        )
+        """Levels whose clients are computed one by one: batched clients would mostly idle, or have maps."""
+        return frozenset(self.stages if self.drawn or self.recipe.targets == "label_map" else ())
 
     def _training_key(self, level):
         """Key of a level's training: levels with equal keys are one sub-model."""
@@ -348,8 +344,8 @@ def _check_every_unit_is_trained(recipe, stages):
 
 
 def _is_full(full, route):
-    """Return whether a route has the width and the last exit of a level's full one; the frozen units have no exit."""
-    return full.width == route.width and full.exits[-1:] == (route.exits[-1:] or full.exits[-1:])
+    """Return whether a route has the width and the last exit of a level's full one."""
+    return full.width == route.width and full.exits[-1] == route.exits[-1]
 
 
 def outline(recipe: Recipe) -> ModelOutline:

@@ -1,18 +1,13 @@
 """Batches that the clients of a block read in each tick of their training, inside the graph of a round."""
 
-import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import InputError
-from hetero_tf.data.inputs import Examples, Input, Labels, all_labels
+from hetero_tf.data.inputs import Examples, Labels, all_labels
 from hetero_tf.models.cut import Cut
-from hetero_tf.models.variables import all_layers, is_seed
 from hetero_tf.planning.packing import BlockPlan, PackedRounds
-from hetero_tf.rounds.client_block import ClientBlock
 from hetero_tf.rounds.submodel_cut import positions_in
 
 
@@ -24,7 +19,6 @@ class Batches:
         plan: The examples and the stage of each tick.
         clients: int32 [K], rows of the clients in `examples`.
         ticks: Scalar int32, the tick after the last one; 0 leaves the weights unchanged.
-        buffer: `rows -> inputs` of a stage that starts after frozen units. If None, inputs are read from examples.
     """
 
     examples: Examples
@@ -32,7 +26,6 @@ class Batches:
     clients: tf.Tensor
     label_axis: Labels
     ticks: tf.Tensor
-    buffer: Callable[[tf.Tensor], tf.Tensor] | None = None
 
     @property
     def shapes(self) -> tuple[tuple[int, int] | None, ...]:
@@ -55,21 +48,15 @@ class Batches:
             key: int32 [K, words] for random numbers.
             shape: One of `shapes`.
         """
-        num_examples = tf.reduce_max(self._counts(tick)) if shape is None else shape[0]
+        examples, num_examples = self.examples, tf.reduce_max(self._counts(tick)) if shape is None else shape[0]
         # int32 [K, batch] without padding.
         rows = tf.maximum(self.plan.rows[:, tick, :num_examples], 0)
         rows = rows if shape is None else tf.ensure_shape(rows, [self.clients.shape[0], num_examples])
-        inputs, targets = self._load(rows, self.plan.starts[tick], key, None if shape is None else shape[1])
-        if self.examples.weights is not None:
-            targets = targets, tf.gather(self.examples.weights, rows)
-        # Only the inputs are buffered.
-        return (inputs if self.buffer is None else self.buffer(rows)), targets
-
-    def _load(self, rows, start, key, length):
-        examples = self.examples
-        return examples.input.batch(
+        start, length = self.plan.starts[tick], None if shape is None else shape[1]
+        inputs, targets = examples.input.batch(
             examples.x, examples.y, rows, start, key, self.label_axis, training=True, length=length
         )
+        return inputs, targets if examples.weights is None else (targets, tf.gather(examples.weights, rows))
 
     def _counts(self, tick):
         """Return int32 [K], the number of examples that each client reads in a tick; 0 if it is idle."""
@@ -88,47 +75,9 @@ class Batches:
         """Return the position of a tick's stage in the stages of the block."""
         return self.plan.stages[tick]
 
-    def stage_end(self, stage: int) -> tf.Tensor:
-        """Return the tick after the last one of a stage, if the stages follow one another."""
-        return tf.math.count_nonzero(self.plan.stages[: self.plan.ticks] <= stage, dtype=tf.int32)
-
     def is_active(self, tick: tf.Tensor) -> tf.Tensor | None:
         """Return bool [K], False for idle clients, or None: a single client is active in each of its ticks."""
         return self._counts(tick) > 0 if self.clients.shape[0] > 1 else None
-
-    def until(self, stage: int) -> "Batches":
-        """Return the batches up to the end of a stage."""
-        return dataclasses.replace(self, ticks=self.stage_end(stage))
-
-    def through_buffer(self, stage: int, forward: Callable, shape: tuple[int, ...], dtype: tf.DType) -> "Batches":
-        """Return the batches of one stage with the outputs of its frozen units as inputs, for one client.
-
-        The frozen units run once for each example, on the batches of the first epoch, instead of in every epoch.
-
-        Args:
-            forward: The frozen units: inputs [1, batch, ...] to outputs [1, batch, *shape].
-
-        Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), which allows it if memory permits.
-        """
-        examples, (first, end) = self.examples, (self.stage_end(stage - 1), self.stage_end(stage))
-        epoch, num_examples = examples.longest, examples.sizes[self.clients[0]]
-        # The batches of the first epoch, [batches, batch]: rows of `x`, then -1.
-        ticks, count = tf.range(epoch.batches), tf.minimum(-(-num_examples // epoch.batch), end - first)
-        batches = tf.gather(self.plan.rows[0, :, : epoch.batch], tf.minimum(first + ticks, self.max_ticks - 1))
-        batches = tf.ensure_shape(tf.where((ticks < count)[:, None], batches, -1), [epoch.batches, epoch.batch])
-
-        def run(tick, buffer):
-            # Padding repeats the first example, since the frozen units process each example independently. Buffered
-            # inputs are deterministic, so the key is unused.
-            inputs, _ = self._load(tf.maximum(batches[tick], 0)[None], 0, tf.zeros([1, 1], tf.int32), 1)
-            return tick + 1, buffer.write(tick, forward(inputs)[0])
-
-        buffer = tf.TensorArray(dtype, epoch.batches, element_shape=[epoch.batch, *shape])
-        _, buffer = tf.while_loop(lambda tick, _: tick < count, run, (0, buffer), parallel_iterations=1)
-        # [batches * batch, *shape], and the index of every stored example in it.
-        outputs = tf.reshape(buffer.stack(), [-1, *shape])
-        positions = positions_in(tf.reshape(batches, [-1]), tf.shape(examples.x)[0])
-        return dataclasses.replace(self, buffer=lambda rows: tf.gather(outputs, tf.gather(positions, rows)))
 
 
 def labels_of(examples: Examples, client: tf.Tensor) -> tf.Tensor:
@@ -159,32 +108,6 @@ def global_classes(examples: Examples, cut: Cut) -> int:
     if examples.labels is None:
         return examples.present.shape[1]
     return next(axis for axis in cut.distinct if axis.label).size
-
-
-# Constants of layers whose outputs for an example depend on its batch.
-BATCH_STATISTICS = ("QUERIED", "TRACKS")
-REFUSAL_PREFIX = "client.stages.buffered must be false here, where a buffer would change the result: "
-
-
-def check_buffers(source: Input, stored: np.ndarray, block: ClientBlock) -> None:
-    """Refuse buffers that would change the result.
-
-    Raises:
-        InputError: Batches are random or parts of examples, or frozen units mix the examples of a batch.
-    """
-    for before in (stage.before.models[0] for stage in block.stages if stage.before is not None):
-        if source.random or source.starts(stored) != (0,):
-            raise InputError(
-                REFUSAL_PREFIX + "the input is random or a part of an example; remove augmentation and masks"
-            )
-        if any(is_seed(variable) for variable in before.model.variables):
-            raise InputError(REFUSAL_PREFIX + "frozen units have dropout; remove it")
-        layers = list(all_layers(before.model))
-        if any(hasattr(layer, name) for layer in layers for name in BATCH_STATISTICS):
-            raise InputError(
-                REFUSAL_PREFIX + "frozen units read the whole batch, as batch norms do; use other norms, "
-                "such as gn, ln or none"
-            )
 
 
 def row_specs(examples: Examples) -> dict[str, tf.TensorSpec]:

@@ -29,13 +29,11 @@ class BlockStage:
     Attributes:
         joint: The same step with all routes under one tape, for probes and reports.
         trained: For each trainable variable, whether the steps train it. If None, they train all.
-        before: The frozen units, if the steps start after them and read their outputs from a buffer.
     """
 
     step: JointStep | SummedStep
     joint: JointStep
     trained: tuple[bool, ...] | None
-    before: JointStep | None
 
 
 @dataclass(frozen=True)
@@ -61,15 +59,8 @@ class ClientBlock(RowShape):
 
     @property
     def models(self) -> list[keras.Model]:
-        """Models of all stages and routes, and of the frozen units before them."""
-        steps = [step for stage in self.stages for step in (stage.joint, stage.before) if step is not None]
-        return [row_model.model for step in steps for row_model in step.models]
-
-    @property
-    def loops(self) -> list[list[int]]:
-        """Positions of the stages of each training loop: all in one loop, or one a loop if buffers are filled."""
-        numbers = range(len(self.stages))
-        return [[number] for number in numbers] if any(stage.before for stage in self.stages) else [list(numbers)]
+        """Models of all stages and routes."""
+        return [row_model.model for stage in self.stages for row_model in stage.joint.models]
 
     def join_networks(self, networks: list[tf.Tensor]) -> tf.Tensor:
         """Join the rows of each network, [K, values of a network], to the rows of clients, [K, values]."""
@@ -107,8 +98,7 @@ def build_client_block(family: ModelFamily, level: str, clients: int, classes: i
     def build_stage(stage):
         joint = build_joint(stage.routes)
         step = layout.build_summed_step(family, stage, clients) if layout.is_shared(family, stage) else joint
-        before = None if stage.before is None else build_joint([stage.before])
-        return BlockStage(step, joint, layout.trained_mask(family, stage), before)
+        return BlockStage(step, joint, layout.trained_mask(family, stage))
 
     stages = tuple(map(build_stage, family.stages[level]))
     return ClientBlock(layout.shapes, layout.learned, clients, layout.networks, stages)
@@ -225,7 +215,7 @@ class RowLayout:
 
 def is_separable(family, stage):
     """Return whether every route of a stage can take a separate step with the same sum of gradients."""
-    if stage.before is not None or family.recipe.round.mask is not None:
+    if family.recipe.round.mask is not None:
         return False
     coupling = registry.find("couplings", family.recipe.client.coupling.name)
     return len(stage.routes) == 1 or getattr(coupling, "SEPARABLE", False)

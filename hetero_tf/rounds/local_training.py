@@ -96,35 +96,17 @@ class LocalTraining:
         calls = () if self.progress is None else tf.constant(NO_CALLS, tf.float64)
         state = (0, tf.zeros([clients], tf.int32), rows, slots, twins, *records, calls)
         stage_masks = _stage_masks(self.block)
-        # One loop for all stages, or a loop for each stage if it reads from a buffer.
-        for stages in self.block.loops:
-            batches = self._batches_of(stages, rows=state[2])
-            body = functools.partial(self._tick, batches, stages, stage_masks)
-            state = tf.while_loop(lambda tick, *_, end=batches.ticks: tick < end, body, state, parallel_iterations=1)
+        body = functools.partial(self._tick, stage_masks)
+        state = tf.while_loop(lambda tick, *_: tick < self.batches.ticks, body, state, parallel_iterations=1)
         _, steps, rows, _, twins, losses, norms, _ = state
         return LocalResult(rows, losses.stack(), norms.stack(), steps, twins)
 
-    def _batches_of(self, stages, rows):
-        """Return the batches up to the end of some stages; from a buffer if these start after frozen units."""
-        batches = self.batches
-        if stages[-1] + 1 < len(self.block.stages):
-            batches = batches.until(stages[-1])
-        before = self.block.stages[stages[0]].before
-        if before is None:
-            return batches
-        rows, key = self._masked(rows), tf.zeros([self.block.clients, 1], tf.int32)
-        # Inputs [1, batch, ...] -> outputs of the frozen units.
-        (output,) = before.models[0].model.outputs
-        return batches.through_buffer(
-            stages[0], lambda inputs: before.call(rows, key, inputs)[0][0], output.shape[1:], rows.dtype
-        )
-
-    def _tick(self, batches, stages, stage_masks, tick, steps, rows, slots, twin, losses, norms, calls):
+    def _tick(self, stage_masks, tick, steps, rows, slots, twin, losses, norms, calls):
         """Take the steps of a tick: the body of the loop."""
         step_key = tf.concat([self.key, steps[:, None]], 1)
         trainable = rows[:, : self.block.parameters] if rows.shape[1] > self.block.parameters else rows
-        is_moving = self._moving_values(stage_masks, batches, tick, trainable)
-        gradient = functools.partial(self._gradients, batches, stages, tick, step_key)
+        is_moving = self._moving_values(stage_masks, tick, trainable)
+        gradient = functools.partial(self._gradients, tick, step_key)
         # Losses [K], gradients [K, parameters] and, if there are any, the running statistics after the step.
         if self.personalize is None:
             (loss, gradients, *carried), next_twin = gradient(rows), twin
@@ -134,7 +116,7 @@ class LocalTraining:
             )
         stepped, next_slots, norm = self._update(trainable, gradients, slots, steps, is_moving)
         next_rows = tf.concat([stepped, *carried], 1) if carried else stepped
-        active = batches.is_active(tick)
+        active = self.batches.is_active(tick)
         if active is None:
             next_steps = steps + 1
         else:
@@ -177,15 +159,15 @@ class LocalTraining:
         result = update.gradient._replace(statistics=update.gradient.statistics or (carried,))
         return result, is_moving, Twin(values, tuple(slots) or twin.slots, alpha)
 
-    def _gradients(self, batches, stages, tick, key, rows, contrast=None, anchors=()):
+    def _gradients(self, tick, key, rows, contrast=None, anchors=()):
         """Return losses [K], their gradients [K, parameters] and, if there are any, the new running statistics."""
 
         def branch(stage, shape):
-            inputs, targets = batches.read(tick, key, shape)
+            inputs, targets = self.batches.read(tick, key, shape)
             with tf.GradientTape() as tape:
                 tape.watch(rows)
                 masked = self._masked(rows)
-            loss, gradients, carried = self.block.stages[stage].step.loss_and_gradients(
+            loss, gradients, carried = stage.step.loss_and_gradients(
                 dataclasses.replace(self.objective, contrast=contrast, anchors=anchors), masked, key, inputs, targets
             )
             if self.mask is not None:
@@ -195,10 +177,12 @@ class LocalTraining:
             return (loss, gradients) if carried is None else (loss, gradients, carried)
 
         # A branch for each stage and each static batch shape.
-        branches = [functools.partial(branch, stage, shape) for stage in stages for shape in batches.shapes]
+        branches = [
+            functools.partial(branch, stage, shape) for stage in self.block.stages for shape in self.batches.shapes
+        ]
         if len(branches) == 1:
             return branches[0]()
-        number = (batches.stage_at(tick) - stages[0]) * len(batches.shapes) + batches.shape_at(tick)
+        number = self.batches.stage_at(tick) * len(self.batches.shapes) + self.batches.shape_at(tick)
         return tf.switch_case(number, branches)
 
     def _masked(self, rows):
@@ -208,10 +192,10 @@ class LocalTraining:
         trainable = rows[:, : self.block.parameters]
         return tf.concat([trainable * self.mask(trainable), rows[:, self.block.parameters :]], 1)
 
-    def _moving_values(self, stage_masks, batches, tick, trainable):
+    def _moving_values(self, stage_masks, tick, trainable):
         """Return which values a step moves: those that round and stage train and the mask keeps, or None for all."""
         moving = [
-            *([] if stage_masks is None else [stage_masks[batches.stage_at(tick)]]),
+            *([] if stage_masks is None else [stage_masks[self.batches.stage_at(tick)]]),
             *([] if self.trained is None else [self.trained]),
             *([] if self.mask is None else [tf.not_equal(self.mask(trainable), 0)]),
         ]

@@ -15,7 +15,7 @@ from hetero_tf.base.metrics import default_selection_metric
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.described import DescribedDataset
-from hetero_tf.data.inputs import Examples, Input, Pass, batch_shapes, first_inputs, stored
+from hetero_tf.data.inputs import Examples, Input, batch_shapes, first_inputs, stored
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.evaluator import Evaluator
 from hetero_tf.evaluation.global_metrics import Measures
@@ -54,7 +54,6 @@ from hetero_tf.planning.selection import begin_history, reads_history
 from hetero_tf.planning.timing import RoundClock
 from hetero_tf.recipe.schema import Plugin, Recipe, is_compression
 from hetero_tf.rounds.arrivals import StaleMerge
-from hetero_tf.rounds.batches import check_buffers
 from hetero_tf.rounds.client_block import entry_masks
 from hetero_tf.rounds.engine import Engine, choose_engine, report
 from hetero_tf.rounds.round_setup import Algorithm, LocalOptimizer, PrivateMerge, RoundSetup, Update, build_submodels
@@ -328,8 +327,6 @@ def build_setup(
     label_axis = family.classes if labels is None else labels.shape[1]
     batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
     engine, blocks = choose_engine(family, label_axis, batch, replicas)
-    for block in blocks:
-        check_buffers(source, dataset.train.x, block)
     plugin = recipe.client.personalization
     if plugin and recipe.twin and tracked(family.training_model(recipe.levels.global_level, label_axis)):
         raise InputError(
@@ -391,7 +388,6 @@ def _examples(
         counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),
         batch_shapes=shapes if known else (None,),
         sizes=tf.constant(sizes, tf.int32),
-        longest=Pass.of(int(sizes.max()), recipe.client.batch_size),
         weights=None if dataset.train.weights is None else tf.constant(dataset.train.weights, recipe.float_type),
     )
 

@@ -37,7 +37,7 @@ OPTIONS = {
     "selections": {"power_of_choice": {"candidates": 9}},
     "servers": {},
     "stages": {
-        "blockwise": [{}, {"exit": "branch"}, {"peers": True}, {"buffered": True}, {"stem": "every"}],
+        "blockwise": [{}, {"exit": "branch"}, {"peers": True}, {"stem": "every"}],
         "joint": [{}, {"exits": "last"}],
         "nested": [{}, {"distill": True}],
     },

@@ -130,7 +130,7 @@ def test_operations_of_a_stage_depend_on_run_and_trained_units():
     )
 
 
-def test_cost_of_a_level_is_proportional_to_its_epochs_except_for_its_buffer():
+def test_cost_of_a_level_is_proportional_to_its_epochs():
     each = "client.epochs={a: 3, b: 5, c: 1}"
     one_epoch, more_epochs = (
         level_loads(costs(EQUAL, more), describe_levels(EQUAL, more).levels, 10.0)["levels"].values()
@@ -140,12 +140,6 @@ def test_cost_of_a_level_is_proportional_to_its_epochs_except_for_its_buffer():
         [3, 5, 1]
     )
     assert [more["bytes_up"] for more in more_epochs] == [one["bytes_up"] for one in one_epoch]
-    buffered = ("client.stages={name: blockwise, buffered: true}",)
-    flops = {
-        name: costs(*BUDGETS, *more, f"client.epochs={epochs}").train_flops("b")[1]
-        for name, epochs, more in (("own", "{a: 3, b: 5, c: 1}", buffered), ("all", 5, buffered), ("none", 5, ()))
-    }
-    assert flops["own"] == flops["all"] < flops["none"]
 
 
 def test_nested_widths_cost_the_sum_of_the_widths():
@@ -292,13 +286,13 @@ def of_units(width, constant=()):
     }
 
 
-def route(units=UNITS, exits=(2,), width=1.0, frozen=0, buffered=False):
-    return Route(units, exits, width, frozen=frozen, buffered=buffered)
+def route(units=UNITS, exits=(2,), width=1.0, frozen=0):
+    return Route(units, exits, width, frozen=frozen)
 
 
 def flops(trained, *routes, constant=()):
     units = functools.partial(of_units, constant=constant)
-    return level_costs.stage_flops(Stage(routes, frozenset(trained)), units, EXITS, epochs=4)
+    return level_costs.stage_flops(Stage(routes, frozenset(trained)), units, EXITS)
 
 
 def test_training_is_counted_by_the_passes_of_each_unit():
@@ -308,13 +302,12 @@ def test_training_is_counted_by_the_passes_of_each_unit():
     assert flops(UNITS, route(), constant=("stem", "one")) == 2 * (40 + 400) + 6 * 840
     assert flops(UNITS, route(), constant=("three",)) == 6 * 880 + 4 * 400
     assert flops(UNITS, route(), constant=("stem", "one", "two")) == 2 * 440 + (4 * 300 + 6 * 100) + 6 * 440
-    # A buffered part runs in one of four epochs; frozen units after trained ones pass the gradient.
-    assert flops(("three", "head"), route(frozen=3, buffered=True)) == 6 * 440 + 2 * 840 / 4
-    assert flops(UNITS, route(buffered=True)) == flops(UNITS, route())
+    # Frozen units after trained ones pass the gradient.
+    assert flops(("three", "head"), route(frozen=3)) == 6 * 440 + 2 * 840
     assert flops(("stem", "one"), route()) == 6 * 440 + 4 * 840
     peer = dataclasses.replace(route(("stem", "one", "two", "head"), frozen=2), network=1)
     stage = Stage((route(), peer), frozenset(UNITS), (frozenset(("two", "head")),))
-    assert level_costs.stage_flops(stage, of_units, EXITS, epochs=4) == 6 * 1280 + 2 * (40 + 400) + 6 * (400 + 40)
+    assert level_costs.stage_flops(stage, of_units, EXITS) == 6 * 1280 + 2 * (40 + 400) + 6 * (400 + 40)
     assert flops((*UNITS, "early"), route(exits=(1, 2))) == 6 * 1300
     # A client of a shallow level has the branch without the trunk's end.
     assert flops(("stem", "one", "early"), route(("stem", "one"), exits=(1,))) == 6 * 460

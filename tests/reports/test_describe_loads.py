@@ -5,8 +5,8 @@ from hetero_tf.reports.describe.loads import to_text
 MIB = 2**20
 
 
-def stage(units, amount, buffer=0):
-    return {"units": units, "amount": amount, "buffer": buffer}
+def stage(units, amount):
+    return {"units": units, "amount": amount}
 
 
 def level(budget, trains, skipped, parts, of_budget, over=False):
@@ -47,13 +47,7 @@ def test_text_shows_levels_stages_and_totals():
     )
 
 
-def test_measure_stages_and_buffers_are_those_of_the_recipe():
+def test_measure_is_that_of_the_recipe():
     text = to_text(described(a=JOINT) | {"measure": "multiply_adds"})
     assert text.count("\n\n") == 1 and "budget million multiply-adds" in text.splitlines()[0]
     assert "full model: 12.58 million multiply-adds for one example, forward. Budgets are shares of it;" in text
-    buffered = STAGED | {"parts": [PARTS[0], stage(("3",), 2.5 * MIB, 1.5 * MIB)]}
-    assert to_text(described(e=buffered)).split("\n\n")[1].splitlines() == [
-        "level  stage   units   MiB  buffer MiB",
-        "e          1  1 to 2  3.00           -",
-        "e          2       3  2.50        1.50",
-    ]

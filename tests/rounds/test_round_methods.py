@@ -117,11 +117,11 @@ def check_against_plain_loop(case, plans_of=build_plans):
 
 
 @pytest.mark.long
-def test_clients_are_batched_unless_stages_are_drawn_or_buffered():
+def test_clients_are_batched_unless_stages_are_drawn():
     for name, engine, precision in CASES:
         process = methods.built(name, engine, precision)
         one = engine == "sequential" or name.startswith("fjord")
-        apart = "bc" if name == "fedepth_buffered" else process.recipe.levels.names if one else ""
+        apart = process.recipe.levels.names if one else ""
         assert {
             level for level, clients in zip(process.family.submodels, process.setup.block_sizes) if clients == 1
         } == {level for level in process.family.submodels if level in apart}, name

@@ -157,7 +157,6 @@ METHODS = {
     "fedepth_link": Method(TRACKED, (*blockwise(), "round.weighting=samples", *PLAIN), blocks),
     "fedepth_stem": Method(DEEP, (ENDS, *blockwise("stem: every"), *PLAIN), stems),
     "fedepth_branch": Method(DEEP, ("levels.mix=b-c", *blockwise("exit: branch"), "round.untrained=counted"), branches),
-    "fedepth_buffered": Method(BARE, (*blockwise("buffered: true"), "client.epochs=2"), blocks),
     "fedepth_peers": Method(
         DEEP,
         (ENDS, *blockwise("peers: true", budgets="a: 2, c: 0.2"), "client.coupling={name: mutual, ramp: null}"),

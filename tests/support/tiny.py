@@ -223,7 +223,7 @@ def stacks(build):
         model = single_model if clients == 1 else build(clients)
         routed = RowModel(model, clients, shapes, tuple(range(len(model.trainable_variables))))
         step = JointStep(shapes, len(shapes), (routed,))
-        return ClientBlock(shapes, len(shapes), clients, 1, (BlockStage(step, step, None, None),))
+        return ClientBlock(shapes, len(shapes), clients, 1, (BlockStage(step, step, None),))
 
     return make
 

@@ -46,7 +46,6 @@ class Input:
         dtype: Type of model inputs; None: the float type of the recipe.
         starts: `x -> first positions` of the segments of an example; the default of (0,) is for whole examples.
         shuffle: Whether clients shuffle their examples in each epoch.
-        random: Whether training batches depend on the key.
         normalised_by: "mean" and "std" of the normalisation, one value per channel or feature, or one for all; empty
             without normalisation.
         spectrogram: `audio.Spectrogram` that converts clips to maps before the normalisation; None for others.
@@ -58,7 +57,6 @@ class Input:
     dtype: str | None = None
     starts: Callable = lambda x: (0,)
     shuffle: bool = True
-    random: bool = False
     normalised_by: dict[str, list[float]] = field(default_factory=dict)
     spectrogram: Any = None
 
@@ -124,24 +122,6 @@ def first_inputs(source: Input, x: np.ndarray | DiskArray, classes: int, count: 
     return inputs.numpy()
 
 
-@dataclass(frozen=True)
-class Pass:
-    """One pass of a client over its examples.
-
-    Attributes:
-        batches: Number of batches.
-        batch: Largest number of examples in a batch.
-    """
-
-    batches: int
-    batch: int
-
-    @classmethod
-    def of(cls, examples: int, batch_size: int) -> "Pass":
-        """Return the pass of a client with a given number of examples."""
-        return cls(-(-examples // batch_size), min(batch_size, examples))
-
-
 def batch_shapes(
     source: Input, x: np.ndarray | DiskArray, sizes: np.ndarray, batch_size: int
 ) -> tuple[tuple[int, int], ...]:
@@ -173,7 +153,6 @@ class Examples:
         counts: float [clients], the weight of each client in the merge; None: every client has weight 1.
         batch_shapes: All possible (examples, positions) of a batch; (None,): the shape is known only at run time.
         sizes: int32 [clients], number of examples of each client.
-        longest: The pass of the client with the most examples.
         weights: Weight of each training example in the loss; None: 1.
     """
 
@@ -186,7 +165,6 @@ class Examples:
     counts: tf.Tensor | None
     batch_shapes: tuple[tuple[int, int] | None, ...]
     sizes: tf.Tensor
-    longest: Pass
     weights: tf.Tensor | None = None
 
     @property

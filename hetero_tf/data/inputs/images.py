@@ -55,7 +55,7 @@ def build(
         centre = tf.constant(np.divide(mean, std), dtype)
         return tf.cast(pixels, dtype) * factor - centre, labels.local(targets)
 
-    return Input(batch, random=augment != "none", normalised_by={"mean": list(mean), "std": list(std)})
+    return Input(batch, normalised_by={"mean": list(mean), "std": list(std)})
 
 
 def crop_flip(pixels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:

@@ -39,4 +39,4 @@ def build(
     def starts(x):
         return tuple(range(0, x.shape[1], segment))
 
-    return Input(batch, length_at, shape=lambda x: (None,), dtype="int32", starts=starts, shuffle=False, random=True)
+    return Input(batch, length_at, shape=lambda x: (None,), dtype="int32", starts=starts, shuffle=False)

@@ -38,4 +38,4 @@ def build(dtype: tf.DType, *, segment: Count = 64) -> Input:
             raise InputError(f"input: next_word needs rows of at least 2 words. Received: {x.shape[1]} in a row")
         return tuple(range(0, x.shape[1] - 1, segment))
 
-    return Input(batch, length_at, shape=lambda x: (None,), dtype="int32", starts=starts, shuffle=False, random=False)
+    return Input(batch, length_at, shape=lambda x: (None,), dtype="int32", starts=starts, shuffle=False)

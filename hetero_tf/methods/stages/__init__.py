@@ -20,7 +20,6 @@ class Route:
         linked: Whether a `Link` without parameters brings the output of the last unit before the head to the head's
             input size, because units between them are skipped.
         frozen: Number of leading units without gradient.
-        buffered: Whether the frozen units run once per example of a stage, and the steps start after them.
         network: 0 for the network that the client returns; 1 and above for its peers, which stay on the client.
     """
 
@@ -29,18 +28,7 @@ class Route:
     width: float
     linked: bool = False
     frozen: int = 0
-    buffered: bool = False
     network: int = 0
-
-    @property
-    def stepped(self) -> tuple[str, ...]:
-        """Units of the trunk that every step runs."""
-        return self.units[self.frozen :] if self.buffered else self.units
-
-    @property
-    def before(self) -> "Route":
-        """The route through the frozen units; it ends in their output."""
-        return Route(self.units[: self.frozen], (), self.width)
 
 
 @dataclass(frozen=True)
@@ -61,11 +49,6 @@ class Stage:
     def trained_by_network(self) -> tuple[frozenset, ...]:
         """Trained units of each network, the returned one first."""
         return (self.trained, *self.trained_of_peers)
-
-    @property
-    def before(self) -> Route | None:
-        """The route through its frozen units if their outputs are buffered, else None."""
-        return next((route.before for route in self.routes if route.buffered), None)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ REQUIRES = {"levels.budgets": True, "model.trunk": 3}
 CONFLICTS = {
     "blockwise stages train every unit": {"model.frozen": True},
     "a client trains the networks of an ensemble separately": {"peers": True, "levels.members": True},
-    "a buffer has the examples of the first epoch only": {"buffered": True, "client.sampling": "balanced"},
     "corrections store nothing for peers": {"peers": True, "client.correction.REMEMBERS": True},
 }
 UNUSED = {
@@ -19,7 +18,6 @@ UNUSED = {
     "a stage already trains only as many units as fit the budget": {
         "levels.fit": ["widths", "common_width", "depths", "members"]
     },
-    "a stem that every stage trains leaves no unit constant": {"stem": "every", "buffered": True},
 }
 
 
@@ -31,7 +29,6 @@ def divide(
     exit: Literal["link", "branch"] = "link",
     stem: Literal["first", "every"] = "first",
     peers: bool = False,
-    buffered: bool = False,
 ) -> tuple[Stage, ...]:
     """Pack the units between stem and head into stages that fit the budget of the level.
 
@@ -46,20 +43,15 @@ def divide(
         peers: whether clients with a budget above 1 train additional networks: one per full unit of the budget, and
             one in stages if all units fit into the remainder; the coupling defines what they learn from each other.
             Peers stay on their client and have separate initial values
-        buffered: whether a client stores, in each stage, the outputs of the frozen units for all its examples, and
-            so runs these units once instead of in every epoch; refused if that would change the result, as with batch
-            norms or dropout in these units or with random augmentation
 
     Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), sections 3 and 4; `stem: every` as in its code for a ViT.
     """
-    stages: tuple[Stage, ...]
     if level.budget is not None and level.budget < 1:
-        stages = _packed(outline, level, level.budget, shares, exit, stem)
-    else:
-        stages = (_whole_trunk(outline, level),)
-        if peers and level.budget is not None:
-            stages = _with_peers(stages[0], outline, level, shares, exit, stem)
-    return tuple(_with_buffer(stage) for stage in stages) if buffered else stages
+        return _packed(outline, level, level.budget, shares, exit, stem)
+    full_stage = _whole_trunk(outline, level)
+    if peers and level.budget is not None:
+        return _with_peers(full_stage, outline, level, shares, exit, stem)
+    return (full_stage,)
 
 
 def _whole_trunk(outline, level):
@@ -100,13 +92,6 @@ def _side_by_side(networks):
         dataclasses.replace(route, network=number) for number, stage in enumerate(networks) for route in stage.routes
     )
     return Stage(routes, networks[0].trained, tuple(stage.trained for stage in networks[1:]))
-
-
-def _with_buffer(stage):
-    """Return the stage with its frozen units buffered, if it has any."""
-    several = len(stage.routes) > 1
-    routes = tuple(dataclasses.replace(route, buffered=route.frozen > 0 and not several) for route in stage.routes)
-    return dataclasses.replace(stage, routes=routes)
 
 
 def _stage(outline, level, exit, body, units, with_stem):

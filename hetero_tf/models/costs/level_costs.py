@@ -218,13 +218,13 @@ class LevelCosts:
 
     def train_flops(self, level: str) -> tuple[float, ...]:
         """Return the operations of training one network on one example, by stage; see `stage_flops`."""
-        exits, epochs = self.family.recipe.model.exits, self.family.recipe.client.epochs_of(level)
+        exits = self.family.recipe.model.exits
         units, plugin, passes = functools.partial(self.units, level), self.family.recipe.client.personalization, 1
         if plugin is not None:
             # Number of gradients that a local step evaluates, or the option that states it.
             passes = registry.constant("personalizations", plugin.name, "PASSES")
             passes = plugin.options.get(passes, passes)
-        return tuple(passes * stage_flops(stage, units, exits, epochs) for stage in self.stages(level))
+        return tuple(passes * stage_flops(stage, units, exits) for stage in self.stages(level))
 
     @property
     def full_cost(self) -> float:
@@ -324,30 +324,28 @@ class RoundCost:
         return {name: int(values.sum()) for name, values in vars(self).items()}
 
 
-def stage_flops(stage: Stage, units: Callable, exits: dict[int, tuple[int, str]], epochs: int) -> float:
+def stage_flops(stage: Stage, units: Callable, exits: dict[int, tuple[int, str]]) -> float:
     """Return the operations of training on one example in one stage, two for a multiply-add.
 
     A trained unit costs three times its forward pass, one of the leading frozen units once. A frozen unit after these
-    passes the gradient on, which makes two. Buffered units run in one epoch of all. Constants have no gradient: a
-    product with one costs a pass less, and two less before the first trained weight.
+    passes the gradient on, which makes two. Constants have no gradient: a product with one costs a pass less, and two
+    less before the first trained weight.
 
     Args:
         stage: `stages.Stage`; its routes (peers, teachers) add up.
         units: `width -> {unit: counting.ForwardCost}`.
         exits: `{number: (units of the trunk before it, unit of the branch)}`.
-        epochs: Passes over a client's examples.
     """
     total = 0
     for route in stage.routes:
         costs, learns, trained = units(route.width), False, stage.trained_by_network[route.network]
-        frozen = FROZEN / epochs if route.buffered else FROZEN
         branches = [exits[number][1] for number in route.exits if number in exits]
         # Units in the order of the forward pass; gradients stop before the first trained weight.
         for number, unit in enumerate((*route.units, *branches)):
             cost = costs[unit]
             learns = learns or cost.parameters > 0
             if number < route.frozen or not learns:
-                products = (frozen if number < route.frozen else FROZEN) * cost.multiply_adds
+                products = FROZEN * cost.multiply_adds
             elif unit in trained:
                 products = TRAINED * cost.multiply_adds - cost.by_constants
             else:

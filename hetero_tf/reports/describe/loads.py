@@ -1,10 +1,7 @@
 """Training load of each level under its budget, the totals of a round, and their tables."""
 
-import math
 from fractions import Fraction
 from typing import Any
-
-import numpy as np
 
 from hetero_tf.base.console import format_table
 from hetero_tf.base.formatting import MIB
@@ -33,9 +30,9 @@ def level_loads(costs: LevelCosts, cost_by_level: dict[str, LevelCost], examples
         "measure": memory (bytes of training) or multiply_adds, "tolerance": share by which a budget may be exceeded,
         "levels": of a client of each level {"budget": as a share of the full model, such as "1/4", or None,
         "trains": trained part as text, "skipped": names of the units that exceed the budget, "parts": of each stage
-        {"units", "amount", "buffer" (bytes)}, "clients": expected active ones in a round, "bytes_down", "bytes_up",
-        "train_flops" of a round, "estimate": amount of the largest stage, "of_budget": its share of the budget or None,
-        "over": whether it exceeds the budget by more than the tolerance},
+        {"units", "amount"}, "clients": expected active ones in a round, "bytes_down", "bytes_up", "train_flops" of a
+        round, "estimate": amount of the largest stage, "of_budget": its share of the budget or None, "over": whether it
+        exceeds the budget by more than the tolerance},
         "round": expected {"clients", "bytes_down", "bytes_up", "train_flops"}}
     """
     levels = costs.family.recipe.levels
@@ -56,7 +53,8 @@ def level_loads(costs: LevelCosts, cost_by_level: dict[str, LevelCost], examples
 
 def _level_load(costs, name, cost, examples):
     recipe, family = costs.family.recipe, costs.family
-    flops, budget, parts = costs.train_flops(name), recipe.levels.budgets.get(name), _parts(costs, name, examples)
+    flops, budget = costs.train_flops(name), recipe.levels.budgets.get(name)
+    parts: list[dict[str, Any]] = [{"units": use.units, "amount": use.amount} for use in stage_memory(costs, name)]
     flops_per_example = sum(flops) / len(flops) if family.drawn else sum(flops)
     clients, estimate = recipe.levels.active(recipe.round.clients)[name], max(part["amount"] for part in parts)
     share = None if budget is None else estimate / float(as_fraction(budget) * Fraction(costs.full_cost))
@@ -95,23 +93,11 @@ def _training_summary(costs, level):
     return "all" if levels.widths[level] == 1 else f"width {as_fraction(levels.widths[level])}"
 
 
-def _parts(costs, level, examples):
-    """Return the loads of the stages of a level; `examples` is the number of examples of a client."""
-    uses, family, parts = stage_memory(costs, level), costs.family, []
-    for use, stage in zip(uses, costs.stages(level) if len(uses) > 1 else (None,), strict=True):
-        buffer = 0
-        if stage is not None and stage.before is not None:
-            shape = family.single_client_model(stage.before, family.classes).outputs[0].shape[1:]
-            buffer = examples * math.prod(shape) * np.dtype(family.recipe.float_type).itemsize
-        parts.append({"units": use.units, "amount": use.amount, "buffer": buffer})
-    return parts
-
-
 def to_text(loads: dict[str, Any], complete: bool = True) -> str:
     """Return a table of the estimates and budgets of all levels; `complete`: also stages, and a round's totals."""
     unit, divisor = UNITS[loads["measure"]]
     levels = [("level", "budget", f"budget {unit}", "trains", "left out", f"estimate {unit}", "of budget")]
-    stages: list[tuple[str, ...]] = [("level", "stage", "units", unit, "buffer MiB")]
+    stages: list[tuple[str, ...]] = [("level", "stage", "units", unit)]
     for name, load in loads["levels"].items():
         budget, usage = ["-", "-"], "-"
         if load["budget"] is not None:
@@ -121,12 +107,9 @@ def to_text(loads: dict[str, Any], complete: bool = True) -> str:
             (name, *budget, load["trains"], _span(load["skipped"]), f"{load['estimate'] / divisor:,.2f}", usage)
         )
         for number, part in enumerate(load["parts"], 1) if len(load["parts"]) > 1 else ():
-            buffer = f"{part['buffer'] / MIB:,.2f}" if part["buffer"] else "-"
-            stages.append((name, str(number), _span(part["units"]), f"{part['amount'] / divisor:,.2f}", buffer))
+            stages.append((name, str(number), _span(part["units"]), f"{part['amount'] / divisor:,.2f}"))
     if not complete:
         return format_table(levels)
-    if all(buffer == "-" for *_, buffer in stages[1:]):
-        stages = [row[:-1] for row in stages]
     tables = [format_table(levels), *([format_table(stages)] if len(stages) > 1 else [])]
     return "\n\n".join([*tables, _notes(loads, divisor)])
 
