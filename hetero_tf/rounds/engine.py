@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +16,8 @@ from hetero_tf.layers.fast_conv2d import FORMS
 from hetero_tf.methods.policies import round_policy
 from hetero_tf.models.costs.counting import total
 from hetero_tf.models.family import ModelFamily
-from hetero_tf.models.variables import all_layers, is_seed, layer_signature, values
+from hetero_tf.models.variables import all_layers, is_seed, layer_signature
 from hetero_tf.rounds.client_block import ClientBlock, build_client_block
-from hetero_tf.rounds.row_model import RowModel
 
 # On a CPU larger blocks gain nothing: the operations are long enough. On a GPU the largest measured block is fastest.
 MAX_CLIENTS, MAX_GPU_CLIENTS = 8, 20
@@ -180,43 +178,20 @@ def check_block(block: ClientBlock, single: ClientBlock, checked: set[keras.Mode
         ValueError: A layer has no batched form: its shapes or its numbers are wrong.
         Exception: A layer fails in its own way.
     """
-    for stage, ordinary in zip(block.stages, single.stages, strict=True):
-        for batched_model, model in zip(stage.joint.models, ordinary.joint.models, strict=True):
-            check_variables(batched_model, model)
     for number, stage in enumerate(block.stages):
         models = {row_model.model for row_model in stage.joint.models}
         if not models <= checked:
-            if not is_equivalent(block, single, number):
+            try:
+                equivalent = is_equivalent(block, single, number)
+            except tf.errors.InvalidArgumentError as error:
+                raise ValueError("a layer has no form for several clients at once") from error
+            if not equivalent:
                 raise ValueError("several clients at once give other numbers than one by one")
             checked |= models
 
 
-def check_variables(batched_model: RowModel, single: RowModel) -> None:
-    """Refuse a batched model whose variables do not hold the values of K clients in one of the two known layouts.
-
-    Args:
-        batched_model: Model of K clients.
-        single: Model of one client on the same route.
-
-    Raises:
-        ValueError: Names the first such variable.
-    """
-    clients = batched_model.clients
-    for variable, single_shape in zip(values(batched_model.model), single.shapes, strict=True):
-        shape = tuple(variable.shape)
-        # Clients are on a new first axis, or side by side on the last axis.
-        first = shape[:1] == (clients,) and len(shape) > len(single_shape)
-        first = first and math.prod(shape) == clients * math.prod(single_shape)
-        last = len(single_shape) > 0 and shape == (*single_shape[:-1], clients * single_shape[-1])
-        if not (first or last):
-            raise ValueError(
-                f"the variable {variable.path} has shape {shape}, which is not that of {clients} clients "
-                f"with {single_shape} each"
-            )
-
-
 def is_equivalent(block: ClientBlock, single: ClientBlock, stage: int) -> bool:
-    """Return whether a block computes each client's logits and gradients like its single model, on two examples."""
+    """Return whether a block computes each client's results of a step like its single model, on two examples."""
     rng, model = np.random.default_rng(0), single.stages[stage].joint.models[0].model
     # A bfloat16 product is off by up to 0.4 %, and sums in another order may round to the next value.
     mixed = any(layer.compute_dtype == "bfloat16" for layer in all_layers(model))
@@ -224,11 +199,11 @@ def is_equivalent(block: ClientBlock, single: ClientBlock, stage: int) -> bool:
     dtype = model.trainable_variables[0].dtype
     matrix = tf.constant(rng.normal(0, 0.1, (block.clients, sum(block.sizes))), dtype)
     inputs, key = _random_inputs(block.clients, model, rng), tf.reshape(tf.range(3 * block.clients), [-1, 3])
-    # Logits and gradients [K, ...] of all clients at once, then of each client.
-    batched = _logits_and_gradients(block, stage, matrix, inputs, key)
+    # Results [K, ...] of all clients at once, then of each client.
+    batched = _results_of_a_step(block, stage, matrix, inputs, key)
     for client in range(block.clients):
         one = slice(client, client + 1)
-        expected_of_client = _logits_and_gradients(single, stage, matrix[one], inputs[one], key[one])
+        expected_of_client = _results_of_a_step(single, stage, matrix[one], inputs[one], key[one])
         for actual_value, expected in zip(batched, expected_of_client, strict=True):
             if not np.allclose(actual_value[one], expected, rtol=tolerance, atol=tolerance * np.max(np.abs(expected))):
                 return False
@@ -244,13 +219,14 @@ def _random_inputs(clients, model, rng):
 
 
 @tf.autograph.experimental.do_not_convert
-def _logits_and_gradients(block, stage, matrix, inputs, key):
-    """Return the logits of each output, and the gradient of the sum of their squares, each [K, ...]."""
+def _results_of_a_step(block, stage, matrix, inputs, key):
+    """Return the logits of each output, the gradient of the sum of their squares, and carried values: [K, ...]."""
     with tf.GradientTape() as tape:
         tape.watch(matrix)
-        outputs, _, _ = block.stages[stage].joint.call(matrix, key, inputs)
+        outputs, carried, _ = block.stages[stage].joint.call(matrix, key, inputs)
         total = tf.add_n([tf.reduce_sum(logits**2) for logits in outputs])
-    return [*(logits.numpy() for logits in outputs), tape.gradient(total, matrix).numpy()]
+    results = [*outputs, tape.gradient(total, matrix), *([] if carried is None else [carried])]
+    return [result.numpy() for result in results]
 
 
 # With fewer equal blocks, a function costs more tracing time than it saves.

@@ -43,11 +43,16 @@ def test_model_of_known_layers_is_batched():
 PLAIN, DEPTHWISE = (keras.layers.Conv2D, 8, 3), (keras.layers.DepthwiseConv2D, 3)
 
 
-@pytest.mark.parametrize(("name", "layer", "last"), [("plain", PLAIN, 8), ("depthwise", DEPTHWISE, 1)])
-def test_layer_without_batched_form_is_refused_by_its_shapes(name, layer, last):
-    build = sequential(lambda clients: layer[0](*layer[1:], name=name), pool, head)
-    shapes = rf"\(3, 3, 8, {last}\), which is not that of 2 clients with \(3, 3, 4, {last}\) each"
-    with pytest.raises(ValueError, match=f"^the variable {name}/kernel has shape {shapes}$"):
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        (PLAIN, "a layer has no form for several clients at once"),
+        (DEPTHWISE, "several clients at once give other numbers than one by one"),
+    ],
+)
+def test_layer_without_batched_form_is_refused(layer, reason):
+    build = sequential(lambda clients: layer[0](*layer[1:]), pool, head)
+    with pytest.raises(ValueError, match=f"^{reason}$"):
         tiny.stacked(build, 2)
 
 
@@ -75,7 +80,7 @@ def test_layer_that_mixes_clients_is_refused_by_the_probe(layer):
 def test_model_with_another_number_of_variables_is_refused():
     build = sequential(conv, pool, head)
     more = sequential(conv, pool, head, lambda clients: keras.layers.Dense(5))
-    with pytest.raises(ValueError, match=r"shorter|longer"):
+    with pytest.raises(ValueError, match="^a layer has no form for several clients at once$"):
         check_block(more(2), build(1), set())
 
 
