@@ -18,14 +18,12 @@ class Batches:
     Attributes:
         plan: The examples and the stage of each tick.
         clients: int32 [K], rows of the clients in `examples`.
-        ticks: Scalar int32, the tick after the last one; 0 leaves the weights unchanged.
     """
 
     examples: Examples
     plan: BlockPlan
     clients: tf.Tensor
     label_axis: Labels
-    ticks: tf.Tensor
 
     @property
     def shapes(self) -> tuple[tuple[int, int] | None, ...]:
@@ -34,7 +32,7 @@ class Batches:
 
     @property
     def max_ticks(self) -> tf.Tensor:
-        """Scalar int32 >= ticks, the length of the records."""
+        """Scalar int32 >= plan.ticks, the length of the records."""
         return tf.shape(self.plan.rows)[1]
 
     def read(

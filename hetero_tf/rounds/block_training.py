@@ -284,7 +284,7 @@ def _train_rows(setup, submodel, label_axis, start, present, key, scalars, plan)
     training = LocalTraining(
         block,
         Objective(algorithm.loss, algorithm.couple, outside, present, scalars.number),
-        Batches(setup.examples, plan, key[:, 2], label_axis, plan.ticks),
+        Batches(setup.examples, plan, key[:, 2], label_axis),
         algorithm.optimizer,
         scalars.learning_rate,
         key,

@@ -97,7 +97,7 @@ class LocalTraining:
         state = (0, tf.zeros([clients], tf.int32), rows, slots, twins, *records, calls)
         stage_masks = _stage_masks(self.block)
         body = functools.partial(self._tick, stage_masks)
-        state = tf.while_loop(lambda tick, *_: tick < self.batches.ticks, body, state, parallel_iterations=1)
+        state = tf.while_loop(lambda tick, *_: tick < self.batches.plan.ticks, body, state, parallel_iterations=1)
         _, steps, rows, _, twins, losses, norms, _ = state
         return LocalResult(rows, losses.stack(), norms.stack(), steps, twins)
 
