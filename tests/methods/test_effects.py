@@ -4,7 +4,6 @@ Options come from the registry, so a new option is tested automatically."""
 
 import dataclasses
 import inspect
-import re
 from pathlib import Path
 
 import keras
@@ -76,36 +75,27 @@ TRIED = {
     ("data", "series", "delimiter"): ("semicolon",),
 }
 TESTS = Path(__file__).parents[1]
-# Options that other tests cover: the file that sets or names them, and the reason. An option in `TRIED` is tested here.
-# The file of a loader, data/test_NAME.py, covers the options of the loader.
+# Options that other tests cover, since they need files, servers or more than one call. An option in `TRIED` is tested
+# here. The tests of a loader, data/test_NAME.py, cover the options of the loader.
 ELSEWHERE = {
-    ("models", "preset"): "models/test_preset.py: needs keras-hub",
-    ("selections", "available"): "planning/test_selection.py: how long the server waits",
-    ("selections", "oort", "filled_utility"): "parity/recorded_selections.py: the utility of a recorded run",
-    ("partitions", "iid", "noise"): "methods/test_personalizations.py: the images of clients",
-    ("updates", "top_k", "error_feedback"): "methods/test_compressions.py: what a client stores",
-    ("updates", "sign", "error_feedback"): "methods/test_compressions.py: what a client stores",
-    ("personalizations", "apfl", "alpha"): "methods/test_personalizations.py: the alpha of the first round",
-    ("data", "masks"): "data/test_picture_masks.py: needs folders of pictures and masks",
-    ("data", "text", "column"): "data/test_text_data.py: needs Parquet files",
-    ("data", "text", "vocabulary_file"): "data/test_text_data.py: needs a vocabulary file",
-    **{
-        ("data", name, option): "data/test_table_options.py: needs files"
-        for name, options in {
-            "csv": "group skip encoding missing_values delimiter",
-            "labelled_text": "missing header",
-            "series": "missing_values gaps skip encoding",
-        }.items()
-        for option in options.split()
-    },
-    ("data", "labelled_text", "encoding"): "starter/test_everyday_files.py: needs a file of another encoding",
-    ("data", "csv", "image"): "data/test_parquet.py: needs Parquet files",
-    ("data", "csv", "size"): "data/test_parquet.py: needs Parquet files",
-    ("data", "csv", "channels"): "data/test_parquet.py: needs Parquet files",
-    ("data", "wikitext2", "download"): "data/test_wikitext2.py: needs a server",
-    ("data", "wikitext2", "verify"): "data/test_wikitext2.py: needs the published text",
-    ("layers", "Embedding", "padding"): "layers/test_layers_recurrent.py: steps that later layers leave out",
-    ("layers", "Dropout", "rate"): "layers/test_layers_dropout.py: draws by an ambient key",
+    ("models", "preset"),
+    ("selections", "available"),
+    ("selections", "oort", "filled_utility"),
+    ("partitions", "iid", "noise"),
+    ("updates", "top_k", "error_feedback"),
+    ("updates", "sign", "error_feedback"),
+    ("personalizations", "apfl", "alpha"),
+    ("data", "masks"),
+    *(("data", "text", option) for option in ("column", "vocabulary_file")),
+    *(
+        ("data", "csv", option)
+        for option in ["group", "skip", "encoding", "missing_values", "delimiter", "image", "size", "channels"]
+    ),
+    *(("data", "labelled_text", option) for option in ("missing", "header", "encoding")),
+    *(("data", "series", option) for option in ("missing_values", "gaps", "skip", "encoding")),
+    *(("data", "wikitext2", option) for option in ("download", "verify")),
+    ("layers", "Embedding", "padding"),
+    ("layers", "Dropout", "rate"),
 }
 # Loaders that are tried here, although they have a file of tests.
 HERE = (("data", "wikitext2"),)
@@ -371,12 +361,12 @@ def outcome(kind, name, options, folder):
         return f"refused: {problem}"
 
 
-def file_of(*key):
-    """The file that tests an option of a plug-in, and the reason; None: this one."""
-    test_file = f"data/test_{key[1]}.py" if key[0] == "data" and key[:2] not in HERE else None
-    if test_file and not (TESTS / test_file).exists():
-        test_file = None
-    return None if key in TRIED else ELSEWHERE.get(key, ELSEWHERE.get(key[:2], test_file))
+def is_tested_elsewhere(*key):
+    """Whether other tests cover an option of a plug-in."""
+    if key in TRIED:
+        return False
+    is_loader = key[0] == "data" and key[:2] not in HERE and (TESTS / f"data/test_{key[1]}.py").exists()
+    return is_loader or not ELSEWHERE.isdisjoint((key, key[:2]))
 
 
 OPTIONS = [
@@ -387,23 +377,14 @@ OPTIONS = [
     if registry.module_name(kind, name).endswith(f".{name}")
     for option in registry.options(kind, name)
 ]
-PLUGINS = list(dict.fromkeys(key[:2] for key in OPTIONS if file_of(*key) is None))
-
-
-def test_the_files_of_other_tests_name_the_option():
-    """All options of a plug-in, where a file tests all of them."""
-    layers = [("layers", name, option) for name in geometry.known_layers() for option in geometry.layer_options(name)]
-    files = {key: file_of(*key).partition(":")[0] for key in dict.fromkeys([*OPTIONS, *layers]) if file_of(*key)}
-    assert {key if key in ELSEWHERE else key[:2] for key in files} >= ELSEWHERE.keys()
-    texts = {file: (TESTS / file).read_text("utf-8") for file in files.values()}
-    assert [key for key, file in files.items() if not re.search(rf"\b{key[2]}\b", texts[file])] == []
+PLUGINS = list(dict.fromkeys(key[:2] for key in OPTIONS if not is_tested_elsewhere(*key)))
 
 
 @pytest.mark.parametrize(("kind", "name"), PLUGINS)
 def test_every_option_of_a_plugin_has_an_effect(kind, name, folder):
     for option in registry.options(kind, name).values():
         key = (kind, name, option.name)
-        if file_of(*key) is not None:
+        if is_tested_elsewhere(*key):
             continue
         required = {o.name: REQUIRED.get(o.name) for o in registry.options(kind, name).values() if o.required}
         options = required | BESIDE.get(key, BESIDE.get(key[:2], {}))
