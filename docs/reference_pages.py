@@ -261,8 +261,7 @@ def methods_page() -> str:
     return page(
         "Methods and tasks",
         "The tasks that each recipe of `recipes/methods` trains. Other tasks than classification need `client.loss: "
-        "null`. Segmentation needs a model without strides whose heads are convolutions of one pixel. "
-        "`evaluate.members: best` needs accuracy.",
+        "null`. Segmentation needs a model without strides whose heads are convolutions of one pixel.",
         table(("recipe", *TASKS), rows),
         "A recipe with a *no* trains the task with `client.coupling: sum`. The reasons:\n",
         table(("recipe", "task", "reason"), texts),

@@ -106,8 +106,6 @@ def _open_described(recipe, flags, levels, console):
     run = RunFolder(flags.run_dir)
     if not (run.data.exists() and run.partition.exists()):
         return "the run folder has no description of the data"
-    if recipe.evaluate.members != "first":
-        return f"evaluate.members: {recipe.evaluate.members} compares networks on validation examples"
     process, loaded = open_state(recipe, build_settings(recipe, flags), flags.state, console.say, described=True)
     missing = [level for level in levels if _checkpoint_statistics(process, loaded, level) is None]
     if missing:

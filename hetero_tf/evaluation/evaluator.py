@@ -14,7 +14,7 @@ from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.evaluation.client_metrics import ClientEvaluator, has_client_models
 from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies
 from hetero_tf.evaluation.global_metrics import with_prefix
-from hetero_tf.evaluation.predictor import EvaluationSetup, LevelPredictor, sort_networks
+from hetero_tf.evaluation.predictor import EvaluationSetup, LevelPredictor
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import queried, values
 
@@ -121,8 +121,6 @@ class Evaluator(EvaluationSetup):
         names, key_of = self.recipe.levels.names, self.family.prediction_key
         of_global = {key.removeprefix("global_"): value for key, value in metrics.items() if key.startswith("global_")}
         measured, by_level = {key_of(self.recipe.levels.global_level): (of_global, statistics)}, {}
-        # Sort an ensemble once for all levels, if the level with the fewest networks needs it.
-        state = self._predicting(state, min(names, key=self.recipe.levels.networks_of))
         for level in names:
             if key_of(level) not in measured:
                 predictor = self.predictor(level)
@@ -145,7 +143,7 @@ class Evaluator(EvaluationSetup):
         statistics are queried with its sub-model. Held-out examples are excluded.
         """
         level = level or self.recipe.levels.global_level
-        return self.predictor(level).statistics(self._predicting(state, level), rows, rng)
+        return self.predictor(level).statistics(state, rows, rng)
 
     def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
         """Return the trained Keras model of any level, with all classes and the first channels of the global weights.
@@ -154,7 +152,7 @@ class Evaluator(EvaluationSetup):
             statistics: The result of `statistics` for this level; None queries them.
         """
         level = level or self.recipe.levels.global_level
-        predictor, state = self.predictor(level), self._predicting(state, level)
+        predictor = self.predictor(level)
         statistics = predictor.statistics(state) if statistics is None else statistics
         model = self.family.predictor(level)
         for variable, value in zip(values(model), predictor.values(state), strict=True):
@@ -163,18 +161,6 @@ class Evaluator(EvaluationSetup):
             if variable.path in statistics:
                 variable.assign(statistics[variable.path])
         return model
-
-    def _predicting(self, state, level):
-        """Return the state whose first networks predict at a level: sorted by accuracy if the recipe requires it."""
-        levels, networks = self.recipe.levels, self.recipe.levels.ensemble
-        if networks is None or self.recipe.evaluate.members == "first" or levels.members.get(level) == networks:
-            return state
-        first = self._first_network
-        return sort_networks(state, networks, lambda each: float(first.measure("validation", each)["accuracy"]))
-
-    @functools.cached_property
-    def _first_network(self):
-        return LevelPredictor(self, self.recipe.levels.global_level, members=1)
 
     def client_results(self, state: State, level: str | None = None) -> ClientResults:
         """Return the accuracy of each client on its test examples, the terms of the Local metrics that are means.

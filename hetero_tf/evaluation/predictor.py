@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import keras
@@ -100,15 +100,10 @@ class EvaluationSetup:
 
 @dataclass(frozen=True, eq=False)
 class LevelPredictor:
-    """The prediction model of one level; its functions are compiled once, on first use.
-
-    Attributes:
-        members: Number of networks that predict, the first ones; by default those of the level.
-    """
+    """The prediction model of one level; its functions are compiled once, on first use."""
 
     setup: EvaluationSetup
     level: str
-    members: int | None = None
 
     @functools.cached_property
     def model(self) -> keras.Model:
@@ -194,23 +189,4 @@ class LevelPredictor:
         return StatisticsQuery(self.model, self._build(), self.setup.examples, size, replicas)
 
     def _build(self):
-        return self.setup.family.fast(self.setup.family.predictor(self.level, self.members))
-
-
-def select_networks(state: State, order: Sequence[int] | np.ndarray) -> State:
-    """Return the state with these of its networks, in this order."""
-    weights = {path: tf.gather(value, order) for path, value in state.weights.items()}
-    return dataclasses.replace(state, weights=weights)
-
-
-def sort_networks(state: State, networks: int, accuracy: Callable[[State], float]) -> State:
-    """Return the state with its networks sorted by accuracy, the best first.
-
-    Args:
-        state: State of an ensemble whose networks are all merged.
-        accuracy: Accuracy of the first network of a state.
-
-    Reference: authors' code of SplitMix, which reverses the ascending order.
-    """
-    accuracies = [accuracy(select_networks(state, [network])) for network in range(networks)]
-    return select_networks(state, np.argsort(accuracies, kind="stable")[::-1])
+        return self.setup.family.fast(self.setup.family.predictor(self.level))

@@ -171,17 +171,12 @@ class ModelFamily:
         levels = self.recipe.levels
         return self.route(level), levels.members.get(level), levels.entries.get(level, 1.0)
 
-    def prediction_models(self, level: str, count: int | None = None) -> list[keras.Model]:
-        """Build the models that predict at a level: all classes, inert Scalers; one, or those of its ensemble.
-
-        Args:
-            count: Number of networks of its ensemble, by default those of the level.
-        """
+    def prediction_models(self, level: str) -> list[keras.Model]:
+        """Build the models that predict at a level: all classes, inert Scalers; one, or those of its ensemble."""
         levels = self.recipe.levels
-        count = levels.members.get(level) if count is None else count
         models = [
             self._build(self.route(level), 1.0, self.classes, self.recipe.float_type, member=member)
-            for member in (range(count) if count else (None,))
+            for member in (range(levels.members[level]) if level in levels.members else (None,))
         ]
         for model in models if levels.members_fan_in == "wide" else ():
             shrink_to_part(model, levels.widths[level])
@@ -192,13 +187,9 @@ class ModelFamily:
         seed = seeds.seed32(self.recipe.seed, "peer", number)
         return self._build(self.route(level), 1.0, self.classes, self.recipe.float_type, seed=seed)
 
-    def predictor(self, level: str, members: int | None = None) -> keras.Model:
-        """Build the prediction model of a level with one output: the mean over its networks and their exits.
-
-        Args:
-            members: Number of networks of its ensemble, by default those of the level.
-        """
-        models = self.prediction_models(level, members)
+    def predictor(self, level: str) -> keras.Model:
+        """Build the prediction model of a level with one output: the mean over its networks and their exits."""
+        models = self.prediction_models(level)
         if len(models) == len(models[0].outputs) == 1:
             return models[0]
         inputs, averaged = models[0].inputs[0], []

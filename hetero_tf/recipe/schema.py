@@ -388,8 +388,6 @@ class Evaluate:
         metrics: further metrics of the global model, of the validation examples and, with `levels: all`, of every level
         levels: models that are evaluated on the test set: global, only the global one; all, also the exported model of
             every level of the mix
-        members: networks of the ensemble that a level with fewer networks predicts with: first, the first ones; best,
-            those with the highest accuracy on the held-out examples
         best: metric that selects the best round; null: the first metric of the task, such as accuracy, or perplexity
             for text, on the validation examples if clients hold out some (partition.held_out), else on the test set;
             with models of clients, validation_local_accuracy is that of the clients' models
@@ -403,7 +401,6 @@ class Evaluate:
     exits: Literal["last", "mean"] = "last"
     metrics: tuple[str, ...] = ()
     levels: Literal["global", "all"] = "global"
-    members: Literal["first", "best"] = "first"
     best: str | None = None
     fine_tune: FineTune = FineTune()
 

@@ -61,7 +61,6 @@ def check_split(recipe: Recipe, partition: Partition) -> None:
     """
     if recipe.fleet is not None and recipe.fleet.trace is not None:
         check_trace(recipe.fleet.trace, len(partition.train))
-    needs_held_out = {("evaluate", "members"): "best"} if recipe.evaluate.members == "best" else {}
     for path, metric in recipe.selected_metrics.items():
         if metric.startswith("local_") and not partition.test.sizes.any():
             raise InvalidValue(
@@ -69,14 +68,11 @@ def check_split(recipe: Recipe, partition: Partition) -> None:
                 "cannot be measured, because no client has test examples; choose a global metric, or use more test "
                 f"examples. Received: {metric}",
             )
-        if metric.startswith("validation_"):
-            needs_held_out[path] = metric
-    for path, value in needs_held_out.items():
-        if not partition.held_out.sizes.any():
+        if metric.startswith("validation_") and not partition.held_out.sizes.any():
             raise InvalidValue(
                 path,
                 "needs held-out examples; set partition.held_out, such as 0.1, or choose another value. "
-                f"Received: {value}",
+                f"Received: {metric}",
             )
 
 

@@ -3,14 +3,12 @@
 import functools
 
 import methods
-import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
 from refusals import refusal
 from test_validation_metrics import held_out, measure_plain
 
-from hetero_tf.evaluation.predictor import select_networks, sort_networks
 from hetero_tf.models.state import State
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -83,34 +81,3 @@ def test_text_has_a_perplexity_for_each_level():
     }
     expected, _ = narrow.evaluate(State(0, cut))
     assert metrics["level_perplexity_c"] == pytest.approx(expected["global_perplexity"], rel=1e-5)
-
-
-def test_ensemble_predicts_with_its_best_networks_if_the_recipe_requires_it():
-    process, first = (built(tiny.DENSE, *ENSEMBLE, *more)[0] for more in (["evaluate.members=best"], []))
-    state, same = (each.run(each.initialize(), tiny.plans(each, 2))[0] for each in (process, first))
-    assert tiny.same(tiny.arrays(state), tiny.arrays(same)), "training knows nothing of it"
-    rows = process.partition.held_out.ids
-    x, y = process.dataset.train.x[rows], process.dataset.train.y[rows]
-    # A level with one network, the first of a state: each network in turn.
-    accuracies = [
-        measure_plain(first, select_networks(state, [member, 0, 0, 0]), "c", x, y)["accuracy"] for member in range(4)
-    ]
-    order = np.argsort(accuracies, kind="stable")[::-1]
-    assert order[0] != 0 and max(accuracies) > accuracies[0], "the first network must not be the best one"
-    metrics, usual = process.evaluate(state, "all")[0], first.evaluate(state, "all")[0]
-    assert metrics["level_loss_a"] == usual["level_loss_a"]  # all networks
-    test = process.dataset.test
-    for level in "bc":
-        expected = measure_plain(first, select_networks(state, order), level, test.x, test.y)
-        assert metrics[f"level_loss_{level}"] == pytest.approx(expected["loss"], rel=1e-6)
-        assert metrics[f"level_loss_{level}"] != usual[f"level_loss_{level}"]
-        assert measure_plain(process, state, level, test.x, test.y) == pytest.approx(expected)
-
-
-def test_networks_are_sorted_like_in_the_authors_code():
-    """The authors' code reverses an ascending order, so of equal networks the last comes first."""
-    state = State(0, {"kernel": tf.constant([[0.25], [0.75], [0.5], [0.75]])})
-    sorted_state = sort_networks(state, 4, lambda alone: float(alone.weights["kernel"][0, 0]))
-    assert sorted_state.weights["kernel"].numpy().ravel().tolist() == [0.75, 0.75, 0.5, 0.25]
-    tied = State(0, {"kernel": tf.constant([1.0, 2.0, 3.0])})
-    assert sort_networks(tied, 3, lambda alone: 1.0).weights["kernel"].numpy().tolist() == [3, 2, 1]

@@ -131,7 +131,6 @@ def test_run_resumes_only_with_its_selection_metric(train_stub, tmp_path):
         (("evaluate.best=validation_accuracy",), "evaluate.best"),
         (("evaluate.best=validation_loss",), "evaluate.best"),
         (("early_stopping.patience=1", "early_stopping.metric=validation_loss"), "early_stopping.metric"),
-        (("levels.widths={a: 1/2, b: 1/2}", "levels.members={a: 2, b: 1}", "evaluate.members=best"), "evaluate.members"),
     ],
 )  # fmt: skip
 def test_validation_selection_is_refused_without_validation_examples(overrides, key):
