@@ -3,9 +3,10 @@
 import statistics
 import textwrap
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hetero_tf.base.console import format_duration
+from hetero_tf.base.files import Damaged
 from hetero_tf.base.formatting import TIME_UNITS, time_unit
 from hetero_tf.reports import style
 from hetero_tf.reports.figures import metric_label
@@ -20,10 +21,11 @@ from hetero_tf.reports.summaries import (
 )
 from hetero_tf.runs import metrics_file
 from hetero_tf.runs.history import Run, is_number
-from hetero_tf.runs.metrics_file import ClientSpan, RoundSpan
+from hetero_tf.runs.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 # Parts of the work of a run without planning, which runs in parallel.
 PARTS = metrics_file.PARTS[1:]
@@ -215,79 +217,75 @@ def _name_rows(panel, names: Iterable[str]) -> None:
     style.label_rows(panel, ["\n".join(lines) for lines in wrapped], 8)
 
 
-MOST_BARS, MOST_ROUNDS, MOST_PICTURES = 36, 4, 6
-TIMELINE_COLOURS = ("#56B4E9", "#0072B2", "#E69F00", "#DDDDDD")
-TIMELINE_LABELS = ("download", "local training", "upload", "waiting")
-NOT_MERGED = "result not merged"
+# Maximum bars and seconds of a timeline, and timelines of a page.
+MOST_BARS, MOST_SECONDS, MOST_PICTURES = 36, 1e15, 6
+TIMELINE_COLOURS = {"download": "#56B4E9", "local training": "#0072B2", "upload": "#E69F00", "waiting": "#DDDDDD"}
 # Inches of a bar.
 BAR_HEIGHT = 0.13
 MERGED = ("returned", "partial")
 
 
-def first_rounds(spans: Sequence[RoundSpan]) -> list[RoundSpan]:
-    """Return the first rounds that fit into a figure, each with its clients in the order of their ends."""
-    drawn: list[RoundSpan] = []
-    room = MOST_BARS
-    for span in spans[:MOST_ROUNDS]:
-        clients = sorted(span.clients, key=lambda client: client.end)[:room]
-        if not clients or drawn and len(clients) < len(span.clients):
-            break
-        drawn.append(RoundSpan(span.round, span.began, span.ended, clients))
-        room -= len(clients)
-    return drawn
-
-
 def timeline_pictures(groups: dict[str, list[Run]]) -> list[Picture]:
     """Return the timelines of the first seeds, at most `MOST_PICTURES`."""
-    drawn = {name: spans for name, runs in groups.items() if (spans := first_rounds(runs[0].timeline))}
+    caption = (
+        "Clients of the first rounds, those that end first on top. A client waits from the end of its upload until its "
+        "result is merged."
+    )
+    bars_by_name = {name: timeline_bars(runs[0]) for name, runs in groups.items() if runs[0].timeline}
+    drawn = {name: bars for name, bars in bars_by_name.items() if len(bars)}
     return [
-        Picture(f"timeline-{number}", f"Timeline of {name}", describe_timeline(spans), draw_timeline(spans))
-        for number, (name, spans) in enumerate(list(drawn.items())[:MOST_PICTURES], 1)
+        Picture(f"timeline-{number}", f"Timeline of {name}", caption, draw_timeline(bars))
+        for number, (name, bars) in enumerate(list(drawn.items())[:MOST_PICTURES], 1)
     ]
 
 
-def describe_timeline(spans: Sequence[RoundSpan]) -> str:
-    """Describe the rounds in numbers: their time, the share of waiting, the slowest client and missing results."""
-    clients = [client for span in spans for client in span.clients]
-    waiting = sum(_wait(client, span) for span in spans for client in span.clients)
-    working = sum(client.end - client.start for client in clients)
-    slowest = max(clients, key=lambda client: client.end - client.start)
-    rounds = f"Round {spans[0].round}" if len(spans) == 1 else f"Rounds {spans[0].round} to {spans[-1].round}"
-    return (
-        f"{rounds} take {format_duration(spans[-1].ended - min(client.start for client in clients))} of device time. "
-        f"Clients wait for {100 * waiting / (waiting + working or 1):.0f} % of it. The slowest client, a device "
-        f"{slowest.device} at level {slowest.level}, takes {format_duration(slowest.end - slowest.start)}. "
-        f"{sum(client.status in MERGED for client in clients)} of {len(clients)} results are merged."
-    )
+def timeline_bars(run: Run) -> "DataFrame":
+    """Return the clients of the first whole rounds that fit into a figure, those of a round in the order of their ends.
+
+    Raises:
+        Damaged: The timeline of the run has other content than `metrics_file.timeline_row`.
+    """
+    import pandas
+
+    seconds = ["ended", "start", "download", "compute", "upload"]
+    # The last row of a round counts, because a resumed run may repeat rounds.
+    rounds = {row["round"]: row for row in run.timeline}.values()
+    try:
+        bars = pandas.json_normalize([*rounds], "clients", ["round", "ended"])
+        bars = bars.reindex(columns=["round", "device", "level", "status", *seconds])
+        bars = bars.astype({"status": str, **dict.fromkeys(seconds, float)})
+        values = bars[seconds].to_numpy()
+        if not ((values >= 0) & (values <= MOST_SECONDS)).all():
+            raise ValueError
+    except (KeyError, TypeError, ValueError) as error:
+        path = RunFolder(Path(run.folder)).timeline
+        raise Damaged(f"{path}: must have the seconds of each client; delete the file") from error
+    bars["end"] = bars[["start", "download", "compute", "upload"]].sum(axis=1)
+    bars["waiting"] = (bars["ended"] - bars["end"]).clip(lower=0).where(bars["status"].isin(MERGED), 0)
+    bars = bars.sort_values(["round", "end"], ignore_index=True)
+    counts = bars.groupby("round").size().cumsum()
+    whole = bars[bars["round"].isin(counts.index[counts <= MOST_BARS])]
+    return whole if len(whole) else bars.head(MOST_BARS)
 
 
-def _wait(client: ClientSpan, span: RoundSpan) -> float:
-    """Return the seconds between the end of a client's work and the merge of its result; 0 without a merge."""
-    return max(span.ended - client.end, 0.0) if client.status in MERGED else 0.0
-
-
-def draw_timeline(spans: Sequence[RoundSpan]) -> "Figure":
+def draw_timeline(bars: "DataFrame") -> "Figure":
     """Draw one bar for each client, below those of the rounds before."""
-    bars = [(client, span) for span in spans for client in span.clients]
-    missing = [index for index, (client, _) in enumerate(bars) if client.status not in MERGED]
-    labels = [*TIMELINE_LABELS, *([NOT_MERGED] if missing else [])]
+    missing = bars.index[~bars["status"].isin(MERGED)]
+    labels = [*TIMELINE_COLOURS, *["result not merged"][: len(missing)]]
     figure = style.figure(0.7 + BAR_HEIGHT * len(bars), labels)
-    panel, unit = figure.subplots(), time_unit(max(span.ended for span in spans))
-    scale = TIME_UNITS[unit]
-    seconds = [(each.start, each.download, each.compute, each.upload, _wait(each, span)) for each, span in bars]
-    parts = [[value / scale for value in part] for part in zip(*seconds)]
-    handles = style.stacked_bars(panel, parts, [{"color": colour, "height": 0.8} for colour in TIMELINE_COLOURS])
-    if missing:
-        ends = [bars[index][0].end / scale for index in missing]
-        handles += panel.plot(ends, missing, color="#D55E00", marker="X", markersize=5, ls="none")
-    style.label_rows(panel, [style.figure_text(f"{each.device}, {each.level}", 24) for each, _ in bars], 6)
-    top = -0.5
-    for span in spans:
-        bottom = top + len(span.clients)
-        look: dict[str, Any] = {"transform": panel.get_yaxis_transform(), "fontsize": 7, "va": "center"}
-        panel.text(1.01, (top + bottom) / 2, f"round {span.round}", **look)
-        panel.axhline(bottom, color="#555555", linewidth=0.5)
-        top = bottom
+    panel, unit = figure.subplots(), time_unit(bars["ended"].max())
+    scaled = bars[["start", "download", "compute", "upload", "waiting", "end"]] / TIME_UNITS[unit]
+    *parts, ends = (scaled[name].tolist() for name in scaled)
+    looks = [{"color": colour, "height": 0.8} for colour in TIMELINE_COLOURS.values()]
+    handles = style.stacked_bars(panel, parts, looks)
+    if len(missing):
+        at_ends = [ends[index] for index in missing]
+        handles += panel.plot(at_ends, missing, color="#D55E00", marker="X", markersize=5, ls="none")
+    style.label_rows(panel, [style.figure_text(f"{bar.device}, {bar.level}", 24) for bar in bars.itertuples()], 6)
+    for round, indices in bars.groupby("round").indices.items():
+        beside = panel.get_yaxis_transform()
+        panel.text(1.01, indices.mean(), f"round {round}", transform=beside, fontsize=7, va="center")
+        panel.axhline(indices[-1] + 0.5, color="#555555", linewidth=0.5)
     panel.set(xlabel=f"device time ({unit})")
     style.legend(figure, handles, labels)
     return figure

@@ -88,7 +88,7 @@ def time_run(run: Run, recipe: Recipe) -> Run:
     stages = max(len(level.train_flops) for level in of_levels)
     flops = np.asarray([np.pad(level.train_flops, (0, stages - len(level.train_flops))) for level in of_levels])
     clock = RoundClock(recipe, len(sizes), down, up, flops)
-    rows, spans, seconds, energy = [], [], 0.0, 0.0
+    rows, timeline, seconds, energy = [], [], 0.0, 0.0
     for index, row in enumerate(run.rows):
         if row["round"] != index + 1:
             raise NotComputable(f"its metrics lack round {index + 1}")
@@ -99,10 +99,10 @@ def time_run(run: Run, recipe: Recipe) -> Run:
         timing = RoundTiming(plan.clients, kinds, plan.levels, plan.steps, statuses, times, end)
         metrics = timing.metrics()
         if index < metrics_file.MOST_ROUNDS:
-            spans.append(metrics_file.RoundSpan.of(clock.fleet.devices, work.levels, index + 1, seconds, timing))
+            timeline.append(metrics_file.timeline_row(clock.fleet.devices, work.levels, index + 1, seconds, timing))
         seconds, energy = seconds + timing.seconds, energy + float(timing.times.energy.sum())
         rows.append({**row, **metrics, "device_seconds": seconds, "energy": energy})
-    return dataclasses.replace(run, rows=rows, timeline=spans)
+    return dataclasses.replace(run, rows=rows, timeline=timeline)
 
 
 def _work_and_sizes(recipe: Recipe, run: Run) -> tuple[RoundWork, np.ndarray]:

@@ -190,8 +190,8 @@ class TrainingLoop:
         for plan, row in zip(trained, rows):
             if fleet and plan.timing and row["round"] <= metrics_file.MOST_ROUNDS:
                 began = row["device_seconds"] - row["round_seconds"]
-                span = metrics_file.RoundSpan.of(fleet.devices, levels, row["round"], began, plan.timing)
-                metrics_file.append(run.timeline, dataclasses.asdict(span))
+                timed = metrics_file.timeline_row(fleet.devices, levels, row["round"], began, plan.timing)
+                metrics_file.append(run.timeline, timed)
         progress = dataclasses.replace(
             progress,
             state=state,

@@ -134,7 +134,7 @@ class Run:
         keys: `{dotted key: value}` of the resolved recipe; the mix is one text under "levels.mix". If a fallback
             replaced the data, "data.stand_in_for" names them.
         costs: Costs of a client of each level; None if the file is missing.
-        timeline: Times of the clients of the first rounds on the fleet; empty without a fleet.
+        timeline: First rounds on the fleet, as `metrics_file.timeline_row` returns them; empty without a fleet.
     """
 
     folder: str
@@ -146,7 +146,7 @@ class Run:
     rows: list[dict]
     timings: list[dict]
     costs: RunCosts | None
-    timeline: list[metrics_file.RoundSpan]
+    timeline: list[dict]
 
     @property
     def done(self) -> int:
@@ -212,8 +212,7 @@ def read(folder: str | Path) -> Run | None:
     name, seed, rounds = (keys[key] for key in ("name", "seed", "rounds"))
     advice = "; delete the file, and run the training command again to restore it"
     costs = typed_json.read(RunCosts, run.costs, advice) if run.costs.exists() else None
-    spans = metrics_file.read_spans(run.timeline)
-    return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, costs, spans)
+    return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, costs, metrics_file.rows(run.timeline))
 
 
 def recipe_keys(recipe: Recipe | str, name: str) -> tuple[dict[str, Any], dict[str, float]]:

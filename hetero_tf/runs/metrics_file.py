@@ -8,15 +8,12 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from hetero_tf.base import files, typed_json
-from hetero_tf.base.constraints import Range, Text
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
-from hetero_tf.base.typed_json import from_json
 
 # Bytes of a file, and of a row whose round `last_round` finds.
 LIMIT, LONGEST_ROW = 2**30, 2**18
@@ -102,78 +99,34 @@ def _has_round(row):
 
 # Rounds of a run, and clients of a round, that the timeline stores.
 MOST_ROUNDS, MOST_CLIENTS = 10, 50
-Seconds = Annotated[float, Range(low=0, high=1e15)]
-Name = Annotated[str, Text(pattern=".{0,64}")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClientSpan:
-    """The work of one client for one round, in seconds of device time.
+def timeline_row(devices: Iterable[str], levels: Iterable[str], round: int, began: float, timing: Any) -> dict:
+    """Return a round on the clock of the fleet with its first clients, ready for JSON.
 
-    Attributes:
-        start: Start of its download since the start of the run.
-        download, compute, upload: Durations, until the client drops out or the round ends without it.
-        status: "returned", "partial", "late", "dropped" or "stale".
+    Args:
+        devices: Names of the device classes of the fleet; empty for a trace, in which each client has a row.
+        timing: The `planning.timing.RoundTiming` of the round.
+
+    Returns:
+        {"round", "began", "ended", "clients": of each {"client", "device", "level", "start" (of its download),
+        "download", "compute", "upload" (durations, until the client drops out or the round ends without it), "status"
+        ("returned", "partial", "late", "dropped" or "stale")}}. Times are seconds of device time since the start of the
+        run.
     """
-
-    client: int
-    device: Name
-    level: Name
-    start: Seconds
-    download: Seconds
-    compute: Seconds
-    upload: Seconds
-    status: Name
-
-    @property
-    def end(self) -> float:
-        """Seconds at which its upload ends."""
-        return self.start + self.download + self.compute + self.upload
-
-
-@dataclass(frozen=True)
-class RoundSpan:
-    """One round: its number from 1, its begin and end in seconds of device time, and its clients."""
-
-    round: int
-    began: Seconds
-    ended: Seconds
-    clients: list[ClientSpan]
-
-    @classmethod
-    def of(cls, devices: Iterable[str], levels: Iterable[str], round: int, began: float, timing: Any) -> "RoundSpan":
-        """Return the span of a round with its first clients.
-
-        Args:
-            devices: Names of the device classes of the fleet; empty for a trace, in which each client has a row.
-            timing: The `planning.timing.RoundTiming` of the round.
-        """
-        starts, times, device_names, level_names = began + timing.start_seconds, timing.times, [*devices], [*levels]
-        columns = (timing.clients, timing.kinds, timing.levels, starts, times.download, times.compute, times.upload)
-        clients = [
-            ClientSpan(
-                client=int(client),
-                device=device_names[kind] if device_names else f"row {kind + 1}",
-                level=level_names[level],
-                start=float(start),
-                download=float(download),
-                compute=float(compute),
-                upload=float(upload),
-                status=status,
-            )
-            for client, kind, level, start, download, compute, upload, status in zip(*columns, timing.statuses)
-        ]
-        return cls(round, began, began + timing.seconds, clients[:MOST_CLIENTS])
-
-
-def read_spans(path: Path) -> list[RoundSpan]:
-    """Return the stored rounds; of a round that a resumed run has repeated, the last one. A missing file has none.
-
-    Raises:
-        Damaged: A line has other content.
-    """
-    spans = [from_json(RoundSpan, row, path, "; delete the file") for row in rows(path)]
-    return [span for _, span in sorted({span.round: span for span in spans}.items())][:MOST_ROUNDS]
+    times, device_names, level_names = timing.times, [*devices], [*levels]
+    columns = {
+        "client": timing.clients,
+        "device": [device_names[kind] if device_names else f"row {kind + 1}" for kind in timing.kinds],
+        "level": [level_names[level] for level in timing.levels],
+        "start": began + timing.start_seconds,
+        "download": times.download,
+        "compute": times.compute,
+        "upload": times.upload,
+        "status": timing.statuses,
+    }
+    clients = [dict(zip(columns, values)) for values in zip(*columns.values())]
+    return {"round": round, "began": began, "ended": began + timing.seconds, "clients": clients[:MOST_CLIENTS]}
 
 
 # Planning runs concurrently with the previous call. Merging is the time between the last local step and the end of the

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from hetero_tf.base.files import Damaged
 from hetero_tf.reports import breakdowns, figures, style
 from hetero_tf.runs.history import gather, grouped
-from hetero_tf.runs.metrics_file import ClientSpan, RoundSpan
 
 pytest.importorskip("matplotlib")
 CLIENTS = {"local_mean": 90.0, "local_std": 15.0, "local_std_noise": 4.0, "local_worst_decile": 40.0}
@@ -86,18 +86,23 @@ def test_time_needs_timings(groups):
     assert [(bar.get_x(), bar.get_width()) for bar in panel.patches] == [(0, 4), (4, 0), (4, 2), (6, 0)]
 
 
-def span(round, ends, status="returned"):
+def timeline_row(round, ends, status="returned"):
     """A round of ten seconds whose clients upload until `ends`."""
     began = 10.0 * (round - 1)
-    times = {"start": began, "download": 1.0, "compute": 2.0, "upload": 0.0}
-    client = ClientSpan(client=0, device="phone", level="a", **times, status=status)
-    clients = [dataclasses.replace(client, client=index, upload=end - 3) for index, end in enumerate(ends)]
-    return RoundSpan(round, began, began + 10, clients)
+    client = {"device": "phone", "level": "a", "start": began, "download": 1.0, "compute": 2.0, "status": status}
+    clients = [{**client, "client": index, "upload": end - 3} for index, end in enumerate(ends)]
+    return {"round": round, "began": began, "ended": began + 10, "clients": clients}
 
 
-def test_bars_of_clients_are_sorted_by_their_ends_and_last_until_the_end_of_the_round():
-    spans = breakdowns.first_rounds([span(1, [10.0, 4.0]), span(2, [5.0], "dropped")])
-    (panel,) = breakdowns.draw_timeline(spans).axes
+@pytest.fixture
+def bars_of(groups):
+    return lambda *rows: breakdowns.timeline_bars(dataclasses.replace(groups["bare"][0], timeline=list(rows)))
+
+
+def test_bars_of_clients_are_sorted_by_their_ends_and_last_until_the_end_of_the_round(bars_of):
+    # A resumed run repeats rounds.
+    bars = bars_of(timeline_row(1, [7.0]), timeline_row(1, [10.0, 4.0]), timeline_row(2, [5.0], "dropped"))
+    (panel,) = breakdowns.draw_timeline(bars).axes
     # Download, training, upload and waiting of three clients.
     assert [[(bar.get_x(), bar.get_width()) for bar in container] for container in panel.containers] == [
         [(0, 1), (0, 1), (10, 1)],
@@ -109,15 +114,17 @@ def test_bars_of_clients_are_sorted_by_their_ends_and_last_until_the_end_of_the_
     assert (list(missing.get_xdata()), list(missing.get_ydata())) == ([15], [2])
     assert labels(panel.get_yticklabels()) == ["phone, a"] * 3 and {"round 1", "round 2"} <= set(labels(panel.texts))
     assert panel.get_xlabel() == "device time (s)"
-    assert breakdowns.describe_timeline(spans) == (
-        "Rounds 1 to 2 take 20 s of device time. Clients wait for 24 % of it. The slowest client, a device phone at level "
-        "a, takes 10 s. 2 of 3 results are merged."
-    )
 
 
-def test_timeline_has_as_many_whole_rounds_as_fit():
-    many = breakdowns.first_rounds([span(1, [9.0] * 99), span(2, [5.0])])
-    assert [(each.round, len(each.clients)) for each in many] == [(1, breakdowns.MOST_BARS)]
-    few = breakdowns.first_rounds([span(round, [9.0] * 16) for round in (1, 2, 3)])
-    assert [each.round for each in few] == [1, 2]
-    assert breakdowns.first_rounds([RoundSpan(1, 0.0, 1.0, [])]) == []
+def test_timeline_has_as_many_whole_rounds_as_fit(bars_of):
+    many = bars_of(timeline_row(1, [9.0] * 99), timeline_row(2, [5.0]))
+    assert many["round"].tolist() == [1] * breakdowns.MOST_BARS
+    few = bars_of(*(timeline_row(round, [9.0] * 16) for round in (1, 2, 3)))
+    assert few["round"].unique().tolist() == [1, 2]
+    assert len(bars_of(timeline_row(1, []))) == 0
+
+
+@pytest.mark.parametrize("changes", [{"ended": -1}, {"ended": 1e99}, {"clients": [{}]}, {"clients": 3}])
+def test_other_content_of_a_timeline_is_refused(bars_of, changes):
+    with pytest.raises(Damaged, match=r"timeline.jsonl: must have the seconds of each client; delete the file$"):
+        bars_of(timeline_row(1, [5.0]) | changes)

@@ -58,9 +58,9 @@ def test_times_equal_those_of_a_run_on_the_fleet(folder, fleet):
     assert messages == [] and trained.rows[0]["device_seconds"] > 0
     assert timed.rows[-1]["device_seconds"] == trained.rows[-1]["device_seconds"]
     assert columns(timed) == {name: pytest.approx(values, rel=1e-12) for name, values in columns(trained).items()}
-    assert len(trained.timeline) == 3 and timed.timeline[2].ended == pytest.approx(trained.timeline[2].ended)
-    assert {client.client for client in timed.timeline[0].clients} == {
-        client.client for client in trained.timeline[0].clients
+    assert len(trained.timeline) == 3 and timed.timeline[2]["ended"] == pytest.approx(trained.timeline[2]["ended"])
+    assert {client["client"] for client in timed.timeline[0]["clients"]} == {
+        client["client"] for client in trained.timeline[0]["clients"]
     }
     # The shipped runs have no split.
     folder.partition.unlink()

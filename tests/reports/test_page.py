@@ -1,7 +1,6 @@
 """The page of a report: complete in itself, whatever runs left or are named; and that it is written whole."""
 
 import base64
-import dataclasses
 import hashlib
 import json
 import re
@@ -15,7 +14,6 @@ from splits import shares
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.reports import style
 from hetero_tf.runs import metrics_file
-from hetero_tf.runs.metrics_file import ClientSpan, RoundSpan
 
 pytest.importorskip("matplotlib")
 HOSTILE = '<img src=x onerror="x()">&amp;$name{{ 1 }}'
@@ -75,8 +73,9 @@ def whole_runs(write_run):
     for folder in folders:
         Partition(shares([0, 1], [2]), shares([0, 1], [1]), np.ones((2, 3), bool)).save(Path(folder) / "partition.npz")
     times = {"start": 0.0, "download": 1.0, "compute": 9.0, "upload": 2.0}
-    client = ClientSpan(client=3, device=HOSTILE, level="a", **times, status="returned")
-    metrics_file.append(Path(folders[0], "timeline.jsonl"), dataclasses.asdict(RoundSpan(1, 0.0, 12.0, [client])))
+    client = {"client": 3, "device": HOSTILE, "level": "a", **times, "status": "returned"}
+    row = {"round": 1, "began": 0.0, "ended": 12.0, "clients": [client]}
+    metrics_file.append(Path(folders[0], "timeline.jsonl"), row)
     Path(folders[0], "classes.json").write_text(json.dumps(CLASSES))
 
 
