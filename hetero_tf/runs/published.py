@@ -14,13 +14,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hetero_tf.base import files, registry
 from hetero_tf.base.constraints import Plugin, walk_keys
 from hetero_tf.base.errors import InputError, did_you_mean
-from hetero_tf.recipe.nodes import dotted, to_plain
-from hetero_tf.recipe.reader import parse
+from hetero_tf.recipe.nodes import dotted
 from hetero_tf.recipe.recipe_files import PLUGINS
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.runs.history import MIX, read
@@ -40,7 +38,6 @@ IGNORED_KEYS = frozenset(
     ("name", "seed", "data.download", "data.fallback", "engine", "precision", "checkpoint.every", "checkpoint.keep")
     + ("evaluate.every", "evaluate.batch_size", "evaluate.metrics", "evaluate.levels", "evaluate.best")
 )
-LARGEST_FILE = 2**20
 
 
 @dataclass(frozen=True)
@@ -49,9 +46,8 @@ class PublishedValue:
 
     Attributes:
         name: "TABLE/ROW".
-        recipe: `{dotted key: value}` that a matching run must have; None for a shipped value.
         spread: Standard deviation that the table prints, or None.
-        runs: `{fingerprint: note}` of the matching runs of a shipped value; the note is added to the setting.
+        runs: `{fingerprint: note}` of the matching runs; the note is added to the setting.
     """
 
     name: str
@@ -59,7 +55,6 @@ class PublishedValue:
     value: float
     source: str
     setting: str
-    recipe: dict | None = None
     spread: float | None = None
     runs: Mapping[str, str] = field(default_factory=dict)
 
@@ -119,46 +114,21 @@ def read_published() -> list[PublishedValue]:
         spread, cell_runs = float(cell["spread"]) if cell["spread"] else None, runs.get((setting, row), {})
         for table in tables:
             number = float(cell["value"])
-            values.append(
-                PublishedValue(f"{table}/{row}", cell["metric"], number, source, setting, None, spread, cell_runs)
-            )
+            values.append(PublishedValue(f"{table}/{row}", cell["metric"], number, source, setting, spread, cell_runs))
     return values
-
-
-def read_file(path: Path) -> list[PublishedValue]:
-    """Read the values of a user file."""
-    tables: Any = to_plain(parse(files.decode(files.read_bytes(path, LARGEST_FILE, follow=True), path), str(path)))
-    try:
-        return [
-            PublishedValue(
-                f"{table['name']}/{row}",
-                metric,
-                float(value),
-                table["source"],
-                table["setting"],
-                table["recipe"] | cells.get("recipe", {}),
-            )
-            for table in tables
-            for row, cells in table["rows"].items()
-            for metric, value in cells.items()
-            if metric != "recipe"
-        ]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path}: must be a list of tables with name, source, setting, recipe (keys) and rows of numbers; see "
-            f"docs/sweeps.md. Received: {type(error).__name__}: {error}"
-        ) from error
 
 
 def select_published(names: Sequence[str]) -> tuple[list[PublishedValue], list[PublishedValue]]:
     """Return all known values, and the requested ones, which are always shown.
 
     Args:
-        names: Requested tables or rows ("TABLE", "TABLE/ROW"), and .yaml files that add values to the shipped ones.
+        names: Requested tables or rows ("TABLE", "TABLE/ROW").
+
+    Raises:
+        InputError: No table or row has a name.
     """
-    values = [*read_published(), *_file_values(names)]
-    requested = []
-    for name in (name for name in names if not _is_file(name)):
+    values, requested = read_published(), []
+    for name in names:
         matches = [value for value in values if name in (value.name, value.table)]
         if not matches:
             known = {part for value in values for part in (value.name, value.table)}
@@ -167,28 +137,13 @@ def select_published(names: Sequence[str]) -> tuple[list[PublishedValue], list[P
     return values, requested
 
 
-def selected_values(names: Sequence[str]) -> list[PublishedValue]:
-    """Return the values of tables, rows and files; see `select_published` for `names` and errors."""
-    # Both a file and a table in it may be named.
-    requested = select_published(names)[1]
-    return [*requested, *(value for value in _file_values(names) if value not in requested)]
-
-
-def _is_file(name):
-    return name.endswith((".yaml", ".yml"))
-
-
-def _file_values(names):
-    return [value for name in names if _is_file(name) for value in read_file(Path(name))]
-
-
 def matching_values(
     values: Iterable[PublishedValue], keys: Mapping[str, object], metrics: Sequence[str] | None = None
 ) -> list[PublishedValue]:
     """Return the values that match the keys of a run, those of two tables once."""
     digest, matches = fingerprint(keys), dict[tuple, PublishedValue]()
     for value in values:
-        if (metrics is None or value.metric in metrics) and _is_match(value, keys, digest):
+        if (metrics is None or value.metric in metrics) and digest in value.runs:
             note = value.runs.get(digest)
             setting = f"{value.setting}; {note}" if note else value.setting
             matches.setdefault(
@@ -202,12 +157,6 @@ def describe_values_of(run_dir: Path) -> list[str]:
     run = read(run_dir)
     values = [] if run is None else matching_values(read_published(), run.keys, tuple(run.rows[-1]))
     return [f"published: {value.metric} {value.value:g} ({value.source}: {value.setting})" for value in values]
-
-
-def _is_match(value, keys, digest):
-    if value.recipe is None:
-        return digest in value.runs
-    return all(keys.get(key) == expected for key, expected in value.recipe.items())
 
 
 def in_order_of_table(
@@ -238,10 +187,10 @@ def missing_cells(
     values: Sequence[PublishedValue], keys_of_runs: Iterable[Mapping[str, object]], tables: Iterable[str] = ()
 ) -> list[str]:
     """List the cells without a run, a sentence for each of `tables` and each table of which half the cells have one."""
-    runs, sentences = [(keys, fingerprint(keys)) for keys in keys_of_runs], []
+    digests, sentences = {fingerprint(keys) for keys in keys_of_runs}, []
     for table in dict.fromkeys(value.table for value in values if value.runs or value.table in tables):
         cells = [value for value in values if value.table == table]
-        missing = [value for value in cells if not any(_is_match(value, *run) for run in runs)]
+        missing = [value for value in cells if digests.isdisjoint(value.runs)]
         if table in tables or len(missing) * 2 <= len(cells):
             rows: dict[str, dict[str, None]] = {}
             for value in missing:

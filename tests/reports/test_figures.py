@@ -103,16 +103,17 @@ def test_size_series_connect_mixes_and_are_labelled_by_differences(write_run):
     assert not where.overlaps(axes) and panel.get_xlabel() == "parameters of a client, mean of the mix (thousands)"
 
 
-def reported(mix, *values, metric="global_accuracy"):
-    keys = {"levels.mix": mix}
-    return [published.PublishedValue("paper/row", metric, value, "A paper", "digits", keys) for value in values]
+def reported(run, *values, metric="global_accuracy"):
+    """Published values of the recipe of a run."""
+    runs = {published.fingerprint(run.keys): ""}
+    return [published.PublishedValue("paper/row", metric, value, "A paper", "digits", runs=runs) for value in values]
 
 
 def test_published_values_are_drawn_for_matching_runs(write_run):
     runs = groups(
         write_run("a", [10.0], "name=wide", "levels.mix=a"), write_run("c", [20.0], "name=narrow", "levels.mix=c")
     )
-    values = [*reported("a", 91.0, 93.0, 91.0), *reported("c", 5.0, metric="local_accuracy")]
+    values = reported(*runs["wide"], 91.0, 93.0, 91.0) + reported(*runs["narrow"], 5.0, metric="local_accuracy")
     narrow, wide = drawn = figures.learning_curves(runs, *ACCURACY, values)
     assert (narrow.published, wide.published) == ((), (91.0, 93.0))
     figure = figures.draw_curves(drawn, *ACCURACY)
@@ -121,13 +122,13 @@ def test_published_values_are_drawn_for_matching_runs(write_run):
     assert {line.get_color() for line in thin} == {style.line_style(wide.index)["color"]}
     assert figure.legends[0].get_title().get_text() == "thin lines: published"
     # Over the size of models they are hollow points.
-    runs = groups(write_run("alone", [5.0], sizes={"a": 4000}))
-    series = figures.size_series(runs, *SIZES, reported("a-b-c", 91.0))
+    others, runs = runs, groups(write_run("alone", [5.0], sizes={"a": 4000}))
+    series = figures.size_series(runs, *SIZES, reported(*runs["tiny_digits"], 91.0))
     figure = figures.draw_sizes(series, *SIZES)
     (hollow,) = (line for line in figure.axes[0].get_lines() if line.get_markerfacecolor() == "none")
     assert (list(hollow.get_xdata()), list(hollow.get_ydata())) == ([4.0], [91.0])
     assert figures.legend_title(series[0].points, "hollow") == "hollow: published"
-    assert refusal(figures.size_series, runs, *SIZES, reported("b", 1.0)) == (
+    assert refusal(figures.size_series, runs, *SIZES, reported(*others["wide"], 1.0)) == (
         "no drawn run matches a published value of global_accuracy; omit --published, or name another table. "
         "Received: --published, which is paper/row"
     )
@@ -210,7 +211,7 @@ def test_untrusted_names_are_plain_text_in_figures():
 
 
 def test_command_draws_and_reports_the_figure(write_run, command, tmp_path, monkeypatch):
-    folders, out, user_file = two_seeds(write_run), tmp_path / "curves.png", tmp_path / "own.yaml"
+    folders, out = two_seeds(write_run), tmp_path / "curves.png"
 
     def plot(*words):
         return command("plot", *folders, *words)
@@ -219,10 +220,9 @@ def test_command_draws_and_reports_the_figure(write_run, command, tmp_path, monk
         0, f"drew global_accuracy over round into {out}\n", f"not finished: {folders[1]}, 2 of 3 rounds\n"
     )  # fmt: skip
     plain = out.read_bytes()
-    rows = "rows: {any: {global_accuracy: 91}}"
-    user_file.write_text(f"- {{name: mine, source: A paper, setting: digits, recipe: {{}}, {rows}}}\n")
-    for names in (user_file, f"{user_file},mine/any"):
-        assert plot("--out", out, "--published", names)[0] == 0 and out.read_bytes() != plain
+    run = gather(folders)[0][0]
+    monkeypatch.setattr(published, "read_published", lambda: reported(run, 91.0))
+    assert plot("--out", out, "--published", "paper")[0] == 0 and out.read_bytes() != plain
     assert plot("--out", out, "--published", "heterofl-cifar10")[0] == 2
     missing = "hetero_tf: --out is missing; name the picture to write, such as curves.png or curves.svg\n"
     assert plot() == (2, "", missing)

@@ -112,7 +112,7 @@ def plot_runs(flags: FlagValues, console: Console) -> dict:
     style.check_file(path)
     runs, sentences = gather_runs(flags, "plot")
     metric = flags.y or next(iter(summaries.default_metrics(runs)), "loss")
-    groups, values = grouped(runs), published.selected_values(flags.published)
+    groups, values = grouped(runs), published.select_published(flags.published)[1]
     with style.figure_style("plot"):
         if x in figures.SIZES:
             series = figures.size_series(groups, metric, x, values)
