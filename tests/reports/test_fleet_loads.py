@@ -16,8 +16,8 @@ DEVICES = (
 FLEET = f"fleet={{devices: {DEVICES}, spread: 0.5}}"
 
 
-NAMES = ("policy", "in_recipe", "rounds", "planned", "seconds", "bytes", "energy", "busy", "merged")
-FORECASTS = [dict(zip(NAMES, ("wait", True, 1000, 30, 7200.0, 3e6, 7200.0, 0.25, 1.0), strict=True))]
+NAMES = ("policy", "rounds", "planned", "seconds", "bytes", "energy", "busy", "merged")
+FORECAST = dict(zip(NAMES, ("deadline 2 s", 1000, 30, 7200.0, 3e6, 7200.0, 0.25, 1.0), strict=True))
 LOAD = {"level": "a", "device": "phone", "download": 0.0625, "compute": 12.345, "upload": 1234.5, "total": 1246.9}
 LOAD |= {"energy": 7.0, "memory": 1.234, "trains": True, "idle": 0.5}
 
@@ -70,14 +70,14 @@ def test_a_trace_has_its_fast_median_and_slow_clients(tmp_path, monkeypatch):
 
 def test_cells():
     loads = [LOAD, LOAD | {"memory": 12.3, "trains": False, "idle": None}, LOAD | {"memory": 0.0}]
-    text = fleet.to_text({"examples": 6, "loads": loads, "forecasts": FORECASTS, "unplanned": None})
+    text = fleet.to_text({"examples": 6, "loads": loads, "forecast": FORECAST, "unplanned": None})
     rows = text.splitlines()
     assert " ".join(rows[1].split()) == "a phone 0.062 s 12.3 s 1,234 s 1,247 s 50 % 123 % OVER 7 J"
     assert max(map(len, rows)) <= 80
     assert "idle: share of a round that waits for the slowest, level a on phone" in text
     assert rows[8].split() == ["policy", "rounds", "time", "traffic", "energy", "busy", "merged"]
-    assert " ".join(rows[9].split()) == "wait * 1,000 2:00:00 h 3 MB 2 Wh 25 % 100 %"
-    assert "forecast of the run from at least 30 planned rounds; *: policy of the recipe" in text
+    assert " ".join(rows[9].split()) == "deadline 2 s 1,000 2:00:00 h 3 MB 2 Wh 25 % 100 %"
+    assert "forecast of the run from 30 planned rounds" in text
     assert rows[2].split()[10:] == ["-", "12x", "unfit", "7", "J"]
     assert rows[3].split()[10:] == ["50", "%", "-", "7", "J"]
 
@@ -89,7 +89,7 @@ def test_a_forecast_of_all_rounds_is_the_run(policy, eager):
     for _ in range(process.recipe.rounds):
         state, row = process.next(state)
         rows.append(row)
-    (forecast,) = (each for each in describe(process).about["fleet"]["forecasts"] if each["in_recipe"])
+    forecast = describe(process).about["fleet"]["forecast"]
     assert forecast["planned"] == forecast["rounds"] == 3
     assert forecast["seconds"] == pytest.approx(sum(row["round_seconds"] for row in rows))
     assert forecast["energy"] == pytest.approx(sum(row["round_energy"] for row in rows))
@@ -97,20 +97,13 @@ def test_a_forecast_of_all_rounds_is_the_run(policy, eager):
     assert (forecast["merged"] == 1) == (sum(row["late"] == 0 for row in rows) == len(rows))
 
 
-def test_every_policy_is_forecast(description):
-    results = {each["policy"].split()[0]: each for each in description.about["fleet"]["forecasts"]}
-    assert list(results) == ["wait", "buffered", "deadline", "immediate", "over_selection"]
-    wait, buffered, deadline, immediate, _ = results.values()
-    assert wait["merged"] == 1 and deadline["policy"].startswith("deadline 0.")
-    assert (buffered["rounds"], immediate["rounds"], buffered["policy"]) == (30, 90, "buffered 3")
-    assert buffered["seconds"] < wait["seconds"]
-    assert [each["policy"] for each in results.values() if each["in_recipe"]] == ["wait"]
+def test_an_asynchronous_policy_is_forecast_with_its_buffer():
+    process = tiny.process(tiny.DENSE, FLEET, "rounds=30", "round.policy={name: buffered, size: 2}")
+    forecast = describe(process).about["fleet"]["forecast"]
+    assert (forecast["policy"], forecast["rounds"], forecast["busy"]) == ("buffered 2", 30, 1)
 
 
-def test_what_cannot_be_forecast_is_left_out_or_replaced():
-    """Policies that need more clients, and selections that read results."""
-    report = describe(tiny.process(tiny.DENSE, FLEET, "round.clients=4")).about["fleet"]
-    assert "over_selection" not in [each["policy"].split()[0] for each in report["forecasts"]]
+def test_forecast_of_a_selection_that_reads_results_is_that_of_the_uniform_one():
     report = describe(tiny.process(tiny.DENSE, FLEET, "round.selection=oort")).about["fleet"]
     assert report["unplanned"] == "oort"
     assert "clients are drawn uniformly, since oort chooses by results of the run" in fleet.to_text(report)

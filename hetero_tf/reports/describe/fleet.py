@@ -1,20 +1,18 @@
-"""Time, memory and energy of a recipe on its fleet: a round of each level on each device, and the run by policy."""
+"""Time, memory and energy of a recipe on its fleet: a round of each level on each device, and the run."""
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from hetero_tf.base import registry
 from hetero_tf.base.console import format_duration, format_table
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.formatting import format_bytes, format_number
 from hetero_tf.methods.policies import AsynchronousPolicy, round_policy
 from hetero_tf.models.costs.memory import LevelWork
 from hetero_tf.planning.fleets.devices import Devices, class_devices, devices_of
-from hetero_tf.planning.selection import able_clients, count_clients, reads_state
+from hetero_tf.planning.selection import reads_state
 from hetero_tf.recipe.schema import Fleet, Recipe
 from hetero_tf.run.learning_process import LearningProcess
 
@@ -22,8 +20,6 @@ from hetero_tf.run.learning_process import LearningProcess
 QUANTILES = {"fast": 0.05, "median": 0.5, "slow": 0.95}
 # Clients whose rounds are planned for a forecast, in at least the least number of rounds.
 PLANNED_CLIENTS, LEAST_ROUNDS = 400, 3
-# Share of the clients that return before the deadline, if the recipe does not set one.
-IN_TIME = 0.8
 # Options in the label of a policy, and their units.
 NUMBERS = {"seconds": " s", "factor": "", "size": ""}
 JOULES_PER_WATT_HOUR = 3600
@@ -38,10 +34,10 @@ def fleet_report(process: LearningProcess) -> dict[str, Any]:
         round), "energy" (joules), "memory" (of training, as a share of that of the device; 0 without a limit), "trains"
         (False if `levels.fit: device` excludes the device, or the level is idle), "idle" (share of a round before the
         slowest load ends; None if it does not train)},
-        "forecasts": of each policy, extrapolated from its first "planned" rounds, {"policy", "in_recipe", "rounds" (of
-        an asynchronous policy those that merge as many results), "seconds", "bytes" (in both directions), "energy",
-        "busy" (share of the time in which clients transfer or compute), "merged" (share of the results)},
-        "unplanned": name of the recipe's selection if it reads results of training, so that the forecasts are made with
+        "forecast": of the run, extrapolated from its first "planned" rounds, {"policy", "rounds", "seconds", "bytes"
+        (in both directions), "energy", "busy" (share of the time in which clients transfer or compute), "merged" (share
+        of the results)},
+        "unplanned": name of the recipe's selection if it reads results of training, so that the forecast is made with
         the uniform one; else None}
     """
     recipe, examples = process.recipe, round(process.partition.train.sizes.mean())
@@ -50,7 +46,7 @@ def fleet_report(process: LearningProcess) -> dict[str, Any]:
     for load in loads:
         load["idle"] = 1 - load["total"] / slowest if slowest and load["trains"] else None
     unplanned = recipe.round.selection.name if reads_state(recipe) else None
-    return {"examples": examples, "loads": loads, "forecasts": _forecasts(process), "unplanned": unplanned}
+    return {"examples": examples, "loads": loads, "forecast": _forecast(process), "unplanned": unplanned}
 
 
 def _loads(process: LearningProcess, level: str, work: LevelWork, examples: int) -> Iterator[dict[str, Any]]:
@@ -77,49 +73,25 @@ def _representatives(recipe: Recipe, clients: int, work: LevelWork, examples: in
     return list(QUANTILES), devices.take(order[[int(share * clients) for share in QUANTILES.values()]])
 
 
-def _forecasts(process: LearningProcess) -> list[dict[str, Any]]:
+def _forecast(process):
+    """Return the forecast of the run with its policy, and with the uniform selection if its own one reads results."""
     recipe = process.recipe
-    waiting, client_seconds = _forecast(process, Plugin("wait"))
-    able = count_clients(able_clients(recipe.levels, len(process.partition.train), recipe.seed, 0))
-    typical = {"seconds": float(np.quantile(client_seconds, IN_TIME)), "size": recipe.round.clients}
-    results = [waiting]
-    for name in registry.names("policies"):
-        options = registry.options("policies", name)
-        if name == recipe.round.policy.name:
-            policy = recipe.round.policy
-        elif all(key in typical or not option.required for key, option in options.items()):
-            policy = Plugin(name, {key: typical.get(key, option.default) for key, option in options.items()})
-        else:
-            continue
-        if name != "wait" and round_policy(policy).cohort_size(recipe.round.clients) <= able:
-            results.append(_forecast(process, policy)[0])
-    return results
-
-
-def _planned_recipe(recipe: Recipe, policy: Plugin) -> Recipe:
-    """Return the recipe with a policy, and with the uniform selection if its own one reads results of training."""
-    selection = Plugin("uniform") if reads_state(recipe) else recipe.round.selection
-    return dataclasses.replace(recipe, round=dataclasses.replace(recipe.round, policy=policy, selection=selection))
-
-
-def _forecast(process, policy):
-    """Return the forecast of a policy, and the seconds of the clients of its planned rounds: float64 [n]."""
-    in_recipe, rounds = policy.name == process.recipe.round.policy.name, process.recipe.rounds
-    recipe = _planned_recipe(process.recipe, policy)
-    process, rule = dataclasses.replace(process, recipe=recipe), round_policy(recipe.round.policy)
-    clients = results = rule.cohort_size(recipe.round.clients)
-    if isinstance(rule, AsynchronousPolicy):
-        results = rule.buffer
-        rounds = rounds if in_recipe else math.ceil(rounds * clients / results)
+    if reads_state(recipe):
+        selection = Plugin("uniform")
+        recipe = dataclasses.replace(recipe, round=dataclasses.replace(recipe.round, selection=selection))
+        process = dataclasses.replace(process, recipe=recipe)
+    rounds, policy = recipe.rounds, recipe.round.policy
+    rule = round_policy(policy)
+    clients = rule.cohort_size(recipe.round.clients)
+    results = rule.buffer if isinstance(rule, AsynchronousPolicy) else clients
     planned = min(max(LEAST_ROUNDS, PLANNED_CLIENTS // results), rounds)
     plans = [process.plan(number) for number in range(planned)]
     timings, costs = [plan.timing for plan in plans], [process.round_cost(plan) for plan in plans]
     seconds = sum(each.seconds for each in timings)
     client_seconds = np.concatenate([each.times.total for each in timings])
     numbers = [f"{format_number(policy.options[key])}{unit}" for key, unit in NUMBERS.items() if key in policy.options]
-    forecast = {
+    return {
         "policy": " ".join([policy.name, *numbers]),
-        "in_recipe": in_recipe,
         "rounds": rounds,
         "planned": planned,
         "seconds": seconds * rounds / planned,
@@ -128,11 +100,10 @@ def _forecast(process, policy):
         "busy": min(float(client_seconds.sum() / (clients * seconds)), 1.0) if seconds else 1.0,
         "merged": float(np.mean(np.concatenate([each.steps for each in timings]) > 0)),
     }
-    return forecast, client_seconds
 
 
 def to_text(report: dict[str, Any], complete: bool = True) -> str:
-    """Return a table of the whole run by policy; `complete`: after one of a round by level and device."""
+    """Return the forecast of the run as a table; `complete`: after one of a round by level and device."""
     if not complete:
         return _forecast_table(report, "")
     rows = [("level", "device", "download", "compute", "upload", "total", "idle", "memory", "energy")]
@@ -160,16 +131,14 @@ def _memory(share, trains):
 
 
 def _forecast_table(report, meanings):
-    rows, forecasts = [("policy", "rounds", "time", "traffic", "energy", "busy", "merged")], report["forecasts"]
-    for each in forecasts:
-        energy = f"{format_number(each['energy'] / JOULES_PER_WATT_HOUR)} Wh"
-        shares = (f"{100 * each[name]:.0f} %" for name in ("busy", "merged"))
-        name = each["policy"] + " *" * each["in_recipe"]
-        time = format_duration(each["seconds"])
-        rows.append((name, f"{each['rounds']:,}", time, format_bytes(each["bytes"]), energy, *shares))
+    forecast = report["forecast"]
+    energy = f"{format_number(forecast['energy'] / JOULES_PER_WATT_HOUR)} Wh"
+    shares = (f"{100 * forecast[name]:.0f} %" for name in ("busy", "merged"))
+    time, traffic = format_duration(forecast["seconds"]), format_bytes(forecast["bytes"])
+    heads = ("policy", "rounds", "time", "traffic", "energy", "busy", "merged")
+    rows = [heads, (forecast["policy"], f"{forecast['rounds']:,}", time, traffic, energy, *shares)]
     note = f"\nclients are drawn uniformly, since {report['unplanned']} chooses by results of the run"
     return (
         f"{format_table(rows)}\n"
-        f"forecast of the run from at least {min(each['planned'] for each in forecasts):,} planned rounds; "
-        f"*: policy of the recipe{meanings}{note * bool(report['unplanned'])}"
+        f"forecast of the run from {forecast['planned']:,} planned rounds{meanings}{note * bool(report['unplanned'])}"
     )
