@@ -232,7 +232,7 @@ class ProgressDisplay:
             self._activity, self._expected, self._steps, self._clients = activity, expected, steps, clients
             self._start, self._details = self._console.clock(), ""
             self._last_progress = self._start
-            self._done, self._first_report = [0, 0], (0, 0.0)
+            self._done = [0, 0]
 
     def update(self, activity: str, expected: float | None = None, details: str = "") -> None:
         """Change the text of the current activity without restarting its time.
@@ -249,17 +249,6 @@ class ProgressDisplay:
         with self._lock:
             self._done = [self._done[0] + steps, self._done[1] + clients]
             self._last_progress = self._console.clock()
-            if not self._first_report[0]:
-                self._first_report = (self._done[0], self._last_progress)
-
-    @property
-    def seconds_of_steps(self) -> float | None:
-        """Estimated seconds of all steps, at the pace since the first report; None if unknown."""
-        with self._lock:
-            steps, start = self._first_report
-            if not 0 < self._clients <= self._done[1] or self._done[0] == steps:
-                return None
-            return (self._last_progress - start) / (self._done[0] - steps) * self._steps
 
     @property
     def since_last_step(self) -> float | None:

@@ -123,7 +123,7 @@ class TrainingLoop:
             with self._save_lock:
                 self._save_last_round()
             raise
-        merging, training, seconds = display.since_last_step, display.seconds_of_steps, max(seconds, 1e-6)
+        merging, seconds = display.since_last_step, max(seconds, 1e-6)
         if len(rows) < len(planned):
             # The call ended before a failed round: the next call starts with that round.
             next_plans = self._plan(planner, state.round)
@@ -139,7 +139,7 @@ class TrainingLoop:
         examples = sum(int(self._process.runner.count_examples(plan).sum()) for plan in trained)
         metrics_file.append(self._run.timings, metrics_file.call_row(state.round, trained, examples, seconds, parts))
         self._calls.append((len(rows), self._console.clock() - began))
-        left = metrics_file.seconds_left(self._calls, training, self._recipe.rounds - state.round)
+        left = metrics_file.seconds_left(self._calls, self._recipe.rounds - state.round)
         details = _detailed_line(self._process, row, examples / seconds, left)
         self._console.progress(_round_line(self._process, row, left), bool(metrics), details)
         return next_plans
@@ -264,7 +264,7 @@ def _round_line(process, row, left):
         *([f"epsilon {row['epsilon']:.3g}".ljust(12)] if "epsilon" in row else []),
     ]
     end = [
-        *([f"{format_duration(left)} left"] if row["round"] < rounds else []),
+        *([f"{format_duration(left)} left"] if left is not None and row["round"] < rounds else []),
         *([f"{row['non_finite']} diverged"] if row["non_finite"] else []),
     ]
     line = "  ".join([*begin, *_device_time(row), *end]).rstrip()
@@ -289,7 +289,7 @@ def _detailed_line(process, row, speed, left):
             f"round {row['round']}/{process.recipe.rounds}",
             *([format_metrics(selected)] if selected else []),
             *_device_time(row),
-            f"{format_duration(left)} left",
+            *([] if left is None else [f"{format_duration(left)} left"]),
             f"{format_metrics(others)}{diverged}",
             f"{speed:,.0f} {unit}/s",
             mix,

@@ -172,20 +172,16 @@ def shares(calls: Sequence[Mapping[str, float | None]]) -> str:
     return ", ".join(f"{name} {100 * seconds / total:.0f} %" for name, seconds in ordered if seconds >= total / 200)
 
 
-def seconds_left(calls: Sequence[tuple[int, float]], training: float | None, rounds: int) -> float:
-    """Estimate the seconds to the last round from the calls of this start.
+def seconds_left(calls: Sequence[tuple[int, float]], rounds: int) -> float | None:
+    """Estimate the seconds to the last round from the calls of this start; None before the second call has ended.
 
-    The first call also optimises graphs, and its evaluation traces a graph. So it counts only until another call has
-    ended, and then by the rate of its local steps.
+    The first call does not count: it also optimises graphs, and its evaluation traces a graph.
 
     Args:
         calls: Number of rounds of each call, and its seconds with evaluation and checkpoint.
-        training: Seconds of all local steps of the first call at the rate after its first steps, as
-            `Live.seconds_of_steps` returns them; None if unknown.
         rounds: Number of remaining rounds.
     """
-    if len(calls) == 1:
-        (first, seconds), *_ = calls
-        return (seconds if training is None else training) / first * rounds
+    if len(calls) < 2:
+        return None
     done, seconds = map(sum, zip(*calls[1:]))
     return seconds / done * rounds

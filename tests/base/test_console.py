@@ -230,20 +230,16 @@ def test_line_shows_progress_and_expected_time(clock):
     assert live.line() == "1/4 runs done  10 s of about 20 s  x 1/3  y 2/3"
 
 
-def test_times_of_steps_need_all_clients_and_exclude_the_time_before_the_first_step(clock):
+def test_time_since_the_last_step_needs_all_clients(clock):
     live = ProgressDisplay(Console(io.StringIO(), clock))
     live.begin("round 1/1", steps=10, clients=2)
     clock.now += 60
     live.add_progress(2, 0)
-    assert live.seconds_of_steps is live.since_last_step is None
+    assert live.since_last_step is None
     clock.now += 4
     live.add_progress(8, 2)
     clock.now += 7
-    assert (live.seconds_of_steps, live.since_last_step) == (5.0, 7.0)
-    # All steps in one report have no pace.
-    live.begin("round 2/2", steps=2, clients=2)
-    live.add_progress(2, 2)
-    assert live.seconds_of_steps is None
+    assert live.since_last_step == 7.0
     live.begin("round 3/3", steps=4, clients=0)
     assert live.since_last_step is None
 

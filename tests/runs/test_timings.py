@@ -48,20 +48,12 @@ def test_shares_begin_with_the_largest_and_leave_out_what_rounds_to_nothing():
     assert metrics_file.shares([parts, parts | {"measuring": 6.0}]) == "measuring 75 %, training 25 %"
 
 
-@pytest.mark.parametrize(
-    ("calls", "training", "seconds"),
-    [
-        # The first call took 12 s, but its steps 1 s.
-        ([(2, 12.0)], 1.0, 29.0),
-        ([(2, 12.0)], None, 348.0),
-        ([(2, 12.0), (2, 1.5), (1, 1.5)], 1.0, 58.0),
-    ],
-)
-def test_the_time_left_excludes_the_first_call_as_soon_as_it_can(calls, training, seconds):
-    assert metrics_file.seconds_left(calls, training, 58) == seconds
+def test_the_time_left_excludes_the_first_call():
+    assert metrics_file.seconds_left([(2, 12.0)], 58) is None
+    assert metrics_file.seconds_left([(2, 12.0), (2, 1.5), (1, 1.5)], 58) == 58.0
 
 
-def test_the_time_left_after_the_first_round_is_that_of_its_steps(train_stub, tmp_path, monkeypatch):
+def test_the_time_left_is_that_of_the_calls_after_the_first_one(train_stub, tmp_path, monkeypatch):
     """Graphs that are optimised before the first step, and the first evaluation, do not come again."""
     seconds = [0.0]
     advance, evaluate, seen = loop.advance, LearningProcess.evaluate, ProgressDisplay.add_progress
@@ -80,4 +72,4 @@ def test_the_time_left_after_the_first_round_is_that_of_its_steps(train_stub, tm
     printed = io.StringIO()
     train_stub(tmp_path / "run", programs.RECIPE, console=Console(printed, lambda: seconds[0]))
     left = re.findall(r"round ./4 .*?(\d.*) left", printed.getvalue())
-    assert [text.rpartition("  ")[2] for text in left] == ["12 s", "8 s", "4 s"]
+    assert [text.rpartition("  ")[2] for text in left] == ["8 s", "4 s"]
