@@ -32,8 +32,8 @@ SETTINGS = {"mlflow": "MLFLOW_TRACKING_URI and its server", "wandb": "WANDB_API_
 MAX_CAUSE = 300
 # Seconds between two looks at the metrics; seconds for the rest after the end of the run, and after a signal.
 PAUSE, MAX_FLUSH_SECONDS, MAX_SIGNAL_SECONDS = 5.0, 20.0, 5.0
-# Limits of MLflow: parameters and metrics of a request, and characters of a value. W&B: characters of a tag.
-MLFLOW_PARAMETERS, MLFLOW_METRICS, MLFLOW_VALUE, WANDB_TAG = 100, 1000, 6000, 64
+# Characters of a parameter of MLflow, and of a tag of W&B.
+MLFLOW_VALUE, WANDB_TAG = 6000, 64
 # Libraries of trackers must not write into the output of a run: its standard output may be read as JSON.
 QUIET = {"WANDB_SILENT": "true", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
 LOGGERS = ("mlflow", "urllib3", "wandb")
@@ -76,18 +76,16 @@ class MlflowTracker:
             Param(re.sub(r"[^\w.\- :/]", "_", key), str(value)[:MLFLOW_VALUE])
             for key, value in description.parameters.items()
         ]
-        for start in range(0, len(parameters), MLFLOW_PARAMETERS):
-            self._client.log_batch(run_id, params=parameters[start : start + MLFLOW_PARAMETERS])
+        self._client.log_batch(run_id, params=parameters)
         return run_id
 
     def log(self, rows: Rows) -> None:
-        """Log the metrics of some rounds, in as few requests as MLflow allows."""
+        """Log the metrics of some rounds; the client divides them into requests."""
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
         values = [Metric(name, value, now, round) for round, metrics in rows for name, value in metrics.items()]
-        for start in range(0, len(values), MLFLOW_METRICS):
-            self._client.log_batch(self.id, metrics=values[start : start + MLFLOW_METRICS])
+        self._client.log_batch(self.id, metrics=values)
 
     def finish(self, succeeded: bool) -> None:
         """Mark the run as finished or failed."""
