@@ -54,7 +54,7 @@ FILES = {
     "run/test_notes run/test_portable_round run/test_precision "
     "run/test_selected_rounds run/test_stub_rounds run/test_task_process runs/test_overview "
     "runs/test_timings test_reference",
-    "programs": "evaluation/test_similarity project/test_readme project/test_setup project/test_suite recipe/test_naming "
+    "programs": "project/test_readme project/test_setup project/test_similarity project/test_suite recipe/test_naming "
     "runs/test_trackers",
     "export": "contracts/test_formats",
 }

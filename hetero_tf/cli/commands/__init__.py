@@ -51,7 +51,7 @@ class Command:
 # Commands by what a user wants to do, as the help shows them.
 GROUPS = {
     "Everyday": "new train describe list evaluate predict explain",
-    "Compare": "sweep bench compare plot report similarity tensorboard",
+    "Compare": "sweep bench compare plot report tensorboard",
     "Deploy": "export serve flower measure-device",
     "Extend": "launch schema",
 }

@@ -1,4 +1,4 @@
-"""Linear CKA and SVCCA of representations with known similarities, and of the clients of a run."""
+"""benchmarks/similarity.py: linear CKA and SVCCA of representations with known similarities, and of the clients of a run."""
 
 import json
 
@@ -6,8 +6,8 @@ import numpy as np
 import programs
 import pytest
 
-from hetero_tf.cli.commands.evaluation import _notes
-from hetero_tf.evaluation.similarity import MEASURES, linear_cka, svcca
+similarity = programs.script("benchmarks/similarity.py")
+MEASURES, linear_cka, svcca = similarity.MEASURES, similarity.linear_cka, similarity.svcca
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_values_that_the_examples_do_not_define_are_missing(rng):
         name: np.array([[measure(noise, other), 0], [0, measure(noise, constant)]])
         for name, measure in MEASURES.items()
     }
-    assert _notes(matrices, ((noise, noise), (other, constant))) == [
+    assert similarity.notes_on(matrices, ((noise, noise), (other, constant))) == [
         "-: the outputs of a unit are the same for all examples",
         "-: SVCCA needs more examples than the main directions of both models. Received: 20",
         "20 test examples are few for 64 channels: linear CKA of unrelated models is high too",
@@ -70,7 +70,7 @@ def test_similarity_compares_the_local_models_of_two_clients(tmp_path):
     assert program.run("--recipe", "small.yaml", "--run_dir", "run", cwd=tmp_path).code == 0
 
     def compared(*flags):
-        done = program.run("similarity", "--run_dir", "run", *flags, "--json", cwd=tmp_path)
+        done = program.run("--run_dir", "run", *flags, "--json", script="benchmarks/similarity.py", cwd=tmp_path)
         assert done.code == 0, done.err
         return json.loads(done.out)
 
@@ -78,5 +78,6 @@ def test_similarity_compares_the_local_models_of_two_clients(tmp_path):
     for name in MEASURES:
         assert np.diagonal(equal[name]) == pytest.approx(1) and np.max(np.diagonal(different[name])) < 0.9999
     assert (tmp_path / "pair.png").read_bytes()[1:4] == b"PNG" and different["clients"] == [0, 1]
-    refused = program.run("similarity", "--run_dir", "run", "--pair", "0,x", cwd=tmp_path)
+    words = ("--run_dir", "run", "--pair", "0,x")
+    refused = program.run(*words, script="benchmarks/similarity.py", cwd=tmp_path)
     assert refused.code == 2 and "--pair must be two ids of clients below " in refused.err
