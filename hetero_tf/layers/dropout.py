@@ -55,14 +55,11 @@ class Dropout(SameShape):
         return inputs * (tf.cast(mask, inputs.dtype) * (STEPS / (STEPS - self.threshold)))
 
     def draws(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Draw integers in 0..2**16 - 1 of shape `draws_shape(inputs)`; values below the threshold drop an entry."""
+        """Draw integers in 0..2**16 - 1 of the shape of `inputs`; values below the threshold drop an entry."""
         channels = inputs.shape[-1] if self.clients == 1 or self.leading else inputs.shape[-1] // self.clients
-        rows = tf.reduce_prod(self.draws_shape(inputs)) // (channels * self.clients)
+        shape = tf.shape(inputs)
+        rows = tf.reduce_prod(shape) // (channels * self.clients)
         bits = bits16(tf.convert_to_tensor(self.key), rows, channels)
         if self.clients > 1 and not self.leading:
             bits = tf.transpose(bits, [1, 0, 2])
-        return tf.reshape(bits, self.draws_shape(inputs))
-
-    def draws_shape(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Return the shape of the draws, in the form of `inputs`."""
-        return tf.shape(inputs)
+        return tf.reshape(bits, shape)

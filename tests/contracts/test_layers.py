@@ -30,7 +30,6 @@ ARGUMENTS = {
     "PreActivationBlock": ({"filters": 6, "stride": 2}, PIXELS),
     "SelfAttention": ({"heads": 2, "head_width": 3}, VECTORS),
     "SeparableBlock": ({"filters": 6}, PIXELS),
-    "SpatialDropout2D": ({"rate": 0.3}, PIXELS),
     "TransformerBlock": ({"heads": 2, "head_width": 3, "hidden": 7}, VECTORS),
     "UNet": ({"filters": 4}, PIXELS),
 }

@@ -8,13 +8,12 @@ import pytest
 import tensorflow as tf
 
 from hetero_tf.layers.dropout import Dropout
-from hetero_tf.layers.spatial_dropout2d import SpatialDropout2D
 from hetero_tf.models.variables import is_seed
 
 
-def masks(rate, keys, shape=(40, 8, 16), kind=Dropout):
+def masks(rate, keys, shape=(40, 8, 16)):
     """Outputs of dropout for ones, for each key."""
-    layer = kind(rate)
+    layer = Dropout(rate)
     layer.build(shape)
     outputs = []
     for key in keys:
@@ -97,10 +96,3 @@ def test_native_and_xla_draw_the_same_and_gradients_pass_the_mask(channels):
     np.testing.assert_allclose(outputs, values * gradient, rtol=1e-6)
     # A shorter batch draws the first rows of a longer one: the number of examples changes no draw.
     assert layer(values[:2], training=True).numpy().tobytes() == outputs[:2].numpy().tobytes()
-
-
-def test_spatial_dropout_drops_whole_channels():
-    outputs = masks(0.4, [(1, 2)], (50, 3, 4, 6), SpatialDropout2D)[0]
-    assert (outputs == outputs[:, :1, :1]).all()
-    assert abs((outputs[:, 0, 0] > 0).mean() - 0.6) < 5 * (0.24 / 300) ** 0.5
-    assert not (outputs[:-1] == outputs[1:]).all()

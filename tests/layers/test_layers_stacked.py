@@ -44,7 +44,6 @@ CASES = [
     ("GroupNormalization", {"groups": 2}, IMAGE, False),
     ("GroupNormalization", {"groups": -1, "center": False}, IMAGE, False),
     ("GroupNormalization", {"groups": 1, "scale": False}, IMAGE, False),
-    ("SpatialDropout2D", {"rate": 0.4}, IMAGE, False),
     *[("Dropout", {"rate": 0.4}, *form) for form in (*ANY, ((4, 5, 7), True), ((4, 5, 5, 7), False))],
     *[("Flatten", {}, *form) for form in ANY],
     *[("LayerNormalization", {}, *form) for form in ANY],

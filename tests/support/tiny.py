@@ -104,7 +104,7 @@ ONE_CLIENT = {
     "optimizer": {"learning_rate": 0.1, "momentum": 0, "weight_decay": 0, "clip_norm": None},
     "rounds": 1,
 }
-DROPOUT_IMAGES = IMAGES.replace("ReLU]", "ReLU, SpatialDropout2D: {rate: 0.25}, Dropout: {rate: 0.5}]")
+DROPOUT_IMAGES = IMAGES.replace("ReLU]", "ReLU, Dropout: {rate: 0.25}, Dropout: {rate: 0.5}]")
 DROPOUT_TEXT = TEXT.replace("positions: 4", "positions: 4, dropout: 0.25").replace("heads: 2", "heads: 2, dropout: 0.5")
 
 
