@@ -234,15 +234,6 @@ def _check_functions(process):
     functions.check(process.evaluator.measures.task, outputs, train.y[:CHECKED_EXAMPLES])
 
 
-def _split_loss(recipe, loss):
-    """Return a mapping without a function of Python as `client.loss`, and this function."""
-    client = recipe.get("client") if isinstance(recipe, Mapping) else None
-    if loss is not None or not isinstance(client, Mapping) or not callable(client.get("loss")):
-        return recipe, loss
-    others = {key: value for key, value in client.items() if key != "loss"}
-    return {**recipe, "client": others}, client["loss"]
-
-
 def learning_process(
     recipe: Recipe | Mapping[str, Any] | str | Path,
     dataset: Dataset | None = None,
@@ -271,7 +262,7 @@ def learning_process(
         strategy: Strategy whose replicas share each round and evaluation, such as
             `tf.distribute.MirroredStrategy()`, or None for no sharing. Results are equal up to the order of summation.
         loss: Loss of local steps, as for `keras.Model.compile`: a function `(y_true, y_pred)`, an object or a name; by
-            default that of a compiled model or of the recipe, whose `client.loss` may be such a function in a mapping.
+            default that of a compiled model or of the recipe.
         metrics: Metrics as for `keras.Model.compile`, in addition to those of a compiled model and of the recipe.
 
     If TensorFlow has not started yet, `hardware.configure_threads` sets its threads. Without a GPU, this process
@@ -281,7 +272,6 @@ def learning_process(
     parallel = hardware.core_count() if parallel is None else parallel
     hardware.configure_threads(parallel)
     hardware.skip_graph_passes()
-    recipe, loss = _split_loss(recipe, loss)
     recipe = as_recipe(recipe, model, dataset)
     dataset = load_data(recipe, data_dir) if dataset is None else dataset
     check_data(recipe, dataset)
