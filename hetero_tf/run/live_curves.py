@@ -18,26 +18,28 @@ class LiveCurves:
 
     Args:
         metrics: Names of metrics of `metrics.jsonl`, one panel each; empty: the selection metric of the recipe.
-        every: Number of evaluations between two drawings.
     """
 
-    def __init__(self, metrics: Sequence[str] = (), every: int = 1):
+    def __init__(self, metrics: Sequence[str] = ()):
         for metric in metrics:
             if find_metric(metric) is None:
                 raise InputError(f"`metrics` must be among {', '.join(all_metrics())}. Received: {metric!r}")
-        if every < 1:
-            raise InputError(f"`every` must be at least 1. Received: {every=}")
-        self.metrics, self.every = tuple(metrics), every
+        self.metrics = tuple(metrics)
         self.rows: list[dict] = []
         self._display = None
 
     def __call__(self, end: "RoundEnd") -> None:
+        from IPython.display import Image, display
+
         metrics = self.metrics or (end.process.selection_metric,)
         if not any(metric in end.metrics for metric in metrics):
             return
         self.rows.append(end.metrics)
-        if len(self.rows) % self.every == 0:
-            self._show(self.draw(metrics))
+        picture = Image(self.draw(metrics))
+        if self._display is None:
+            self._display = display(picture, display_id=True)
+        else:
+            self._display.update(picture)
 
     def draw(self, metrics: Sequence[str]) -> bytes:
         """Return a PNG picture of the rows so far."""
@@ -52,11 +54,3 @@ class LiveCurves:
         file = io.BytesIO()
         figure.savefig(file, format="png")
         return file.getvalue()
-
-    def _show(self, picture):
-        from IPython.display import Image, display
-
-        if self._display is None:
-            self._display = display(Image(picture), display_id=True)
-        else:
-            self._display.update(Image(picture))
