@@ -20,8 +20,6 @@ from hetero_tf.recipe.schema import Recipe
 from hetero_tf.runs.facts import global_weights
 from hetero_tf.runs.run_folder import RunFolder
 
-ADVICE = "take weights of the same model, or name the layer in model.reinitialize"
-
 
 def read(path: str, variables: list, reinitialize: tuple[str, ...] = ()) -> tuple[dict[str, np.ndarray], str]:
     """Read the values of variables from a run folder or from a .npz file of `variable path -> array`.
@@ -53,20 +51,24 @@ def read(path: str, variables: list, reinitialize: tuple[str, ...] = ()) -> tupl
     required = {variable.path: variable for variable in variables if not _is_prefix(reinitialize, variable.path)}
     source, stored, load = _open_source(path)
     required = {name: variable for name, variable in required.items() if name in stored or not _is_optional(name)}
-    missing = [name for name in required if name not in stored]
-    if missing:
-        raise InputError(
-            f"{source}: expected an array for every variable; {_first_names(missing)} missing; {ADVICE}. "
-            f"Received: {len(stored)} arrays{did_you_mean(missing[0], stored) if stored else ''}"
-        )
     unknown = sorted(name for name in stored - required.keys() if not _is_prefix(reinitialize, name))
-    if unknown:
-        raise InputError(
-            f"{source}: every array must be a variable of the model; {_first_names(unknown)} unknown"
-            f"{did_you_mean(unknown[0], required)}"
-        )
-    arrays = load(list(required))
-    return {name: _check_array(source, name, arrays[name], variable) for name, variable in required.items()}, source
+    arrays = load([name for name in required if name in stored])
+    expected = {name: f"floats of shape {tuple(variable.shape)}" for name, variable in required.items()}
+    actual = dict.fromkeys(unknown, "an array") | {name: _describe(value) for name, value in arrays.items()}
+    for name in [*required, *unknown]:
+        wanted, received = (descriptions.get(name, "no array") for descriptions in (expected, actual))
+        if wanted != received:
+            known = stored if name in required else required
+            hint = "" if name in arrays or not known else did_you_mean(name, known)
+            raise InputError(
+                f"{source}: expected the arrays of the model at its full width; first difference: {name}, {wanted}; "
+                "take weights of the same model, or name the layer in model.reinitialize. "
+                f"Received: {received}{hint}"
+            )
+    for name, value in arrays.items():
+        if not np.isfinite(value).all():
+            raise InputError(f"{source}: {name} must be finite. Received: NaN or infinity")
+    return {name: arrays[name].astype(str(variable.dtype)) for name, variable in required.items()}, source
 
 
 def _open_source(path: str) -> tuple[str, set[str], Callable[[list[str]], dict[str, np.ndarray]]]:
@@ -103,25 +105,8 @@ def _is_optional(path):
     return path.endswith(("lora/a", "lora/b")) or shared_path(path) != path
 
 
-def _first_names(names):
-    """Return the first three names, and the number of further ones."""
-    shown = ", ".join(names[:3])
-    more = f" and {len(names) - 3} more are" if len(names) > 3 else " is" if len(names) == 1 else " are"
-    return shown + more
-
-
-def _check_array(source, name, value, variable):
-    shape = tuple(variable.shape)
-    if value.shape != shape:
-        raise InputError(
-            f"{source}: {name} must have shape {shape}, that of the model at its full width; {ADVICE}. "
-            f"Received: {value.shape}"
-        )
-    if value.dtype.kind != "f":
-        raise InputError(f"{source}: {name} must hold floats. Received: {value.dtype}")
-    if not np.isfinite(value).all():
-        raise InputError(f"{source}: {name} must be finite. Received: NaN or infinity")
-    return value.astype(str(variable.dtype))
+def _describe(value):
+    return f"{'floats' if value.dtype.kind == 'f' else value.dtype} of shape {value.shape}"
 
 
 def read_weights(

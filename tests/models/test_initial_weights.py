@@ -84,19 +84,17 @@ def test_reinitialized_variables_ignore_the_file(read):
     [
         (
             {"2_0_dense/bias": None},
-            "expected an array for every variable; 2_0_dense/bias is missing; take weights of the same model, or name "
-            "the layer in model.reinitialize. Received: 3 arrays; "
+            r"expected the arrays of the model at its full width; first difference: 2_0_dense/bias, floats of shape \(4,\); "
+            "take weights of the same model, or name the layer in model.reinitialize. Received: no array; "
             "did you mean '2_0_dense/kernel'?",
         ),
-        (dict.fromkeys(("1_1/kernel", "1_10/kernel")), "1_1/kernel, 1_10/kernel are missing; take .* Received: 2 arrays"),
-        (dict.fromkeys(ARRAYS), "1_1/kernel, 1_10/kernel, 2_0_dense/kernel and 1 more are missing; take .* Received: 0 arrays$"),
-        ({"2_0_dense/scale": np.ones(3)}, "every array must be a variable of the model; 2_0_dense/scale is unknown; did"),
+        (dict.fromkeys(ARRAYS), "first difference: 1_1/kernel, .* Received: no array$"),
+        ({"2_0_dense/scale": np.ones(3)}, "first difference: 2_0_dense/scale, no array; take .* Received: an array; did"),
         (
             {"1_1/kernel": np.ones((3, 2))},
-            r"1_1/kernel must have shape \(2, 3\), that of the model at its full width; take weights of the same model, "
-            r"or name the layer in model.reinitialize. Received: \(3, 2\)",
+            r"first difference: 1_1/kernel, floats of shape \(2, 3\); take .* Received: floats of shape \(3, 2\)$",
         ),
-        ({"1_10/kernel": np.ones(2, np.int32)}, "1_10/kernel must hold floats. Received: int32"),
+        ({"1_10/kernel": np.ones(2, np.int32)}, r"1_10/kernel, floats of shape .* Received: int32 of shape \(2,\)$"),
         ({"1_10/kernel": np.array([1, np.nan])}, "1_10/kernel must be finite. Received: NaN or infinity"),
         ({"1_10/kernel": np.ones(2, object)}, "contains Python objects, which could run code when read"),
     ],
