@@ -31,8 +31,8 @@ def add_preprocessing(model: keras.Model, source: Input, x: np.ndarray, is_store
 
     Args:
         model: Takes normalised images [n, height, width, channels], rows [n, features], or spectrograms.
-        is_stored: Whether the new model takes pixels in 0..255, and warns if they seem to be in 0..1, and samples of 16
-            bits; else pixels in 0..1 and samples in -1..1.
+        is_stored: Whether the new model takes pixels in 0..255 and samples of 16 bits; else pixels in 0..1 and samples
+            in -1..1.
 
     Returns:
         The new model; the given one if nothing changes.
@@ -40,7 +40,7 @@ def add_preprocessing(model: keras.Model, source: Input, x: np.ndarray, is_store
     dtype, shape = model.inputs[0].dtype, model.inputs[0].shape[1:]
     before: list[keras.layers.Layer] = []
     if is_stored and x.dtype == np.uint8:
-        before.append(BytePixels(name="pixels", dtype=dtype))
+        before.append(keras.layers.Rescaling(1 / 255, name="pixels", dtype=dtype))
     if is_stored and x.dtype == np.int16:
         before.append(keras.layers.Rescaling(1 / FULL_SCALE, dtype=dtype))
     if source.spectrogram is not None:
@@ -70,20 +70,6 @@ class LogMelSpectrogram(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (input_shape[0], self.spectrogram.frames(input_shape[1]), self.spectrogram.bands, 1)
-
-
-@keras.saving.register_keras_serializable("hetero_tf")
-class BytePixels(keras.layers.Layer):
-    """Divides pixels by 255, and warns if they seem to be divided already."""
-
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        if tf.executing_eagerly() and 0 < float(tf.reduce_max(inputs)) <= 1:
-            warnings.warn(
-                "this model takes pixels in 0..255 as the data set has them, and these are in 0..1; multiply them by "
-                "255, or use process.network(state), which takes normalised inputs",
-                stacklevel=2,
-            )
-        return inputs / 255
 
 
 # (name, shape, dtype) of each packed array.

@@ -423,11 +423,9 @@ def test_recipe_may_be_a_mapping_a_text_a_path_or_a_recipe():
     assert hetero_tf.learning_process(mapping).recipe.name == "mine"
 
 
-def test_model_accepts_stored_pixels_and_warns_of_others():
+def test_model_accepts_stored_pixels():
     process = tiny.shared(tiny.DENSE)
     state, x = process.initialize(), process.dataset.test.x
     network, model = process.network(state), process.model(state)
     np.testing.assert_allclose(model(x), network(x / np.float32(255)), rtol=1e-5, atol=1e-6)
-    with pytest.warns(UserWarning, match=r"takes pixels in 0\.\.255 as the data set has them"):
-        model(x / 255)
     np.testing.assert_array_equal(model.predict(x, verbose=0).shape, (11, tiny.CLASSES))
