@@ -6,7 +6,6 @@ names at every width. Clients of such a model are computed one by one.
 
 import collections
 import contextlib
-import functools
 import hashlib
 import inspect
 import json
@@ -88,17 +87,6 @@ def user_model(model: keras.Model | ModelBuilder, width: float, classes: int) ->
     arguments = [width] if _is_of_width(model) else [width, classes]
     built = _run(lambda: model(*arguments), model, width, classes, seed=0)
     return built if isinstance(built, keras.Model) else None
-
-
-def reuse_first(function: ModelBuilder, model: keras.Model) -> ModelBuilder:
-    """Return a function whose first call, of the widest level, returns a model that it has built before."""
-    models = [model]
-
-    @functools.wraps(function)
-    def build(*arguments, **options):
-        return models.pop() if models else function(*arguments, **options)
-
-    return build
 
 
 def _run(build, function, width, classes, seed):

@@ -29,7 +29,7 @@ from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.models.compiled import UserFunctions, read_functions
 from hetero_tf.models.costs import memory
-from hetero_tf.models.custom_model import ModelBuilder, as_builder, reuse_first, user_model, width_function
+from hetero_tf.models.custom_model import ModelBuilder, as_builder, user_model, width_function
 from hetero_tf.models.global_layout import initial_values
 from hetero_tf.models.initial_weights import read_weights
 from hetero_tf.models.preprocessed import add_preprocessing, encode_strings, name_outputs, named_model, split_strings
@@ -215,8 +215,8 @@ def _read_model(recipe, dataset, model, loss, metrics):
         model = width_function(model, recipe.levels.widths)
         built = user_model(model, recipe.levels.widths[recipe.levels.global_level], outputs)
     strings, rest = split_strings(built)
-    if built is not None:
-        model = rest if isinstance(model, keras.Model) else reuse_first(model, built)
+    if isinstance(model, keras.Model):
+        model = rest
     dataset = name_outputs(encode_strings(dataset, strings), built)
     recipe, functions = read_functions(recipe, built, dataset.outputs, loss, metrics)
     builder = None if model is None else as_builder(model, None if dataset.outputs else outputs)

@@ -289,10 +289,3 @@ def test_a_function_may_take_the_name_of_the_level():
     levels["widths"]["b"] = 1
     sentence = "a `model` of the level needs levels of different widths. Received: levels.widths={'a': 1.0, 'b': 1.0}"
     assert refusal(process_of, lambda level: dense(1, CLASSES), RECIPE | {"levels": levels}) == sentence
-
-
-def test_a_function_is_called_once_for_compile_and_the_checks_of_the_widest_level():
-    calls = []
-    process_of(lambda width, classes: calls.append(classes) or compiled()(width, classes))
-    # For the checks, for training, and with another number of classes, which shows the axes of labels.
-    assert calls == [CLASSES, CLASSES, 2]
