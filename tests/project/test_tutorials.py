@@ -17,7 +17,7 @@ FOLDERS = ("gallery", "guides", "start", "tutorials")
 PAGES = [page for folder in FOLDERS for page in sorted(DOCS.glob(f"{folder}/*.md"))]
 GUIDES = {path.stem: path.read_text("utf-8") for path in PAGES if path.parent.name == "guides"}
 # Lines about other programs.
-OTHERS = re.compile("chromium|docker|tensorflow_model_server|ovms|vit_checkpoint|--side|scaling.py")
+OTHERS = re.compile("chromium|docker|tensorflow_model_server|ovms|vit_checkpoint|scaling.py")
 
 
 @for_each(PAGES)
