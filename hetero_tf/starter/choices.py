@@ -1,6 +1,6 @@
 """Choices of a starter recipe: a value with its reason."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,14 +47,12 @@ class Request:
         data_dir: Data folder or None, see `data_files.find`.
         task: Name of the task; None: the targets determine it.
         label: Columns of labels or targets; empty: the columns determine them.
-        choose_label: `(likely columns, default) -> column`, for a question to the user.
     """
 
     path: str
     data_dir: Path | None
     task: str | None
     label: tuple[str, ...]
-    choose_label: Callable[[Sequence[str], str], str]
 
 
 @dataclass(frozen=True)

@@ -106,9 +106,6 @@ def _single_column(table, summaries, request):
         return Choice(default, f"the column named {default}")
     if len(likely) == 1:
         return Choice(default, "the only column that can be a label")
-    chosen = request.choose_label(named or likely, default)
-    if chosen != default:
-        return Choice(chosen, "your choice")
     others = [name for name in (named or reversed(likely)) if name != default][:3]
     position = "last" if default == likely[-1] else "first"
     reason = "its name is usual for a label" if named else f"the {position} column that can be a label"

@@ -1,4 +1,4 @@
-"""`new`: writes a recipe, replaces files only on request, and asks on a terminal."""
+"""`new`: writes a recipe, and replaces files only on request."""
 
 import json
 
@@ -12,13 +12,6 @@ def run(tmp_path, monkeypatch, command):
     lines = [f"{i % 7},{i % 5},{'xy'[i % 2]},{i % 3}" for i in range(60)]
     (tmp_path / "t.csv").write_text("\n".join(["a,b,c,d", *lines]))
     return lambda *words: command("new", *words)
-
-
-def answer(monkeypatch, *lines):
-    replies = iter(lines)
-    for stream in ("stdin", "stdout"):
-        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("builtins.input", lambda question: next(replies))
 
 
 def test_the_recipe_is_printed_and_written(run, tmp_path):
@@ -36,15 +29,6 @@ def test_an_existing_file_is_replaced_only_on_request(run, tmp_path):
     assert run("t.csv", "--out=other.yaml")[0] == 0 and (tmp_path / "other.yaml").exists()
     code, out, _ = run("t.csv", "--yes")
     assert code == 0 and "\nreplaced t.yaml\n" in out and (tmp_path / "t.yaml").read_text() != "mine"
-
-
-def test_questions_on_a_terminal(run, tmp_path, monkeypatch):
-    (tmp_path / "t.yaml").write_text("mine")
-    answer(monkeypatch, "n")
-    assert run("t.csv")[0] == 2
-    answer(monkeypatch, "y", "nothing", "c")
-    code, out, _ = run("t.csv")
-    assert code == 0 and "'nothing' is none of these columns." in out and "  label: c   # your choice" in out
 
 
 def test_json_lists_the_choices(run):

@@ -316,7 +316,7 @@ def plain(text):
 
 def read(path):
     """The draft of a file and the text of its recipe, which is valid."""
-    made = starter.draft_recipe(starter.Request(str(path), None, None, (), lambda likely, default: default))
+    made = starter.draft_recipe(starter.Request(str(path), None, None, ()))
     text = starter.render(made, ())
     starter.check(text, "mine.yaml", made)
     return made, text

@@ -41,7 +41,7 @@ def pictures(count=80, size=8):
 
 
 def draft(path, **options):
-    request = {"data_dir": None, "task": None, "label": (), "choose_label": lambda likely, default: default}
+    request = {"data_dir": None, "task": None, "label": ()}
     made = starter.draft_recipe(starter.Request(str(path), **{**request, **options}))
     text = starter.render(made, ("train it",))
     starter.check(text, "mine.yaml", made)

@@ -1,8 +1,6 @@
 """`new`: writes a commented recipe for data of the user, which trains without changes."""
 
 import os
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from absl.flags import FlagValues
@@ -27,17 +25,11 @@ def write_recipe(flags: FlagValues, console: Console) -> dict:
         raise InputError("new needs one path, such as my_table.csv, or a name of TensorFlow Datasets, such as mnist")
     (path,) = flags.input
     out = flags.out or f"{recipe_name(path)}.yaml"
-    can_ask = not (flags.yes or flags.json) and sys.stdin.isatty() and sys.stdout.isatty()
     files.check_write_target(out)
     replaces = os.path.lexists(out)
-    if (
-        replaces
-        and not flags.yes
-        and not (can_ask and _ask(f"{out} exists. Replace it? [y/N] ").lower() in ("y", "yes"))
-    ):
+    if replaces and not flags.yes:
         raise InputError(f"{out}: exists; choose another file with --out, or replace it with --yes")
-    choose = _ask_label if can_ask else (lambda likely, default: default)
-    request = starter.Request(path, data.data_folder(flags.data_dir), flags.task, tuple(flags.label or ()), choose)
+    request = starter.Request(path, data.data_folder(flags.data_dir), flags.task, tuple(flags.label or ()))
     draft = starter.draft_recipe(request)
     commands = _next_commands(out, draft.name, flags)
     text = starter.render(draft, commands)
@@ -51,21 +43,6 @@ def write_recipe(flags: FlagValues, console: Console) -> dict:
         "recipe": out,
         "choices": {name: [each.value, each.reason, each.is_doubtful] for name, each in choices.items()},
     }
-
-
-def _ask_label(likely: Sequence[str], default: str) -> str:
-    """Ask for the label column; an empty line chooses the default."""
-    text = f"Label column ({', '.join(likely)})? [{default}] "
-    while (name := _ask(text)) and name not in likely:
-        print(f"{name!r} is none of these columns.")
-    return name or default
-
-
-def _ask(question):
-    try:
-        return input(question).strip()
-    except EOFError:
-        return ""
 
 
 def _next_commands(out, name, flags):
