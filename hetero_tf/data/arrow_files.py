@@ -6,7 +6,7 @@ import json
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,40 +24,9 @@ if TYPE_CHECKING:
 ENDINGS = (".parquet", ".arrow", ".feather", ".pq")
 # Peak memory of a table while its columns become arrays, in multiples of its size in Arrow.
 MEMORY = 4
-
-
-@dataclass(frozen=True)
-class ColumnSelection:
-    """The columns to read.
-
-    Attributes:
-        requested: Names of the columns; None: all.
-        ignore: Names of columns to skip.
-        image: Name of the picture column, or None.
-        lists: Columns that may have lists of texts, which become texts in JSON.
-    """
-
-    requested: Collection[str] | None
-    ignore: Collection[str]
-    image: str | None
-    lists: Collection[str] = ()
-
-    def select(self, path: Path, schema: "pa.Schema") -> list[str]:
-        """Return the names of the columns to read, after a check of their types."""
-        if len(set(schema.names)) < len(schema.names):
-            name, _ = Counter(schema.names).most_common(1)[0]
-            raise InputError(f"{path}: column names must be unique. Received: {name!r} twice")
-        requested = schema.names if self.requested is None else self.requested
-        names = [name for name in schema.names if name in requested and name not in self.ignore]
-        for name in names:
-            content, is_image = content_of(schema.field(name).type), name == self.image
-            allowed = ("bytes", "nothing") if is_image else ("numbers", "texts", "dates")
-            if content not in allowed and (content != "lists" or name not in self.lists):
-                advice = "add it to `ignore`" + ", or set it as `image`" * (content == "bytes")
-                needs = "the bytes of picture files" if is_image else f"numbers, texts or dates; {advice}"
-                received = shorten_repr(str(schema.field(name).type), 80)
-                raise InputError(f"{path}: column {name!r} must contain {needs}. Received: {received}")
-        return names
+# Contents of features and labels, and of columns that are read only if they are requested.
+FEATURES, PICTURES = ("numbers", "texts", "dates"), ("bytes", "nothing")
+ColumnNames = Collection[str | None] | None
 
 
 def content_of(type_: "pa.DataType") -> str:
@@ -82,20 +51,19 @@ def content_of(type_: "pa.DataType") -> str:
     return next((content for content, each in checks.items() if any(check(type_) for check in each)), "other")
 
 
-def read_arrow(source: str, files: Sequence[Path], selection: ColumnSelection) -> tuple[RawTable, dict[bytes, bytes]]:
-    """Read the columns of one or more files with the same columns; pictures become lists of bytes.
+def read_arrow(source: str, files: Sequence[Path], names: ColumnNames = None) -> tuple[RawTable, dict[bytes, bytes]]:
+    """Read the columns of one or more files with the same columns; lists of texts become texts, pictures their bytes.
 
     Args:
         source: Description of the files for messages.
         files: The files.
-        selection: The columns to read.
+        names: Names of the columns to read; None: all but pictures.
 
     Returns:
         The table and the metadata of its schema.
 
     Raises:
-        InputError: A file is damaged, the files have different columns, a column is missing, or has values that are
-            neither numbers nor texts.
+        InputError: A file is damaged, or the files have different columns.
         MemoryProblem: The columns do not fit into memory.
     """
     import pyarrow as pa
@@ -103,8 +71,14 @@ def read_arrow(source: str, files: Sequence[Path], selection: ColumnSelection) -
     tables = []
     for path in files:
         with _open(path) as (schema, read):
-            names = selection.select(path, schema)
-            tables.append(read(names).select(names))
+            if len(set(schema.names)) < len(schema.names):
+                name, _ = Counter(schema.names).most_common(1)[0]
+                raise InputError(f"{path}: column names must be unique. Received: {name!r} twice")
+            contents = {each.name: content_of(each.type) for each in schema}
+            readable = (*FEATURES, "lists", *(PICTURES if names else ()))
+            read_names = [name for name in contents if contents[name] in readable and name in (names or contents)]
+            tables.append(read(read_names).select(read_names))
+            odd_types = {normalize(each.name): str(each.type) for each in schema if contents[each.name] not in FEATURES}
             # Otherwise pyarrow trusts the offsets and texts of damaged files.
             tables[-1].validate(full=True)
     for path, table in zip(files, tables):
@@ -118,18 +92,8 @@ def read_arrow(source: str, files: Sequence[Path], selection: ColumnSelection) -
 
     combined = pa.concat_tables(tables)
     check_memory(source, MEMORY * combined.nbytes)
-    columns = {
-        normalize(name): _convert_column(name, combined.column(name), locate, name == selection.image)
-        for name in combined.column_names
-    }
-    unread = frozenset(normalize(name) for name in column_contents(files[0]) if name in selection.ignore)
-    return RawTable(source, columns, locate, unread=unread), combined.schema.metadata or {}
-
-
-def column_contents(path: Path) -> dict[str, str]:
-    """Return the content of each column of a file, see `content_of`."""
-    with _open(path) as (schema, _):
-        return {field.name: content_of(field.type) for field in schema}
+    columns = {normalize(name): _convert_column(name, combined.column(name), locate) for name in combined.column_names}
+    return RawTable(source, columns, locate, odd_types=odd_types), combined.schema.metadata or {}
 
 
 @contextlib.contextmanager
@@ -155,14 +119,15 @@ def _open(path):
             raise InputError(f"{path}: is damaged, or not a Parquet or Arrow file: {problem}; {LOADERS}") from error
 
 
-def _convert_column(name, column: "pa.ChunkedArray", locate, is_image):
+def _convert_column(name, column: "pa.ChunkedArray", locate):
     """Return numbers as an array, texts as a `TextColumn`, and pictures as a list of bytes."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    content = content_of(column.type)
     if pa.types.is_struct(column.type):
         column = pc.struct_field(column, [column.type.get_field_index("bytes")])
-    if is_image:
+    if content in PICTURES:
         if column.null_count:
             row = int(column.is_null().to_numpy().argmax())
             advice = "no picture bytes here, only a path; embed the pictures in the file, or use data: folder"
@@ -170,7 +135,6 @@ def _convert_column(name, column: "pa.ChunkedArray", locate, is_image):
         return column.to_pylist()
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    content = content_of(column.type)
     if content == "lists":
         return TextColumn.from_values("" if value is None else str(value) for value in column.to_pylist())
     if content == "dates":
@@ -184,15 +148,15 @@ def _convert_column(name, column: "pa.ChunkedArray", locate, is_image):
 
 
 def read_splits(
-    source: Path, test: Path | None, selection: ColumnSelection, label: str | None
+    source: Path, test: Path | None, names: ColumnNames = None, label: str | None = None
 ) -> tuple[list[RawTable], tuple[str, ...] | None]:
     """Read the tables of the training rows and, if present, of the test rows, see `table_files.read_tables`."""
     files, test_files = find_splits(source)
-    contents = [read_arrow(str(source), files, selection)]
+    contents = [read_arrow(str(source), files, names)]
     if test_files := test_files if test is None else find_splits(test)[0]:
-        contents.append(read_arrow(str(test or source), test_files, selection))
-    names = None if label is None else _read_class_names(contents[0][1], files[0].parent, label)
-    return [table if names is None else _name_labels(table, label, names) for table, _ in contents], names
+        contents.append(read_arrow(str(test or source), test_files, names))
+    classes = None if label is None else _read_class_names(contents[0][1], files[0].parent, label)
+    return [table if classes is None else _name_labels(table, label, classes) for table, _ in contents], classes
 
 
 def find_splits(path: Path) -> tuple[list[Path], list[Path] | None]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from hetero_tf.base.constraints import Text
 from hetero_tf.base.errors import InputError, find_nearest, shorten_repr
-from hetero_tf.data.arrow_files import ColumnSelection
 from hetero_tf.data.codecs import Field, category, date, number
 from hetero_tf.data.columns import (
     Notation,
@@ -68,12 +67,6 @@ class ColumnRoles:
             return "owner" if name == self.owner else "label"
         return "ignored" if name == self.group or self.type_of(name) == "ignore" else "feature"
 
-    def selection(self, image: str | None) -> ColumnSelection:
-        """Return the columns to read of files with types; of examples with a column of pictures, no other features."""
-        requested = None if image is None else [name for name in (*self.label, self.owner, image) if name is not None]
-        ignored = [*self.ignore, *(name for name, type_ in self.types.items() if type_ == "ignore")]
-        return ColumnSelection(requested, ignored, image, self.label if self.targets == LABEL_SET else ())
-
     def prepare(self, table: RawTable, plain: frozenset[str] | None = None) -> RawTable:
         """Return a table with marked missing values, whose features have numbers in plain notation.
 
@@ -89,10 +82,12 @@ class ColumnRoles:
         """Return the names of the columns that become features.
 
         Raises:
-            InputError: An option names a column that does not exist or has another role, or none is left.
+            InputError: An option names a column that does not exist or has another role, a feature has neither numbers,
+                texts nor dates, or none is left.
         """
         table.check_columns(label=self.label, owner=self.owner, group=self.group, ignore=self.ignore)
         table.check_columns(categorical=self.categorical, columns=self.types, scale=self.scale)
+        table.check_types(name for name in table.odd_types if self.role_of(name) == "feature")
         features = [name for name in table.columns if self.role_of(name) == "feature"]
         if not features:
             raise InputError(f"{table.source}: expected at least one feature column. Received: only the label")
@@ -280,6 +275,7 @@ def read_targets(
     """
     for table in tables:
         table.check_columns(label=label, owner=owner)
+        table.check_types(filter(None, [*label, owner]), allows_lists=targets == LABEL_SET)
         if not table.rows:
             raise InputError(f"{table.source}: expected at least one row. Received: none")
         if len(set(label)) < len(label):

@@ -4,13 +4,13 @@ import functools
 import operator
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from hetero_tf.base.errors import InputError, did_you_mean
+from hetero_tf.base.errors import InputError, did_you_mean, shorten_repr
 
 # Signs of amounts of money.
 CURRENCIES = "$\u20ac\u00a3\u00a5\u20b9\u20bd\u20a9\u20ba"
@@ -190,7 +190,7 @@ class RawTable:
         columns: `{name: numbers [n], a TextColumn, or a list of pictures}`, all of the same length.
         locate: `row -> "FILE:LINE"`, for messages.
         literal: Columns in which only an empty text is a missing value, not NA or None.
-        unread: Names of ignored columns that were not read.
+        odd_types: `{name: Arrow type}` of columns without numbers, texts and dates, which may be absent in `columns`.
         plain: Names of the columns whose numbers had plain notation in a table of another one.
     """
 
@@ -198,7 +198,7 @@ class RawTable:
     columns: dict[str, Any]
     locate: Callable[[int], str]
     literal: frozenset[str] = frozenset()
-    unread: frozenset[str] = frozenset()
+    odd_types: Mapping[str, str] = field(default_factory=dict)
     plain: frozenset[str] = frozenset()
 
     @property
@@ -207,17 +207,29 @@ class RawTable:
         return len(next(iter(self.columns.values()), ()))
 
     def check_columns(self, **options: str | Iterable[str] | None) -> None:
-        """Raise `InputError` unless the columns that options name exist."""
+        """Raise `InputError` unless the columns that options name exist, and, if they are not ignored, were read."""
         for option, value in options.items():
-            known = {*self.columns, *(self.unread if option in ("ignore", "columns") else ())}
-            for name in [value] if isinstance(value, str) else value or ():
-                if name not in known:
+            names = [value] if isinstance(value, str) else list(value or ())
+            if option not in ("ignore", "columns"):
+                self.check_types(set(names) - self.columns.keys())
+            for name in names:
+                if name not in self.columns and name not in self.odd_types:
                     problem = f"{self.source}: `{option}` must name a column. Received: {option}={name!r}"
                     raise InputError(problem + did_you_mean(name, self.columns))
+
+    def check_types(self, names: Iterable[str], allows_lists: bool = False) -> None:
+        """Raise `InputError` for a column that has neither numbers, texts and dates nor, if allowed, lists of texts."""
+        for name in names:
+            type_, is_list = self.odd_types.get(name), isinstance(self.columns.get(name), TextColumn)
+            if type_ and not (allows_lists and is_list):
+                advice = "add it to `ignore`" + ", or set it as `image`" * ("binary" in type_)
+                needs = f"must contain numbers, texts or dates; {advice}"
+                raise InputError(f"{self.source}: column {name!r} {needs}. Received: {shorten_repr(type_, 80)}")
 
     def text_column(self, option: str, name: str) -> TextColumn:
         """Return the column of texts that an option names; raise `InputError` if it is missing or has numbers."""
         self.check_columns(**{option: name})
+        self.check_types([name])
         if isinstance(self.columns[name], np.ndarray):
             raise InputError(f"{self.source}: `{option}` must name a column of texts. Received: {option}={name!r}")
         return self.columns[name]

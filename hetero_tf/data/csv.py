@@ -105,7 +105,9 @@ def load(
     )
     layout = {"header": header, "delimiter": delimiter, "skip": skip, "encoding": encoding}
     named = roles.label[0] if targets == LABEL and len(roles.label) == 1 else None
-    tables, names = read_tables(data_dir, path, test, roles.selection(image), named, **layout)
+    # Examples that are pictures have no other features.
+    read = None if image is None else (*roles.label, owner, image)
+    tables, names = read_tables(data_dir, path, test, read, named, **layout)
     if image is not None:
         return _picture_dataset(tables, roles, (image, size, channels), test_share, names)
     return _table_dataset(tables, roles, test_share, names, validation)
@@ -114,6 +116,8 @@ def load(
 def _picture_dataset(tables, roles, options, test_share, names):
     image, *shape = options
     tables[0].check_columns(image=image)
+    if not isinstance(tables[0].columns[image], list):
+        raise InputError(f"{tables[0].source}: `image` must name a column of picture files. Received: image={image!r}")
     names, targets = column_types.read_targets(tables, roles.label, roles.owner, names, targets=roles.targets)
     splits = []
     for table, target in zip(tables, targets):

@@ -6,7 +6,6 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Count, TestShare, Tokenizer, Vocabulary
-from hetero_tf.data.arrow_files import ColumnSelection
 from hetero_tf.data.codecs import Field, words
 from hetero_tf.data.column_types import read_targets
 from hetero_tf.data.columns import RawTable, TextColumn
@@ -93,8 +92,7 @@ def _read_tables(data_dir, path, test, columns, layout):
     """Return the tables of the training rows and, if present, of the test rows, and the class names or None."""
     source, text, label = find(data_dir, path, "path"), columns["text"], columns["label"]
     if not source.is_dir() or not has_text_folders(source):
-        selection = ColumnSelection(list(filter(None, columns.values())), (), None)
-        tables, names = read_tables(data_dir, path, test, selection, label, **layout)
+        tables, names = read_tables(data_dir, path, test, [*columns.values()], label, **layout)
         for table in tables:
             table.check_columns(text=text, label=label)
         return tables, names

@@ -21,7 +21,7 @@ from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.arrow_files import ENDINGS as ARROW
-from hetero_tf.data.arrow_files import ColumnSelection, read_arrow, read_splits
+from hetero_tf.data.arrow_files import ColumnNames, read_arrow, read_splits
 from hetero_tf.data.columns import RawTable, TextColumn, is_number, normalize
 from hetero_tf.data.data_files import find, find_files
 
@@ -199,7 +199,7 @@ def is_typed(path: Path) -> bool:
 
 
 def read_tables(
-    data_dir: Path | None, path: str, test: str | None, selection: ColumnSelection, label: str | None, **layout: Any
+    data_dir: Path | None, path: str, test: str | None, names: ColumnNames, label: str | None, **layout: Any
 ) -> tuple[list[RawTable], tuple[str, ...] | None]:
     """Read the tables of the training rows and, if present, of the test rows.
 
@@ -207,7 +207,7 @@ def read_tables(
         data_dir: The data folder or None.
         path: The file, or a folder of Arrow or Parquet files.
         test: File or folder of the test rows; None: the test split of a folder, if it has one.
-        selection: The columns to read of Arrow and Parquet files.
+        names: The columns to read of Arrow and Parquet files, see `read_arrow`.
         label: The column of labels, or None.
         layout: Options of `read_table`.
 
@@ -216,7 +216,7 @@ def read_tables(
     """
     source = find(data_dir, path, "path")
     if is_typed(source):
-        return read_splits(source, None if test is None else find(data_dir, test, "test"), selection, label)
+        return read_splits(source, None if test is None else find(data_dir, test, "test"), names, label)
     return [read_table(file, **layout) for file in find_files(data_dir, path=path, test=test)], None
 
 
@@ -238,7 +238,9 @@ def read_table(
     """
     ending = table_ending(path)
     if ending in ARROW:
-        return read_arrow(str(path), [path], ColumnSelection(None, (), None))[0]
+        table, _ = read_arrow(str(path), [path])
+        table.check_types(table.odd_types)
+        return table
     rows = read_rows(path, read_content(path), header, delimiter, skip, encoding)
     if ending in JSON_LINES:
         return rows.build_table(True)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from hetero_tf.base.constraints import Count, TestShare, Tokenizer, Vocabulary
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.arrow_files import ColumnSelection
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.table_files import is_typed, read_tables
@@ -46,7 +45,7 @@ def load(
     """
     path = find(data_dir, train, "train")
     if is_typed(path):
-        tables, _ = read_tables(data_dir, train, test, ColumnSelection([column], (), None), None)
+        tables, _ = read_tables(data_dir, train, test, [column], None)
         columns = [table.text_column("column", column) for table in tables]
         texts = [split_lines(each.texts[code] for code in each.codes) for each in columns]
         for table, words in zip(tables, texts):

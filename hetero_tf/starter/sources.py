@@ -14,7 +14,7 @@ from hetero_tf.base.files import read_bytes
 from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.data import table_files
 from hetero_tf.data.arrow_files import ENDINGS as ARROW
-from hetero_tf.data.arrow_files import ColumnSelection, column_contents, find_splits, read_splits
+from hetero_tf.data.arrow_files import read_splits
 from hetero_tf.data.audio import inspect_sounds
 from hetero_tf.data.codecs.picture import PICTURES
 from hetero_tf.data.codecs.sound import SOUNDS
@@ -376,20 +376,20 @@ def _draft_rows(table, request, loader, options):
 
 def _draft_arrow(path, request):
     """Draft Parquet or Arrow files: pictures, texts or a table."""
-    contents = column_contents(find_splits(path)[0][0])
-    lists = [name for name, content in contents.items() if content == "lists"]
+    (table, *_), _ = read_splits(path, None)
+    lists = [name for name in table.odd_types if name in table.columns]
     are_labels = any(name in request.label or name.lower() in LABEL_NAMES for name in lists)
-    readable = ("numbers", "texts", "dates", *["lists"] * are_labels)
-    unreadable = [name for name, content in contents.items() if content not in readable]
-    (table, *_), _ = read_splits(path, None, ColumnSelection(None, unreadable, None, lists), None)
-    for image in (name for name, content in contents.items() if content == "bytes"):
-        (pictures, *_), _ = read_splits(path, None, ColumnSelection([image], (), image), None)
-        if any(map(picture_header, pictures.columns[image][:SAMPLED_PICTURES])):
+    unreadable = [name for name in table.odd_types if not (are_labels and name in lists)]
+    table = replace(table, columns={name: each for name, each in table.columns.items() if name not in unreadable})
+    for image in (name for name, type_ in table.odd_types.items() if "binary" in type_):
+        (pictures, *_), _ = read_splits(path, None, [image])
+        if any(map(picture_header, pictures.columns.get(image, ())[:SAMPLED_PICTURES])):
             label, _ = choose_label(table, inspect_table(table), replace(request, task="classification"))
             size = choose_size(sample(pictures.columns[image], SAMPLED_PICTURES))
             options = {"label": label, "image": Choice(image, "picture files"), **size}
             return _draft(request, "parquet", options, "one label for each picture")
-    if len(contents) == 1 and (text := find_sentences(table, inspect_table(table), request)) is not None:
+    is_single = len(table.columns) == 1 and not unreadable
+    if is_single and (text := find_sentences(table, inspect_table(table), request)) is not None:
         column = table.columns[text]
         loader = {"name": Choice("text"), "train": Choice(request.path), "column": Choice(text, "its only column")}
         return draft_running(split_lines(column.texts[code] for code in column.codes), request, loader)

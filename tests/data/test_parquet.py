@@ -191,7 +191,7 @@ def test_options_that_do_not_fit_are_rejected(tmp_path):
         ({"size": 8}, "`image` and `size` must be set together"),
         (
             {"image": "height", "size": 8},
-            "own.parquet: column 'height' must contain the bytes of picture files. Received: 'doub",
+            "own.parquet: `image` must name a column of picture files. Received: image='height'",
         ),
         ({"image": "im", "size": 8}, "`image` must name a column. Received: image='im'"),
     )
