@@ -14,7 +14,6 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import open_file
-from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.columns import RawTable, TextColumn, normalize
 from hetero_tf.data.data_files import LOADERS, find_split_names
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ENDINGS = (".parquet", ".arrow", ".feather", ".pq")
-# Peak memory of a table while its columns become arrays, in multiples of its size in Arrow.
-MEMORY = 4
 # Contents of features and labels, and of columns that are read only if they are requested.
 FEATURES, PICTURES = ("numbers", "texts", "dates"), ("bytes", "nothing")
 ColumnNames = Collection[str | None] | None
@@ -64,7 +61,6 @@ def read_arrow(source: str, files: Sequence[Path], names: ColumnNames = None) ->
 
     Raises:
         InputError: A file is damaged, or the files have different columns.
-        MemoryProblem: The columns do not fit into memory.
     """
     import pyarrow as pa
 
@@ -91,7 +87,6 @@ def read_arrow(source: str, files: Sequence[Path], names: ColumnNames = None) ->
         return f"{files[index]}, row {row - (ends[index - 1] if index else 0)}"
 
     combined = pa.concat_tables(tables)
-    check_memory(source, MEMORY * combined.nbytes)
     columns = {normalize(name): _convert_column(name, combined.column(name), locate) for name in combined.column_names}
     return RawTable(source, columns, locate, odd_types=odd_types), combined.schema.metadata or {}
 

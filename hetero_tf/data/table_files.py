@@ -19,14 +19,13 @@ from typing import Any
 
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import open_file
-from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.arrow_files import ENDINGS as ARROW
 from hetero_tf.data.arrow_files import ColumnNames, read_arrow, read_splits
 from hetero_tf.data.columns import RawTable, TextColumn, is_number, normalize
 from hetero_tf.data.data_files import find, find_files
 
-# Characters of the longest cell, of which csv allows fewer; memory of a table, in multiples of the size of its text.
-LONGEST_CELL, MEMORY = 2**30, 20
+# Characters of the longest cell, of which csv allows fewer.
+LONGEST_CELL = 2**30
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}
 # Endings of files with tabs, of all tables as text, of JSON, and of Excel.
 TAB_ENDINGS = (".tsv", ".tab")
@@ -177,7 +176,6 @@ def read_text(path: Path, encoding: str | None = None, content: bytes | None = N
         InputError: The file has another encoding.
     """
     content = read_content(path) if content is None else content
-    check_memory(path, MEMORY * len(content))
     name = encoding or _MARKS.get(content[:2], "utf-8")
     try:
         text = content.decode(name).removeprefix("\ufeff")
@@ -234,7 +232,6 @@ def read_table(
 
     Raises:
         InputError: The file is not a valid table.
-        MemoryProblem: The table does not fit into memory.
     """
     ending = table_ending(path)
     if ending in ARROW:
