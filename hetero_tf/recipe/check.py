@@ -20,8 +20,6 @@ from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
 from hetero_tf.recipe.nodes import MAX_PRINTED_ERRORS, ErrorList, InvalidValue, Setting, format_value
 from hetero_tf.recipe.schema import LEVEL, MIX, SCENARIOS, Levels, Mebibytes, Recipe
 
-LONGEST_TEXT = 1000
-MOST_ITEMS = 10_000
 FRACTION = re.compile("([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
 MEMORY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?MiB")
 _AMOUNT = Constraint("float", above=0.0, high=1e9)
@@ -148,7 +146,6 @@ def _mix(value, path):
 
 
 MOST_LAYERS = 1000
-MOST_SETTINGS = 100
 _REPEAT = ("times", "layer", "first", "same_initial_values")
 _TIMES = Constraint("int", low=0, high=MOST_LAYERS)
 _VALUES = (str, int, float, bool, Width, Classes, type(None))
@@ -231,8 +228,8 @@ def _specs(items, layers_path):
 def _settings(value, path):
     if value is None:
         return {}
-    if not isinstance(value, dict) or len(value) > MOST_SETTINGS:
-        raise InvalidValue(path, f"must be a mapping of at most {MOST_SETTINGS} names to values", value)
+    if not isinstance(value, dict):
+        raise InvalidValue(path, "must be a mapping of names to values", value)
     for name, setting in value.items():
         parts = setting if isinstance(setting, list) else [setting]
         if not all(isinstance(part, _VALUES) for part in parts):
@@ -421,14 +418,12 @@ def _number(value, constraint, path):
 def _text(value, constraint, path):
     if constraint.pattern and not re.fullmatch(constraint.pattern, value):
         raise _wrong(path, "not allowed", constraint, value)
-    if len(value) > LONGEST_TEXT or any(ord(letter) < 32 for letter in value):
-        raise InvalidValue(path, f"not allowed; must be one line of at most {LONGEST_TEXT} characters", value)
+    if any(ord(letter) < 32 for letter in value):
+        raise InvalidValue(path, "not allowed; must be one line", value)
     return value
 
 
 def _items(value, constraint, path):
-    if len(value) > MOST_ITEMS:
-        raise InvalidValue(path, f"too long; at most {MOST_ITEMS} items are allowed. Received: {len(value)} items")
     if constraint.numbered:
         value = [str(part) if type(part) is int else part for part in value]
     errors, items = ErrorList(), []

@@ -20,7 +20,6 @@ from hetero_tf.recipe.nodes import Node, Position, Setting, error_at, format_val
 DEPTH = 50
 NODES = 10_000
 TOO_DEEP = f"nested too deeply; at most {DEPTH} levels are allowed"
-DIGITS = 300
 TAGS = "allowed tags: `!w n`, `!classes` and `!setting name`"
 _UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
@@ -162,7 +161,7 @@ class _TreeReader(Reader, Scanner, Parser):
             raise self.error(event.start_mark, f"not a finite number; numbers must be finite. Received: {text}")
         if not (_INT.fullmatch(text) or (_FLOAT.fullmatch(text) and not text.isdigit())):
             return text
-        if len(text) > DIGITS or not math.isfinite(float(text)):
+        if not math.isfinite(float(text)):
             raise self.error(event.start_mark, f"number too large; numbers must be finite. Received: {text[:40]}")
         return int(text) if _INT.fullmatch(text) else float(text)
 
