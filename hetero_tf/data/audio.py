@@ -16,9 +16,9 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import open_file, read_bytes
 from hetero_tf.base.formatting import join_items
 from hetero_tf.base.hardware import check_memory
-from hetero_tf.base.sound_files import HEADER_BYTES, read_clip, read_header
+from hetero_tf.base.sound_files import HEADER_BYTES, read_header
 from hetero_tf.data.codecs import Field, sound
-from hetero_tf.data.codecs.sound import SOUNDS
+from hetero_tf.data.codecs.sound import SOUNDS, read_clip
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, Split, hold_out
 from hetero_tf.data.decoded import load_cached
@@ -37,8 +37,8 @@ def load(
     """Load WAV files; the names of their folders are the class names.
 
     The layout is FOLDER/train/CLASS/*.wav and FOLDER/test/CLASS/*.wav, or FOLDER/CLASS/*.wav, where a share of each
-    class becomes the test split. Files have 8, 16, 24 or 32 bits or 32-bit floats, any rate and any number of channels,
-    which are averaged. The first seconds of a file are read; zeros follow the end of a shorter one. Another rate is
+    class becomes the test split. Files have 8, 16, 24 or 32 bits, any rate and any number of channels, which are
+    averaged. The first seconds of a file are read; zeros follow the end of a shorter one. Another rate is
     converted by the Fourier transform. Clips are stored with 16 bits.
 
     Args:

@@ -8,23 +8,23 @@ import pytest
 import tensorflow as tf
 from refusals import refusal
 
-from hetero_tf.base.sound_files import read_clip, read_header
-from hetero_tf.data.codecs.sound import decode_clip
+from hetero_tf.base.sound_files import read_header
+from hetero_tf.data.codecs.sound import decode_clip, read_clip
 
 RATE = 8000
 TONE = folders.tone(440, RATE)
-# Code of the format, bits, and the largest error of a sample of 16 bits.
-FORMATS = [(1, 8, 2**-7), (1, 16, 2**-15), (1, 24, 2**-15), (1, 32, 2**-15), (3, 32, 2**-15)]
+# Bits, and the largest error of a sample of 16 bits.
+FORMATS = [(8, 2**-7), (16, 2**-15), (24, 2**-15), (32, 2**-15)]
 
 
 def values(clip):
     return clip / 2**15
 
 
-@pytest.mark.parametrize(("code", "bits", "error"), FORMATS)
+@pytest.mark.parametrize(("bits", "error"), FORMATS)
 @pytest.mark.parametrize("is_extensible", [False, True])
-def test_every_format_has_the_same_samples(code, bits, error, is_extensible):
-    clip = read_clip(folders.wav(TONE, RATE, code, bits, is_extensible=is_extensible), RATE, len(TONE))
+def test_every_format_has_the_same_samples(bits, error, is_extensible):
+    clip = read_clip(folders.wav(TONE, RATE, bits, is_extensible=is_extensible), RATE, len(TONE))
     assert clip.dtype == np.int16
     np.testing.assert_allclose(values(clip), TONE, atol=error)
 
@@ -75,7 +75,7 @@ def header(rate=RATE, channels=1, code=1, bits=16, size=8):
         (header()[:10], "is not a readable WAV file: "),
         (header()[:26], "is not a readable WAV file: "),
         (header(code=2, bits=4) + bytes(8), "is not a readable WAV file: unknown format: 2; save it as WAV"),
-        (header(code=3, bits=16) + bytes(8), "has an unsupported format (code 3, 16 bits)"),
+        (header(code=3, bits=16) + bytes(8), "unknown format: 3; save it as WAV of 8, 16, 24 or 32 bits, for example"),
         (header(rate=0) + bytes(8), "must have 1,000 to 384,000 samples per second. Received: 0"),
         (header(rate=2**31 - 1) + bytes(8), "Received: 2,147,483,647"),
         (header(channels=0) + bytes(8), "is not a readable WAV file: bad # of channels"),
@@ -90,9 +90,7 @@ def test_damaged_files_are_rejected_with_the_reason(graph, content, message):
         graph(tf.constant(content))
 
 
-def test_a_sample_must_be_finite_and_a_file_from_a_pipe_has_an_unknown_size():
-    content = header(code=3, bits=32) + struct.pack("<2f", 1, np.nan)
-    assert "has a sample that is not finite" in refusal(read_clip, content, RATE, 4)
+def test_a_file_from_a_pipe_has_an_unknown_size():
     content = header(size=2**32 - 1) + b"\0\x10" * 4
     assert read_header(content, len(content)).frames == 4
 

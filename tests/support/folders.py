@@ -223,20 +223,18 @@ def tone(pitch, rate, count=None):
     return 0.5 * np.sin(2 * np.pi * pitch * np.arange(count or rate // 4) / rate)
 
 
-def wav(samples, rate, code=1, bits=16, is_extensible=False):
-    """The content of a WAV file with samples in -1..1, [n] or [n, channels]; code 1: PCM, 3: floats."""
+def wav(samples, rate, bits=16, is_extensible=False):
+    """The content of a WAV file with samples in -1..1, [n] or [n, channels]."""
     samples = np.atleast_2d(np.transpose(samples)).T
-    if code == 3:
-        data = samples.astype("<f4").tobytes()
-    elif bits == 8:
+    if bits == 8:
         data = np.rint(samples * 127 + 128).astype(np.uint8).tobytes()
     else:
         whole = np.rint(samples * (2 ** (bits - 1) - 1)).astype("<i4")
         data = whole[..., None].view(np.uint8)[..., : bits // 8].tobytes()
     frame = samples.shape[1] * bits // 8
-    layout = struct.pack("<HHIIHH", code, samples.shape[1], rate, rate * frame, frame, bits)
+    layout = struct.pack("<HHIIHH", 1, samples.shape[1], rate, rate * frame, frame, bits)
     if is_extensible:
-        layout = struct.pack("<H", 0xFFFE) + layout[2:] + struct.pack("<HHIH", 22, bits, 0, code) + bytes(14)
+        layout = struct.pack("<H", 0xFFFE) + layout[2:] + struct.pack("<HHIH", 22, bits, 0, 1) + bytes(14)
     chunks = [(b"fmt ", layout), (b"LIST", b"even"), (b"data", data)]
     body = b"".join(name + struct.pack("<I", len(part)) + part + bytes(len(part) % 2) for name, part in chunks)
     return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WAVE" + body

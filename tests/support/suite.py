@@ -43,8 +43,8 @@ FOLDERS = {
 FILES = {
     "pure": "devices/test_calibration devices/test_waiting methods/test_budgets sweeps/test_definition",
     "math": "base/test_graph_random base/test_hardware base/test_picture_decoding base/test_registry "
-    "base/test_sound_files base/test_written_gradient data/test_codecs data/test_decoded data/test_folder "
-    "data/test_in_memory data/test_parquet data/test_picture_files data/test_picture_masks "
+    "base/test_sound_files base/test_written_gradient data/test_audio data/test_codecs data/test_decoded "
+    "data/test_folder data/test_in_memory data/test_parquet data/test_picture_files data/test_picture_masks "
     "data/test_table_dataset data/test_tfds data/test_tiny_imagenet planning/test_device_table planning/test_devices "
     "planning/test_plan planning/test_selection planning/test_timing recipe/test_fit "
     "recipe/test_fleet_files recipe/test_geometry recipe/test_schema reports/test_events",

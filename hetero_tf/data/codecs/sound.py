@@ -1,13 +1,15 @@
 """Sound clips, stored as samples of one channel."""
 
 import base64
+import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetero_tf.base.sound_files import ENDINGS, FULL_SCALE, HIGHEST_RATE, LOWEST_RATE, MARGIN, read_clip
+from hetero_tf.base.sound_files import ENDINGS, FULL_SCALE, HIGHEST_RATE, LOWEST_RATE, read_header, read_samples
 from hetero_tf.data.codecs import Assets, BaseCodec, Field, Form, Positive, decode_files
 from hetero_tf.data.data_files import FileKind
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 SOUNDS = FileKind(
     "audio", "WAV files", "WAV", ENDINGS, (".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".aif", ".aiff")
 )
+# Seconds after a clip that resampling reads, since its filter treats a clip as periodic.
+MARGIN = 0.1
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,20 @@ class Codec(BaseCodec):
         return {"b64": base64.b64encode(file.numpy()).decode()}
 
 
+def read_clip(content: bytes, rate: int, count: int) -> np.ndarray:
+    """Return the beginning of a WAV file as one channel at another rate, int16 `[count]`; zeros follow its end.
+
+    Raises:
+        InputError: The file has another format, is damaged, or has no samples. The text is the end of a sentence.
+    """
+    header = read_header(content, len(content))
+    # A clip and its margin are a whole number of blocks, see `resample`.
+    block = header.rate // math.gcd(header.rate, rate)
+    samples = read_samples(content, header, math.ceil((count / rate + MARGIN) * header.rate) + block)
+    clip = _build_resample(rate, count)(samples, header.rate).numpy()
+    return np.minimum(np.rint(clip * FULL_SCALE), FULL_SCALE - 1).astype(np.int16)
+
+
 def decode_clip(data: "tf.Tensor", rate: int, count: int) -> "tf.Tensor":
     """Return the beginning of a WAV file as one channel, float32 [count] in -1..1, like `read_clip` in Python.
 
@@ -101,10 +119,37 @@ def decode_clip(data: "tf.Tensor", rate: int, count: int) -> "tf.Tensor":
     samples, source_rate = tf.audio.decode_wav(data)
     is_valid = (source_rate >= LOWEST_RATE) & (source_rate <= HIGHEST_RATE) & (tf.size(samples) > 0)
     with tf.control_dependencies([tf.debugging.Assert(is_valid, ["not a WAV file of a supported rate"])]):
-        mono = tf.reduce_mean(samples, -1)
+        return resample(samples, source_rate, rate, count)
 
-    def resample():
-        # The number of blocks, and the samples of a block before and after; see `sound_files.resampling_sizes`.
+
+@functools.cache
+def _build_resample(rate, count):
+    import tensorflow as tf
+
+    signature = [tf.TensorSpec((None, None), tf.float32), tf.TensorSpec((), tf.int32)]
+    return tf.function(functools.partial(resample, rate=rate, count=count), input_signature=signature, autograph=False)
+
+
+def resample(samples: "tf.Tensor", source_rate: "tf.Tensor", rate: int, count: int) -> "tf.Tensor":
+    """Convert the beginning of a clip to one channel and another rate by the Fourier transform; zeros follow its end.
+
+    Channels are averaged. Frequencies above half the lower rate are removed.
+
+    Args:
+        samples: float32 `[n, channels]`.
+        source_rate: Samples per second of `samples`, a scalar int32.
+        rate: Samples per second of the result.
+        count: Length of the result.
+
+    Returns:
+        float32 `[count]` in -1..1.
+    """
+    import tensorflow as tf
+
+    mono = tf.reduce_mean(samples, -1)
+
+    def convert():
+        # A block of `source_rate / blocks` samples has the duration of `rate / blocks` samples.
         divisors = tf.constant([number for number in range(1, rate + 1) if rate % number == 0])
         blocks = tf.reduce_max(tf.where(tf.equal(source_rate % divisors, 0), divisors, 1))
         periods = tf.cast(tf.math.ceil((count / rate + MARGIN) * tf.cast(blocks, tf.float64)), tf.int32)
@@ -112,6 +157,6 @@ def decode_clip(data: "tf.Tensor", rate: int, count: int) -> "tf.Tensor":
         spectrum = tf.signal.rfft(mono, old[None])[: tf.minimum(old, new) // 2 + 1]
         return tf.signal.irfft(spectrum, new[None]) * tf.cast(new / old, tf.float32)
 
-    clip = tf.cond(tf.equal(source_rate, rate), lambda: mono, resample)[:count]
+    clip = tf.cond(tf.equal(source_rate, rate), lambda: mono, convert)[:count]
     clip = tf.clip_by_value(clip, -1.0, 1.0)
     return tf.ensure_shape(tf.pad(clip, [[0, count - tf.size(clip)]]), [count])
