@@ -21,7 +21,7 @@ from hetero_tf.data.codecs import Field, sound
 from hetero_tf.data.codecs.sound import SOUNDS, read_clip
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, Split, hold_out
-from hetero_tf.data.decoded import load_cached
+from hetero_tf.data.decoded import decode_blocks, load_cached
 from hetero_tf.data.folder import ClassFolder, list_class_folders
 from hetero_tf.data.inspection import sample
 
@@ -65,17 +65,11 @@ def _read_split(part: ClassFolder, rate: int, count: int) -> Split:
     # A split and a copy of it are in memory at once.
     check_memory(str(part.folder), 2 * len(part.files) * count * np.dtype(np.int16).itemsize)
 
-    def read():
-        x = np.empty((len(part.files), count), np.int16)
-        for clip, path in zip(x, part.files):
-            try:
-                clip[:] = read_clip(read_bytes(path, LARGEST_FILE, follow=True), rate, count)
-            except InputError as error:
-                raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from error
-        return {"x": x}
-
-    x = load_cached(f"audio-{rate}-{count}", [], part.folder, ("x",), read, part.files)["x"]
-    return Split(x, np.array(part.labels, np.int32))
+    files = ((path, functools.partial(read_bytes, path, LARGEST_FILE, follow=True)) for path in part.files)
+    decode = functools.partial(read_clip, rate=rate, count=count)
+    name, source = f"audio-{rate}-{count}", part.folder
+    clips = load_cached(name, [], source, ("x",), lambda: {"x": decode_blocks(files, decode)}, part.files)["x"]
+    return Split(clips, np.array(part.labels, np.int32))
 
 
 @dataclass(frozen=True)

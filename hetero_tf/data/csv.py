@@ -16,8 +16,9 @@ from hetero_tf.data.column_types import ColumnScales, ColumnTypes
 from hetero_tf.data.columns import to_names
 from hetero_tf.data.dataset import Dataset, Split, held_out, hold_out
 from hetero_tf.data.dates import DATE_EXAMPLES, date_features, parse_date
+from hetero_tf.data.decoded import decode_blocks
 from hetero_tf.data.inspection import TableSummary, describe_pictures, inspect_table
-from hetero_tf.data.picture_files import decode_pictures
+from hetero_tf.data.picture_files import decode_pixels
 from hetero_tf.data.table_files import read_tables
 from hetero_tf.data.targets import LABEL, strata
 
@@ -114,7 +115,8 @@ def load(
 
 
 def _picture_dataset(tables, roles, options, test_share, names):
-    image, *shape = options
+    image, size, channels = options
+    decode = functools.partial(decode_pixels, size=size, channels=channels)
     tables[0].check_columns(image=image)
     if not isinstance(tables[0].columns[image], list):
         raise InputError(f"{tables[0].source}: `image` must name a column of picture files. Received: image={image!r}")
@@ -122,7 +124,9 @@ def _picture_dataset(tables, roles, options, test_share, names):
     splits = []
     for table, target in zip(tables, targets):
         contents = ((table.locate(row), lambda data=data: data) for row, data in enumerate(table.columns[image]))
-        splits.append(Split(decode_pictures(table.source, contents, table.rows, *shape), *target))
+        # The blocks and their concatenation are in memory at once.
+        check_memory(table.source, 2 * table.rows * size**2 * channels)
+        splits.append(Split(np.concatenate(list(decode_blocks(contents, decode))), *target))
     train, test = splits if len(splits) == 2 else hold_out(splits[0], test_share, tables[0].source)
     pictures = describe_pictures(tables[0].columns[image])
     source = f"pictures ({tables[0].source})"

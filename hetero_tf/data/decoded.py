@@ -7,28 +7,33 @@ when it is complete.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from hetero_tf.base import processes
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import UserError
+from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.base.files import TEMPORARY, create_file, discard, disk_errors, draft_path, remove, remove_leftovers
-from hetero_tf.base.hardware import memory_limit
+from hetero_tf.base.hardware import core_count, memory_limit
 from hetero_tf.base.version import __version__
 from hetero_tf.data.disk_array import DiskArray
 
 FOLDER = Path("~/.cache/hetero_tf/decoded")
 # Smaller sets load in less than a second; larger ones stay on disk.
 SMALLEST, LARGEST = 10_000, 2**31
+# Files that are decoded in parallel and yielded together.
+AT_ONCE = 64
 # Hexadecimal digits of the hash in the name of an entry.
 KEY = 16
 
@@ -43,9 +48,10 @@ def load_cached(
     options: list,
     source: Path,
     names: Sequence[str],
-    read: Callable[[], dict[str, np.ndarray]],
+    read: Callable[[], dict[str, np.ndarray | Iterator[np.ndarray]]],
     files: Iterable[str | Path] | None = None,
-) -> dict[str, np.ndarray]:
+    large: tuple[int, ...] | None = None,
+) -> dict[str, Any]:
     """Return the arrays of `read()`, from the cache if possible; a cache that cannot be used is ignored.
 
     Args:
@@ -53,59 +59,66 @@ def load_cached(
         options: Options that affect the arrays; JSON values.
         source: Folder of the data; each one has entries of its own.
         names: Names of the arrays.
-        read: `() -> {name: array}`.
+        read: `() -> {name: array}`; an iterator yields blocks of its rows.
         files: The data files, of which a change of a name, size or time invalidates the entry; None: those of `source`.
+        large: Shape of the only array, of pictures, if its rows stay on disk as `DiskArray`; None: arrays in memory.
+
+    Raises:
+        DiskProblem: The cache folder is full or not writable, and the array is large.
+        InputError: `read` rejects a file.
     """
     try:
         folder = _entry(name, options, source, files)
     # The user has no home folder, or the files are not local.
     except (RuntimeError, OSError):
-        return read()
+        return _in_memory(read())
     with contextlib.suppress(UserError, OSError, MemoryError):
-        return {each: DiskArray.open(folder / f"{each}.npy")[:] for each in names}
-    arrays = read()
-
-    def save(draft):
-        for each, array in arrays.items():
-            np.save(draft / f"{each}.npy", np.ascontiguousarray(array))
-
-    if max(map(len, arrays.values())) >= SMALLEST and sum(array.nbytes for array in arrays.values()) <= LARGEST:
-        with contextlib.suppress(OSError, UserError):
-            _write(folder, save)
-    return arrays
-
-
-def open_cached(
-    name: str,
-    options: list,
-    source: Path,
-    shape: tuple[int, ...],
-    blocks: Callable[[], Iterator[np.ndarray]],
-    files: Iterable[str | Path] | None = None,
-) -> DiskArray:
-    """Return the uint8 rows of the arrays that `blocks()` yields, which stay on disk; otherwise as `load_cached`.
-
-    Raises:
-        DiskProblem: The cache folder is full or not writable.
-        InputError: `blocks` rejects a file.
-    """
-    folder = _entry(name, options, source, files)
-
-    def save(draft):
-        with create_file(draft / "x.npy") as file:
-            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-            for block in blocks():
-                file.write(np.ascontiguousarray(block).data)
-
-    if not folder.exists():
+        stored = {each: DiskArray.open(folder / f"{each}.npy") for each in names}
+        return {each: array if large else array[:] for each, array in stored.items()}
+    if large:
         Console(sys.stderr).say(
-            f"decoding {shape[0]:,} pictures of {source}: {math.prod(shape) / 2**30:.1f} GiB, cached for later runs in "
+            f"decoding {large[0]:,} pictures of {source}: {math.prod(large) / 2**30:.1f} GiB, cached for later runs in "
             f"{folder}"
         )
         with disk_errors(folder, "write"):
-            _write(folder, save)
-    return DiskArray.open(folder / "x.npy")
+            _write(folder, {each: (large, blocks) for each, blocks in read().items()})
+        return {each: DiskArray.open(folder / f"{each}.npy") for each in names}
+    arrays = _in_memory(read())
+    if max(map(len, arrays.values())) >= SMALLEST and sum(array.nbytes for array in arrays.values()) <= LARGEST:
+        with contextlib.suppress(OSError, UserError):
+            _write(folder, {each: (array.shape, [array]) for each, array in arrays.items()})
+    return arrays
+
+
+def _in_memory(arrays):
+    is_array = {name: isinstance(array, np.ndarray) for name, array in arrays.items()}
+    return {name: array if is_array[name] else np.concatenate(list(array)) for name, array in arrays.items()}
+
+
+def decode_blocks(
+    files: Iterable[tuple[str, Callable[[], bytes]]], decode: Callable[[bytes], np.ndarray]
+) -> Iterator[np.ndarray]:
+    """Decode files in parallel, and yield their rows in blocks of `AT_ONCE` files.
+
+    Args:
+        files: `(name, () -> content)` of each file.
+        decode: `content -> row`.
+
+    Raises:
+        InputError: A file cannot be decoded.
+    """
+
+    def decode_file(name, read):
+        content = read()
+        try:
+            return decode(content)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from error
+
+    files = iter(files)
+    with ThreadPoolExecutor(core_count()) as workers:
+        while batch := list(itertools.islice(files, AT_ONCE)):
+            yield np.stack(list(workers.map(decode_file, *zip(*batch))))
 
 
 def _entry(name, options, source, files=None):
@@ -120,8 +133,13 @@ def _entry(name, options, source, files=None):
     return FOLDER.expanduser() / f"{stem}-{digest.hexdigest()[:KEY]}"
 
 
-def _write(folder, save):
-    """Remove earlier versions of an entry and drafts of killed processes; fill a draft, and rename it to the entry."""
+def _write(folder, arrays):
+    """Remove earlier versions of an entry and drafts of killed processes; fill a draft, and rename it to the entry.
+
+    Args:
+        folder: The entry.
+        arrays: `(shape, blocks of rows)` of each array by name.
+    """
     stem, draft = folder.name[: -KEY - 1], draft_path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     for path in folder.parent.glob(f"{stem}-{'[0-9a-f]' * KEY}"):
@@ -130,7 +148,13 @@ def _write(folder, save):
     with processes.before_exit(lambda: discard(draft)):
         try:
             draft.mkdir()
-            save(draft)
+            for name, (shape, blocks) in arrays.items():
+                with create_file(draft / f"{name}.npy") as file:
+                    for index, block in enumerate(map(np.ascontiguousarray, blocks)):
+                        if index == 0:
+                            header = np.lib.format.header_data_from_array_1_0(block)
+                            np.lib.format.write_array_header_1_0(file, {**header, "shape": shape})
+                        file.write(block.data)
             os.rename(draft, folder)
         except BaseException as error:
             discard(draft)

@@ -18,10 +18,10 @@ from hetero_tf.data.codecs import picture
 from hetero_tf.data.codecs.picture import PICTURES
 from hetero_tf.data.data_files import TEST_NAMES, FileKind, find, find_split_names
 from hetero_tf.data.dataset import Dataset, Split, hold_out
-from hetero_tf.data.decoded import is_large, load_cached, open_cached
+from hetero_tf.data.decoded import decode_blocks, is_large, load_cached
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.inspection import describe_pictures
-from hetero_tf.data.picture_files import LARGEST_FILE, decode_blocks, decode_pictures
+from hetero_tf.data.picture_files import LARGEST_FILE, decode_pixels
 
 # Subfolders on the way to a picture's class: the split and the class.
 CLASS_LEVELS = 2
@@ -175,7 +175,6 @@ def read_pictures(folder: Path, files: Sequence[str], size: int, channels: int) 
     """Return the pixels uint8 `[n, size, size, channels]` of picture files, from the cache if they are unchanged."""
     readers = ((path, functools.partial(read_bytes, path, LARGEST_FILE, follow=True)) for path in files)
     name, shape = f"folder-{size}x{size}x{channels}", (len(files), size, size, channels)
-    if is_large(math.prod(shape)):
-        return open_cached(name, [], folder, shape, lambda: decode_blocks(readers, size, channels), files)
-    pictures = str(folder), readers, len(files), size, channels
-    return load_cached(name, [], folder, ("x",), lambda: {"x": decode_pictures(*pictures)}, files)["x"]
+    decode = functools.partial(decode_pixels, size=size, channels=channels)
+    large = shape if is_large(math.prod(shape)) else None
+    return load_cached(name, [], folder, ("x",), lambda: {"x": decode_blocks(readers, decode)}, files, large)["x"]

@@ -2,16 +2,12 @@
 
 import functools
 import io
-import itertools
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.hardware import check_memory, core_count
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -19,8 +15,8 @@ if TYPE_CHECKING:
 FORMATS = "PNG, JPEG, BMP, GIF or WebP"
 # Supported file extensions.
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
-# Bytes of the largest file, and pictures that are decoded in parallel and yielded together.
-LARGEST_FILE, AT_ONCE = 2**27, 64
+# Bytes of the largest file.
+LARGEST_FILE = 2**27
 # Exif 2.32, section 4.6.4.
 ORIENTATION = 0x0112
 _MODES = {"1": "grey", "L": "grey", "LA": "grey", "I;16": "grey", "P": "palette", "CMYK": "CMYK"}
@@ -109,39 +105,6 @@ def _orientation(image):
     return image.getexif().get(ORIENTATION, 1) if image.format in ("JPEG", "MPO") else 1
 
 
-def decode_pictures(
-    source: str, pictures: Iterable[tuple[str, Callable[[], bytes]]], count: int, size: int, channels: int
-) -> np.ndarray:
-    """Decode pictures to uint8 `[count, size, size, channels]`, see `decode_picture`.
-
-    Args:
-        source: Description of the pictures, for the memory check.
-        pictures: `(name, () -> content of the file)` for each picture.
-        count: Number of pictures.
-        size: Height and width.
-        channels: 1 (grey) or 3.
-
-    Raises:
-        InputError: A picture cannot be decoded.
-        MemoryProblem: The pictures do not fit into memory.
-    """
-    check_memory(source, 2 * count * size**2 * channels)
-    return np.concatenate(list(decode_blocks(pictures, size, channels)))
-
-
-def decode_blocks(
-    pictures: Iterable[tuple[str, Callable[[], bytes]]], size: int, channels: int
-) -> Iterator[np.ndarray]:
-    """Yield the rows of `decode_pictures` in blocks of `AT_ONCE` pictures."""
-
-    def decode(name, read):
-        content = read()
-        try:
-            return np.round(decode_picture(content, (size, size, channels)) * 255).astype(np.uint8)
-        except InputError as error:
-            raise InputError(f"{name}: {error}") from error
-
-    pictures = iter(pictures)
-    with ThreadPoolExecutor(core_count()) as workers:
-        while batch := list(itertools.islice(pictures, AT_ONCE)):
-            yield np.stack(list(workers.map(decode, *zip(*batch))))
+def decode_pixels(content: bytes, size: int, channels: int) -> np.ndarray:
+    """Return the pixels of `decode_picture`, uint8 `[size, size, channels]`."""
+    return np.round(decode_picture(content, (size, size, channels)) * 255).astype(np.uint8)

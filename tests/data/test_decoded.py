@@ -98,7 +98,7 @@ def test_unusable_cache_is_ignored(load, source, monkeypatch):
     assert load()[1]
     decoded.FOLDER.unlink()
 
-    monkeypatch.setattr(decoded.np, "save", raising(OSError(28, "No space left on device")))
+    monkeypatch.setattr(decoded, "create_file", raising(OSError(28, "No space left on device")))
     assert load()[1] and files() == []
     source.rename(source.with_name("gone"))
     assert load()[1] and files() == []
@@ -123,7 +123,8 @@ def test_two_processes_may_write_an_entry_at_the_same_time(source):
         yield np.full((2, 3), 5, np.uint8)
 
     decoded.FOLDER.mkdir()
-    assert decoded.open_cached("set", [], source, (2, 3), blocks)[:].tolist() == [[5] * 3] * 2 and len(files()) == 1
+    arrays = decoded.load_cached("set", [], source, ("x",), lambda: {"x": blocks()}, large=(2, 3))
+    assert arrays["x"][:].tolist() == [[5] * 3] * 2 and len(files()) == 1
 
 
 @pytest.fixture

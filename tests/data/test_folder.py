@@ -90,7 +90,7 @@ def test_pixels_are_decoded_once(root, tmp_path, monkeypatch):
     first = load(root)
     (cache_file,) = (tmp_path / "cache").iterdir()
     assert cache_file.name.startswith("folder-")
-    monkeypatch.setattr(folder, "decode_pictures", None)
+    monkeypatch.setattr(folder, "decode_blocks", None)
     assert load(root).sha256 == first.sha256
     (root / "bat" / "0.png").write_bytes(png(41))
     with pytest.raises(TypeError):

@@ -10,7 +10,8 @@ from PIL import Image
 from refusals import refusal
 
 from hetero_tf.base import picture_decoding
-from hetero_tf.data.picture_files import decode_picture, decode_pictures, picture_header
+from hetero_tf.data.decoded import decode_blocks
+from hetero_tf.data.picture_files import decode_picture, decode_pixels, picture_header
 
 HEIGHT, WIDTH = 17, 21
 ROWS, COLUMNS = np.mgrid[:HEIGHT, :WIDTH]
@@ -134,7 +135,8 @@ def test_unusable_pictures_report_their_fault():
         (encoded(TABLE, "GIF", transparency=CORNER), TRANSLUCENT),
         (encoded(GLASS, "WEBP"), TRANSLUCENT),
     ):
-        assert refusal(decode_pictures, "pictures", [("a.png", lambda: data)], 1, 8, 3) == f"a.png: {reason}"
+        rows = decode_blocks([("a.png", lambda: data)], lambda content: decode_pixels(content, 8, 3))
+        assert refusal(list, rows) == f"a.png: {reason}"
 
 
 def test_exports_reject_gifs_whose_frames_may_exhaust_memory(decode_in_graph):
