@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf.base.constraints import Pixels
-from hetero_tf.base.errors import InputError
+from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.codecs import picture
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
@@ -58,8 +58,9 @@ def load(
             "`dataset` must be a name of TensorFlow Datasets, such as mnist, emnist/balanced or mnist:3.0.1, without a "
             f"namespace, a path or arguments. Received: dataset={dataset!r}"
         )
-    with _suppress_output():
-        builder = _open_builder(data_dir, dataset)
+    location = None if data_dir is None else str(Path(data_dir) / "tfds")
+    with _suppress_output(), _described_errors(dataset, location):
+        builder = _open_builder(location, dataset)
         if not builder.is_prepared():
             _fetch(builder, dataset, download)
         shape, classes, names = _read_features(builder, image, label, size)
@@ -85,21 +86,24 @@ def _suppress_output():
         logging.disable(level)
 
 
-def _open_builder(data_dir, dataset):
+@contextlib.contextmanager
+def _described_errors(dataset, location):
+    """Turn the many exceptions of TensorFlow Datasets for unknown names and damaged files into one sentence."""
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{dataset} cannot be read in {location or 'the folder of TensorFlow Datasets'}: {_first_line(error)}; "
+            "correct the name of the set or split, or delete its folder and prepare it again"
+        ) from error
+
+
+def _open_builder(location, dataset):
     import tensorflow_datasets as tfds
 
-    folder = None if data_dir is None else str(Path(data_dir) / "tfds")
-    try:
-        return tfds.builder(dataset, data_dir=folder, try_gcs=False)
-    except tfds.core.registered.DatasetNotFoundError as error:
-        raise InputError(
-            f"`dataset` must name a set of TensorFlow Datasets {tfds.__version__} or a set prepared "
-            f"in {folder or 'its folder'}. Received: dataset={dataset!r}"
-        ) from error
-    # Unknown configurations, unknown versions and damaged description files raise different exceptions.
-    except Exception as error:
-        reason = _first_line(error).rpartition('}": ')[2]
-        raise InputError(f"{dataset} cannot be opened in {folder or 'its folder'}: {reason}") from error
+    return tfds.builder(dataset, data_dir=location, try_gcs=False)
 
 
 def _fetch(builder, dataset, download):
@@ -154,22 +158,9 @@ def _read_features(builder, image, label, size):
 
 
 def _read_split(builder, split, image, label, shape, size):
-    name = builder.info.full_name
-    if split not in builder.info.splits:
-        splits = ", ".join(sorted(builder.info.splits))
-        raise InputError(f"`train` and `test` must be splits of {name}: {splits}. Received: {split!r}")
     count = builder.info.splits[split].num_examples
-    check_memory(f"{name}, split {split}", 2 * count * int(np.prod(shape)))
-    try:
-        x, y = _read_examples(builder, split, image, label, size, count)
-    except MemoryError:
-        raise
-    # Damaged metadata raise many kinds of exceptions.
-    except Exception as error:
-        raise InputError(
-            f"{builder.data_path}: split {split} cannot be read: {_first_line(error)}; delete the folder "
-            "and prepare the set again"
-        ) from error
+    check_memory(f"{builder.info.full_name}, split {split}", 2 * count * int(np.prod(shape)))
+    x, y = _read_examples(builder, split, image, label, size, count)
     return x, y.astype(np.int32)
 
 
@@ -194,4 +185,5 @@ def _read_examples(builder, split, image, label, size, count):
 
 
 def _first_line(error):
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line.rpartition('}": ')[2].rstrip(".")

@@ -86,10 +86,7 @@ def test_wrong_names_list_the_right_ones(prepared):
         ({"image": "picture"}, "must be features of tiny/1.0.0: image, label, note. Received: image='picture'"),
         ({"label": "note"}, "`label` one of class labels. Received: .*label='note', Text"),
         ({"image": "label"}, "`image` must be a feature of uint8 images with 3 axes.* Received: image='label', Class"),
-        (
-            {"test": "validation"},
-            "`train` and `test` must be splits of tiny/1.0.0: test, train. Received: 'validation'",
-        ),
+        ({"test": "validation"}, r"tiny cannot be read in .*/tfds: Unknown split 'validation'. Should be one of \["),
     )
 
 
@@ -101,18 +98,15 @@ def test_damage_is_one_sentence(copied):
     first = 16 + int.from_bytes(whole[:8], "little")
     broken = [*folders.damaged(whole, 12), whole[:first], b"", whole + whole[:first]]
     no_examples = re.sub(r'"shardLengths": \[[^]]*\]', '"shardLengths": ["0"]', about.read_text())
-    damages = [(file, each, "split train cannot be read: ") for each in broken]
-    damages += [(about, no_examples.encode(), "cannot be read: "), (features, b"{", "tiny cannot be opened in ")]
-    for path, content, message in damages:
+    damages = [*((file, each) for each in broken), (about, no_examples.encode()), (features, b"{")]
+    for path, content in damages:
         before = path.read_bytes()
         path.write_bytes(content)
         sentence = refusal(loader.load, folder, dataset="tiny")
-        assert message in sentence and "\n" not in sentence
+        assert f"tiny cannot be read in {folder}/tfds: " in sentence and "\n" not in sentence
         path.write_bytes(before)
     file.unlink()
-    assert "tiny/1.0.0: split train cannot be read: " in refusal(loader.load, folder, dataset="tiny").replace(
-        f"{file.parent}", "tiny/1.0.0"
-    )
+    assert "No such file or directory" in refusal(loader.load, folder, dataset="tiny")
 
 
 @pytest.mark.parametrize(
@@ -126,9 +120,11 @@ def test_only_plain_names_reach_tensorflow_datasets(monkeypatch, name):
 
 
 def test_unknown_sets_and_missing_ones_are_rejected(tmp_path):
-    with pytest.raises(InputError, match=f"or a set prepared in {tmp_path}/tfds. Received: dataset='mnistt'"):
+    with pytest.raises(
+        InputError, match=f"mnistt cannot be read in {tmp_path}/tfds: Dataset mnistt not found; correct the name"
+    ):
         loader.load(tmp_path, dataset="mnistt")
-    with pytest.raises(InputError, match="emnist/none cannot be opened in .*: BuilderConfig none not found"):
+    with pytest.raises(InputError, match="emnist/none cannot be read in .*: BuilderConfig none not found"):
         loader.load(tmp_path, dataset="emnist/none")
     message = f"mnist is not prepared in {tmp_path}/tfds/mnist/3.*: downloads are disabled .* fallback: digits"
     with pytest.raises(NotAvailable, match=message):
