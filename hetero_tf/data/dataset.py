@@ -293,11 +293,6 @@ class Dataset:
 def _check_split(location, split, dataset):
     """Raise `InputError` for a split whose arrays do not fit the fields and targets of the data set."""
     codec, x, y, form = dataset.codec, split.x, split.y, dataset.form
-    if isinstance(x, DiskArray) and not (x.dtype == np.uint8 and np.uint8 in codec.DTYPES):
-        raise InputError(
-            f"{location}: only uint8 images may stay on disk; read the rows with array[:]. "
-            f"Received: {x.dtype} {x.shape}"
-        )
     ndim = 1 + len(stored_shape(dataset.fields))
     if x.dtype not in codec.DTYPES or x.ndim != ndim or x.size == 0:
         raise InputError(f"{location}: expected {codec.STORED}, all dimensions above 0. Received: {x.dtype} {x.shape}")

@@ -15,8 +15,6 @@ from hetero_tf import learning_process
 from hetero_tf.base.errors import InputError, error_from_graph
 from hetero_tf.base.files import Damaged
 from hetero_tf.base.replicas import Replicas
-from hetero_tf.data.codecs import Field, running_text
-from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.models.state import flatten_state
 from hetero_tf.planning.packing import pack_rounds, share_blocks
@@ -86,10 +84,6 @@ def test_dataset_on_disk_has_the_same_digest(tmp_path):
     assert on_disk.sha256 == dataset.sha256
     chosen = np.array([4, 0, 9])
     np.testing.assert_array_equal(on_disk.train.select(chosen).x[:], dataset.train.select(chosen).x)
-    with pytest.raises(InputError, match=r"noise, train split: only uint8 images may stay on disk; .* Received: int32"):
-        words = Split(np.zeros((5, 3), np.int32))
-        fields = (Field("text", running_text.Codec(3, count=3)),)
-        Dataset(Split(save(tmp_path, words.x)), words, fields, 3, "noise")
 
 
 def train_and_evaluate(process, rounds=2):
