@@ -54,10 +54,8 @@ def load(
     splits = (read(train), read(test)) if test else hold_out(read(train), test_share, str(folder))
     sounds, fields, summary = inspect_sounds(train.files), (Field("audio", sound.Codec(count, rate)),), None
     if sounds is not None:
-        low, median, _, high = sounds.seconds
-        shares = [f" {100 * count / sounds.examined:.0f} %" * (count < sounds.examined) for _, count in sounds.rates]
-        rates = [f"{each:,} Hz{share}" for (each, _), share in zip(sounds.rates, shares)]
-        summary = join_items(f"  files: {low:.3g} to {high:.3g} s, {median:.3g} in the median; ", rates)
+        low, *_, high = sounds.seconds
+        summary = join_items(f"  files: {low:.3g} to {high:.3g} s, ", [f"{each:,} Hz" for each in sounds.rates])
     return Dataset(*splits, fields, len(names), f"audio ({folder})", class_names=names, summary=summary)
 
 
@@ -77,14 +75,12 @@ class SoundSummary:
     """Durations and rates of sound files.
 
     Attributes:
-        examined: Number of examined files.
         seconds: The shortest duration, the median, the 0.9 quantile and the longest one.
-        rates: `(samples per second, files)`, the most frequent first.
+        rates: Samples per second, the most frequent first.
     """
 
-    examined: int
     seconds: tuple[float, float, float, float]
-    rates: tuple[tuple[int, int], ...]
+    rates: tuple[int, ...]
 
 
 def inspect_sounds(paths: Sequence[str]) -> SoundSummary | None:
@@ -98,4 +94,4 @@ def inspect_sounds(paths: Sequence[str]) -> SoundSummary | None:
     durations = np.array([header.seconds for header in headers])
     shortest, median, long, longest = map(float, np.quantile(durations, (0, 0.5, 0.9, 1)))
     rates = Counter(header.rate for header in headers).most_common()
-    return SoundSummary(len(headers), (shortest, median, long, longest), tuple(rates))
+    return SoundSummary((shortest, median, long, longest), tuple(rate for rate, _ in rates))

@@ -198,12 +198,12 @@ def _draft_audio(folder, request):
     sounds = inspect_sounds(files)
     if sounds is None:
         raise InputError(f"{folder}: none of the sampled WAV files has a readable header; copy them again")
-    rate, count = sounds.rates[0]
+    rate = sounds.rates[0]
     choice = Choice(rate, "the rate of the files")
     if rate > ENOUGH:
         reason = f"most files have {rate:,} Hz; sounds above {ENOUGH // 2:,} Hz need a higher rate"
         choice = Choice(ENOUGH, reason, True)
-    elif count < sounds.examined:
+    elif len(sounds.rates) > 1:
         choice = Choice(rate, "the rate of most files; others are converted", True)
     shortest, median, most, longest = sounds.seconds
     seconds = Choice(longest, "the duration of all files")
