@@ -2,16 +2,14 @@
 
 import tensorflow as tf
 
-# Formats that exports decode. TensorFlow reads a color index of a BMP as a grey value, and its reader of animated WebP
-# writes beyond its memory.
-FORMATS = "PNG, JPEG, GIF, or BMP of 24 or 32 bits per pixel"
-PNG, JPEG, BMP, GIF = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"BM", b"GIF8"
+# Formats that exports decode. TensorFlow reads a color index of a BMP as a grey value, decodes all frames of a GIF, and
+# its reader of animated WebP writes beyond its memory.
+FORMATS = "PNG or JPEG"
+PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 # Maximum pixels of a picture, such as 8,192 x 4,096; they take 96 MiB when decoded.
 LARGEST_PICTURE = 2**25
-# TensorFlow decodes all frames of a GIF before it selects the first one; one byte may take 1,400 bytes of memory.
-LARGEST_GIF = 2**18
-# Bytes that include the size and the depth of PNG, GIF and BMP files.
-HEADER = 30
+# Bytes that end with the size of a PNG file.
+HEADER = 24
 # ITU-R BT.601; the sum is 1, so grey pictures keep their values.
 LUMA = (0.299, 0.587, 0.114)
 
@@ -21,8 +19,8 @@ LUMA = (0.299, 0.587, 0.114)
 def decode(data: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
     """Decode a picture to float32 pixels in 0..1 of a fixed shape, resized by area means.
 
-    A GIF gives its first frame. The graph raises an error for a picture that is damaged, of another format, larger than
-    `LARGEST_PICTURE` or `LARGEST_GIF`, or translucent, since the background is unknown.
+    The graph raises an error for a picture that is damaged, of another format, larger than `LARGEST_PICTURE`, or
+    translucent, since the background is unknown.
 
     Args:
         data: Scalar string.
@@ -51,17 +49,11 @@ def _is_supported(data):
     padded = tf.strings.join([data, tf.constant(bytes(HEADER))])
     header = tf.cast(tf.io.decode_raw(tf.strings.substr(padded, 0, HEADER), tf.uint8), tf.int64)
 
-    def fits(first, *factors):
-        """Return whether the product of width and height, each of `len(factors)` bytes, is within the limit."""
-        sizes = tf.reshape(header[first : first + 2 * len(factors)], [2, -1])
-        return tf.reduce_prod(tf.reduce_sum(sizes * factors, 1)) <= LARGEST_PICTURE
-
-    checks = {
-        PNG: lambda: fits(16, 2**24, 2**16, 2**8, 1),
-        JPEG: lambda: tf.reduce_prod(tf.image.extract_jpeg_shape(data, tf.int64)[:2]) <= LARGEST_PICTURE,
-        GIF: lambda: fits(6, 1, 2**8) & (tf.strings.length(data) <= LARGEST_GIF),
-        # The pixels of a BMP are not compressed.
-        BMP: lambda: (header[28] == 24) | (header[28] == 32),
+    # Width and height of a PNG have four bytes each, the highest first.
+    sizes = {
+        PNG: lambda: tf.reduce_sum(tf.reshape(header[16:], [2, 4]) * (2**24, 2**16, 2**8, 1), 1),
+        JPEG: lambda: tf.image.extract_jpeg_shape(data, tf.int64)[:2],
     }
-    cases = [(tf.strings.substr(padded, 0, len(magic)) == magic, check) for magic, check in checks.items()]
-    return tf.case(cases, default=lambda: tf.constant(False))
+    cases = [(tf.strings.substr(padded, 0, len(magic)) == magic, size) for magic, size in sizes.items()]
+    size = tf.case(cases, default=lambda: tf.constant([LARGEST_PICTURE + 1, 1], tf.int64))
+    return tf.reduce_prod(size) <= LARGEST_PICTURE

@@ -96,7 +96,7 @@ class Codec(BaseCodec):
         return {"pixels_of_a_picture": LARGEST_PICTURE}
 
     def notes(self, name: str, invalid: str) -> list[str]:
-        from hetero_tf.base.picture_decoding import FORMATS, LARGEST_GIF, LARGEST_PICTURE
+        from hetero_tf.base.picture_decoding import FORMATS, LARGEST_PICTURE
 
         height, width, channels = self.shape
         sentences = [
@@ -106,9 +106,8 @@ class Codec(BaseCodec):
         ]
         if channels in (1, 3):
             sentences += [
-                f"`serve_bytes` takes {FORMATS} of up to {LARGEST_PICTURE:,} pixels, and the first frame of a GIF of "
-                f"up to {LARGEST_GIF // 2**10} KiB. It resizes pictures by area means and converts them to the "
-                "channels of the model; it does not rotate them by their Exif orientation.",
+                f"`serve_bytes` takes {FORMATS} of up to {LARGEST_PICTURE:,} pixels. It resizes pictures by area means "
+                "and converts them to the channels of the model; it does not rotate them by their Exif orientation.",
                 f"A picture that is damaged, translucent, too large or of another format gets {invalid}.",
             ]
         return sentences

@@ -9,7 +9,7 @@ const PROMPTS = { next_word: "Beginning of a sentence", sequences: "Text", text:
 // Messages for an input without a prediction, by its kind.
 const INVALID = {
   audio: "This file cannot be read. Use a WAV file without compression.",
-  images: "This picture cannot be read. Use PNG, JPEG, a small GIF, or BMP without a palette or transparency.",
+  images: "This picture cannot be read. Use PNG or JPEG without transparency.",
   next_word: "The text has no word.",
   sequences: "The text has no word.",
   table: "A value is not a valid number, date or category of its column.",
