@@ -74,6 +74,7 @@ TASKS = {
 }
 METHODS = sorted(name for name in shipped() if name.startswith("methods/"))
 IMAGES = "data={name: synthetic, kind: images, examples: 60, test_examples: 20, size: 8, channels: 3, classes: 3}"
+SHAPES = "data={name: shapes, examples: 60, test_examples: 20, size: 8}"
 
 
 def pages() -> dict[str, str]:
@@ -269,12 +270,12 @@ def methods_page() -> str:
 
 
 def load_method(name: str, task: str, overrides: tuple[str, ...] = ()) -> Recipe:
-    """Load the recipe of a method for a task, on generated pictures of three classes.
+    """Load the recipe of a method for a task, on generated pictures.
 
     Raises:
         InputError: The method does not train the task.
     """
-    changes = [IMAGES, *overrides, f"task={task}", *TASKS[task]]
+    changes = [SHAPES if task == "segmentation" else IMAGES, *overrides, f"task={task}", *TASKS[task]]
     if task == "segmentation":
         changes.append(f"model.layers=\n{layers_of_maps(name)}")
     return recipe.load(name, changes)

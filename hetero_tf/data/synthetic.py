@@ -15,7 +15,7 @@ from hetero_tf.data.audio import SampleRate
 from hetero_tf.data.codecs import Field, running_text, words
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.fields import array_fields
-from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS
+from hetero_tf.data.targets import LABEL, LABEL_SET, NUMBERS
 from hetero_tf.data.tokenizers import END, PADDING, UNKNOWN
 
 # Images per random draw.
@@ -48,8 +48,8 @@ def load(
     """Generate images, clips, sequences, a table or text; equal options give equal data.
 
     For other tasks than classification, the targets are functions of the images, series or rows: for regression their
-    means over parts, one for each of `classes`; for multi_label whether these exceed their median; for segmentation a
-    map with the class of each pixel of a bright rectangle, and class 0 around it.
+    means over parts, one for each of `classes`; for multi_label whether these exceed their median. `data: shapes` has
+    maps for segmentation.
 
     Args:
         kind: images: each class is a noisy pattern; audio: each class is a glide between two pitches; sequences: half
@@ -116,35 +116,17 @@ def _draw_noisy(patterns, generator, labels, shape, classes, is_image):
 
 def _with_targets(dataset, targets):
     """Replace the labels of images, series or rows by targets of another form."""
-    if targets not in (NUMBERS, LABEL_SET, LABEL_MAP):
+    if targets not in (NUMBERS, LABEL_SET):
         return dataset
-    splits = [dataset.train, dataset.test]
-    if targets == LABEL_MAP:
-        splits = [_with_rectangles(split, dataset.classes) for split in splits]
-    else:
-        parts, values = dataset.classes, [split.x.reshape(len(split.x), -1) for split in splits]
-        # The means of groups of the values of an example.
-        means = [
-            np.stack([x[:, part::parts].mean(1, np.float64) for part in range(parts)], 1).astype(np.float32)
-            for x in values
-        ]
-        y = means if targets == NUMBERS else [mean > np.median(means[0], 0) for mean in means]
-        splits = [replace(split, y=each) for split, each in zip(splits, y)]
-    return replace(dataset, train=splits[0], test=splits[1])
-
-
-def _with_rectangles(split, classes):
-    """Replace labels by maps: a rectangle of the image is brighter, in proportion to its class, and has that class."""
-    x, (count, height, width) = split.x.copy(), split.x.shape[:3]
-    generator, y = rng(0, "synthetic rectangles"), np.zeros((count, height, width), np.int32)
-    for index in range(count):
-        label = 1 + index % max(classes - 1, 1)
-        top, left = generator.integers(0, max(height // 2, 1)), generator.integers(0, max(width // 2, 1))
-        area = np.s_[index, top : top + max(height // 2, 1), left : left + max(width // 2, 1)]
-        y[area] = label
-        x[index] //= 4
-        x[area] += np.uint8(64 + 128 * label // classes)
-    return replace(split, x=x, y=y)
+    parts, splits = dataset.classes, (dataset.train, dataset.test)
+    # The means of groups of the values of an example.
+    means = [
+        np.stack([x[:, part::parts].mean(1, np.float64) for part in range(parts)], 1).astype(np.float32)
+        for x in (split.x.reshape(len(split.x), -1) for split in splits)
+    ]
+    y = means if targets == NUMBERS else [mean > np.median(means[0], 0) for mean in means]
+    train, test = (replace(split, y=each) for split, each in zip(splits, y))
+    return replace(dataset, train=train, test=test)
 
 
 def _draw_clips(patterns, generator, labels, length, classes, rate):
