@@ -4,9 +4,8 @@
     benchmarks/measured_device.py EXPORT [EXPORT ...] [--examples 600] [--rounds 5] [--threads 1]
 
 Each EXPORT is a version folder with a file of `--format litert_train`. A client round pushes the weights, takes one
-epoch of steps on random images in batches of one size, and pulls the weights. `single` is predicted by a class that is
-measured with the file of the row alone, `joint` by one class for all files, both by the clock of a fleet. Numbers are
-medians of the repetitions.
+epoch of steps on random images in batches of one size, and pulls the weights. The prediction is that of the clock of a
+fleet whose class is measured with the file of the row. Numbers are medians of the repetitions.
 """
 
 import argparse
@@ -16,7 +15,7 @@ from pathlib import Path
 import checkout  # noqa: F401  finds hetero_tf and its libraries
 import numpy as np
 
-from hetero_tf.devices.measured_fleet import device_of, fit_speed, measure_steps
+from hetero_tf.devices.measured_fleet import device_of, measure_steps
 from hetero_tf.devices.on_device import LiteRTTrainer
 from hetero_tf.planning.fleets.devices import client_times, devices_of
 from hetero_tf.recipe.schema import Device, Fleet
@@ -46,9 +45,9 @@ def client_round(client, name, size, examples):
     return time.perf_counter() - start, report.steps
 
 
-def predict(speed, steps, flops):
+def predict(device, steps, flops):
     """Seconds of a client of a fleet whose devices are of a measured class."""
-    fleet = Fleet(devices={"measured": Device(**device_of(speed, 100))})
+    fleet = Fleet(devices={"measured": Device(**device)})
     devices = devices_of(fleet, 0, np.zeros(1, int), clients=1)
     return float(client_times(devices, [steps], [flops], [0], [0]).total[0])
 
@@ -61,18 +60,18 @@ def main():
     results = {(client.level, size): [] for client, _, size in cases}
     for _ in range(args.rounds):
         # Each repetition measures again, since other load on the machine changes.
-        single = {client.level: fit_speed(measure_steps([client])) for client in clients}
-        joint = fit_speed([step for speed in single.values() for step in speed.steps])
+        devices = {
+            client.level: device_of(measure_steps(client), client.settings["train_flops"], 100) for client in clients
+        }
         for client, name, size in cases:
             seconds, steps = client_round(client, name, size, args.examples)
-            flops = steps * size * client.settings["train_flops"]
-            predicted = [predict(speed, steps, flops) for speed in (single[client.level], joint)]
-            results[client.level, size].append([seconds, *(each / seconds for each in predicted)])
-    print("| level | batch | measured s | single / measured | joint / measured |")
-    print("| --- " * 5 + "|")
+            predicted = predict(devices[client.level], steps, steps * size * client.settings["train_flops"])
+            results[client.level, size].append([seconds, predicted / seconds])
+    print("| level | batch | measured s | predicted / measured |")
+    print("| --- " * 4 + "|")
     for (level, size), repetitions in results.items():
-        seconds, *ratios = np.median(repetitions, axis=0)
-        print(f"| {level} | {size} | {seconds:.3f} |" + "".join(f" {ratio:.2f} |" for ratio in ratios))
+        seconds, ratio = np.median(repetitions, axis=0)
+        print(f"| {level} | {size} | {seconds:.3f} | {ratio:.2f} |")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from hetero_tf.devices.messages import (
     gather,
     number,
     parse_arrays,
-    parse_times,
+    parse_seconds,
     scatter,
     shapes_of,
 )
@@ -39,12 +39,12 @@ from hetero_tf.run.learning_process import LearningProcess
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a device in a round: its values by path, the means over its steps, and the times that it reports."""
+    """Result of a device in a round: its values by path, the means over its steps, and their seconds if reported."""
 
     values: dict[str, np.ndarray]
     loss: float
     gradient_norm: float
-    times: dict[str, float]
+    seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,10 @@ class Selection:
     Attributes:
         over_selection: Share of `round.clients` selected in addition, to replace devices that do not return in time.
         quorum: Share of `round.clients` whose results a round needs; at least one result.
-        max_examples: Maximum number of training examples that a device may claim; None: that of the recipe's data.
     """
 
     over_selection: float = 0.0
     quorum: float = 0.0
-    max_examples: int | None = None
 
     def cohort_size(self, clients: int) -> int:
         """Return the number of devices that a round of `round.clients` selects."""
@@ -85,8 +83,6 @@ class DeviceRounds:
     fleet: WaitingFleet
     selection: Selection = DEFAULT_SELECTION
     fleet_file: Path | None = None
-    # Claimed numbers of examples of excluded devices that were reported, by client.
-    _reported: dict[int, int] = field(default_factory=dict, init=False)
     # `{level: {path: float32 array}}` of the last query of each level.
     _newest_statistics: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, init=False)
     _measured: MeasuredFleet = field(default_factory=MeasuredFleet, init=False)
@@ -106,7 +102,7 @@ class DeviceRounds:
         self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0, state: State | None = None
     ) -> DevicePlan:
         """Plan a round of the connected devices; with all devices it equals the simulator's plan."""
-        recipe, members = self.federation.recipe, self._members(self.federation.recipe.round.clients)
+        recipe, members = self.federation.recipe, self.fleet.members(self.federation.recipe.round.clients)
         if cohort is None:
             able = np.asarray(sorted(client for client in members if members[client].level not in recipe.levels.idle))
             count = min(self.selection.cohort_size(recipe.round.clients), len(able))
@@ -125,21 +121,6 @@ class DeviceRounds:
             list(members),
             [names.index(member.level) for member in members.values()],
         )
-
-    def _members(self, least):
-        """The devices that may take part; excludes devices that claim too many examples."""
-        members = self.fleet.members(least)
-        limit = self.selection.max_examples or len(self.federation.dataset.train.x)
-        for client in [client for client, member in members.items() if member.examples > limit]:
-            count = members.pop(client).examples
-            if self._reported.get(client) != count:
-                self._reported[client] = count
-                self.fleet.say(
-                    f"note: client {client} does not take part: examples must be at most {limit}, as many as the "
-                    "recipe's training data have, or as --max_examples allows. "
-                    f"Received: {count}"
-                )
-        return members
 
     def run(self, state: State, planned: Sequence[Plan]) -> tuple[State, list[dict]]:
         """Run the planned rounds, see `RoundRunner.run`; rows also count "dropped" and "refused" devices.
@@ -166,7 +147,7 @@ class DeviceRounds:
         """The state after one round, and its row of metrics; "round_seconds" are from the requests to the merge."""
         start = time.monotonic()
         # Read the fleet once: claims of a device must not change within a round.
-        federation, members, names = self.federation, self._members(0), self.federation.recipe.levels.names
+        federation, members, names = self.federation, self.fleet.members(0), self.federation.recipe.levels.names
         levels = {client: names[level] for client, level in zip(plan.clients.tolist(), plan.levels.tolist())}
         cohort = {
             client: members[client]
@@ -198,20 +179,18 @@ class DeviceRounds:
         )
         device_plan = self._plan(state.round, cohort)
         row = self._row(device_plan, len(levels), rate, counted, refused)
-        self._measure(levels, counted, refused, device_plan)
+        self._measure(levels, counted, device_plan)
         after, failure = self._merge(state, cohort, transfers, counted, device_plan, rate)
         row["round_seconds"] = round(time.monotonic() - start, 3)
         return after, row if failure is None else {**row, FAILURE: failure}
 
-    def _measure(self, levels, counted, refused, plan):
+    def _measure(self, levels, counted, plan):
         """Add the times of a round's devices to the fleet file."""
         if self.fleet_file is None:
             return
         steps = dict(zip(plan.clients.tolist(), plan.steps.tolist()))
-        times = {client: each.times for client, each in counted.items()}
-        # With over-selection a round ends before the slowest devices respond.
-        responded = levels.keys() if self.selection.over_selection else counted.keys() | refused.keys()
-        self._measured.add_round(levels, responded, steps, times)
+        seconds = {client: each.seconds for client, each in counted.items() if each.seconds is not None}
+        self._measured.add_round(levels, steps, seconds)
         text = self._measured.to_yaml()
         if text is not None:
             files.write_atomic(self.fleet_file, text.encode())
@@ -239,7 +218,7 @@ class DeviceRounds:
         """Return the `Result` of a response; raise `Refused` if a value is invalid."""
         values = parse_arrays(response.arrays, shapes_of(indices), self._dtype)
         loss, norm = (number(response.metadata, name) for name in ("loss", "gradient_norm"))
-        return Result(values, loss, norm, parse_times(response.metadata))
+        return Result(values, loss, norm, parse_seconds(response.metadata))
 
     def _merge(self, state, cohort, transfers, counted, plan, rate):
         """(state after the merge, failure of the round or None).
@@ -328,7 +307,7 @@ class DeviceRounds:
         """
         evaluator, global_level = self.federation.evaluator, self.federation.recipe.levels.global_level
         # Devices that train files need statistics of the server for inference.
-        of_files = {member.level for member in self._members(0).values() if member.measures == ITS_LEVEL}
+        of_files = {member.level for member in self.fleet.members(0).values() if member.measures == ITS_LEVEL}
         queried = dict.fromkeys((global_level, *sorted(of_files)))
         by_level = {level: self.statistics(state, level) for level in queried}
         statistics = by_level[global_level]
@@ -352,7 +331,7 @@ class DeviceRounds:
         if not self.federation.evaluator.queried():
             return {}
         # Read the fleet once: a device that disconnects is excluded together with its batches.
-        members = self._members(0)
+        members = self.fleet.members(0)
         width, everything = recipe.levels.widths[level], np.arange(self.federation.family.classes)
         values = {path: np.asarray(value) for path, value in state.weights.items()}
         requests = {

@@ -21,86 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from hetero_tf.base.errors import InputError, UserError
-from hetero_tf.devices.messages import TRANSFERS, Lost, Message, Refused
+from hetero_tf.devices.messages import MESSAGE_TYPES, Message, from_records, to_records
 
-VALUES_KEY, METADATA_KEY = "values", "metadata"
-# Flower requires that types begin with one of its own.
-MESSAGE_TYPES = {"introduction": "query", "training": "train", "statistics": "query.statistics"}
+ACTIONS = {message_type: action for action, message_type in MESSAGE_TYPES.items()}
 # Path of the requests of devices, and the maximum size of their bodies: Flower sends values in chunks of 5 MiB.
 FLEET_PATH, MAX_BODY_BYTES = "/v1/fleet/", 6 * 2**20
-ACTIONS = {message_type: action for action, message_type in MESSAGE_TYPES.items()}
-
-
-def to_records(message: Message) -> Any:
-    """Return a message as Flower's records."""
-    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-
-    arrays = {
-        path: Array(str(value.dtype), tuple(value.shape), "bytes", value.tobytes())
-        for path, value in message.arrays.items()
-    }
-    return RecordDict({VALUES_KEY: ArrayRecord(arrays), METADATA_KEY: ConfigRecord(dict(message.metadata))})
-
-
-def from_records(records: Any) -> Message:
-    """Return the message of received records, its arrays as bytes.
-
-    Raises:
-        Refused: The records are not those of a message.
-    """
-    from flwr.app import ArrayRecord, ConfigRecord
-
-    if set(records) != {VALUES_KEY, METADATA_KEY}:
-        raise Refused(f"a response must have the records {VALUES_KEY} and {METADATA_KEY}")
-    values, metadata = records[VALUES_KEY], records[METADATA_KEY]
-    if not isinstance(values, ArrayRecord) or not isinstance(metadata, ConfigRecord):
-        raise Refused(f"a response must have arrays as {VALUES_KEY} and plain values as {METADATA_KEY}")
-    return Message({path: array.data for path, array in values.items()}, dict(metadata))
-
-
-class FlowerNetwork:
-    """The devices that are connected to Flower's grid, by client number.
-
-    Args:
-        nodes: Id of the node of each client.
-    """
-
-    def __init__(self, grid: Any, nodes: Mapping[int, int], say: Callable[[str], None]):
-        self._grid, self._nodes, self._say = grid, nodes, say
-
-    def connected(self) -> list[int]:
-        """Return the clients that are connected."""
-        connected = set(self._grid.get_node_ids())
-        return [client for client, node in self._nodes.items() if node in connected]
-
-    def send(self, action: str, requests: Mapping[int, Message]) -> dict[int, str]:
-        """Send requests; return the id of each that was sent, by client."""
-        import flwr.app
-
-        kind = MESSAGE_TYPES[action]
-        messages = [
-            flwr.app.Message(to_records(request), self._nodes[client], kind) for client, request in requests.items()
-        ]
-        names = list(self._grid.push_messages(messages))
-        # Flower returns None for a rejected message, and an empty list if all are too large.
-        return {client: name for client, name in zip(requests, names) if name is not None}
-
-    def receive(self, request: str) -> Message | Refused | Lost | None:
-        """Return the response to a request; None if it has not arrived."""
-        try:
-            # One by one, since Flower may be unable to read the response of one device.
-            replies = list(self._grid.pull_messages([request]))
-            if not replies:
-                return None
-            (reply,) = replies
-            if reply.has_error():
-                self._say(f"note: a device did not respond: {' '.join(str(reply.error.reason).split())[:300]}")
-                return Lost()
-            return from_records(reply.content)
-        except Refused as problem:
-            return problem
-        except Exception as problem:
-            return Refused(f"it cannot be read: {type(problem).__name__}: {' '.join(str(problem).split())[:200]}")
 
 
 class Guard:
@@ -221,12 +146,12 @@ def _running_task(state):
         heartbeat.stop()
 
 
-def respond(server: str, authority: bytes, key: Any, answer: Callable[[str, Message, dict], Message]) -> None:
+def respond(server: str, authority: bytes, key: Any, answer: Callable[[str, Message], Message]) -> None:
     """Respond to the requests of a server until the connection is lost. Flower then ends the process.
 
     Args:
         authority: Certificate of the server's authority in PEM.
-        answer: Returns the response to a request of an action; the third argument are the totals of the transfers.
+        answer: Returns the response to a request of an action.
 
     Raises:
         Rejected: The server does not accept the device now.
@@ -238,54 +163,37 @@ def respond(server: str, authority: bytes, key: Any, answer: Callable[[str, Mess
     import httpx
     from flwr.supernode.fleet_http_connection import http_request_response
 
-    keys, totals = (key, key.public_key()), dict.fromkeys(TRANSFERS, 0.0)
     try:
-        with http_request_response(server, False, authority, keys) as connection:
+        with http_request_response(server, False, authority, (key, key.public_key())) as connection:
             _, receive, *_ = connection
             while True:
                 if (request := receive()) is None:
                     time.sleep(POLL_INTERVAL)
                 else:
-                    _respond(request, answer, connection, totals)
+                    _respond(request, answer, connection)
     except (SystemExit, KeyboardInterrupt) as end:
         if isinstance(end, KeyboardInterrupt) or isinstance(end.__context__, httpx.HTTPStatusError):
             raise Rejected from end
         raise UserError(f"{server}: could not connect: {end.__context__}") from end
 
 
-def _respond(request, answer, connection, totals):
+def _respond(request, answer, connection):
     """Receive the values of a request, and send the response."""
     import flwr.app
     from flwr.supercore.inflatable import inflatable_object, inflatable_utils
 
     _, _, send, _, _, pull, push, confirm = connection
     (message, tree), start = request, time.monotonic()
-    run_id, received, sent = message.metadata.run_id, list[int](), list[int]()
-
-    def pull_object(name):
-        content = pull(run_id, name)
-        received.append(len(content))
-        return content
-
-    def push_object(name, content):
-        push(run_id, session, name, content)
-        sent.append(len(content))
-
-    message = inflatable_utils.pull_and_inflate_object_from_tree(tree, pull_object, functools.partial(confirm, run_id))
-    totals["download_bytes"] += sum(received)
-    totals["download_seconds"] += time.monotonic() - start
+    pull, push, confirm = (functools.partial(each, message.metadata.run_id) for each in (pull, push, confirm))
+    message = inflatable_utils.pull_and_inflate_object_from_tree(tree, pull, confirm)
     message.metadata.__dict__["_message_id"] = tree.object_id
     try:
-        response = answer(ACTIONS[message.metadata.message_type], from_records(message.content), dict(totals))
+        response = answer(ACTIONS[message.metadata.message_type], from_records(message.content))
         reply = flwr.app.Message(to_records(response), reply_to=message)
     except Exception as error:
         reply = flwr.app.Message(flwr.app.Error(0, f"{type(error).__name__}: {error}"), reply_to=message)
     reply.metadata.__dict__["_message_id"] = reply.object_id
     with inflatable_object.no_object_id_recompute():
         missing, session = send(reply, inflatable_object.get_object_tree(reply), time.monotonic() - start)
-        start = time.monotonic()
-        inflatable_utils.push_objects(
-            inflatable_object.get_all_nested_objects(reply), push_object, object_ids_to_push=missing
-        )
-    totals["upload_bytes"] += sum(sent)
-    totals["upload_seconds"] += time.monotonic() - start
+        objects = inflatable_object.get_all_nested_objects(reply)
+        inflatable_utils.push_objects(objects, functools.partial(push, session), object_ids_to_push=missing)

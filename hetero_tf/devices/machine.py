@@ -208,15 +208,7 @@ def _run(settings, server, authority, key):
     from hetero_tf.devices import fleet_api
 
     try:
-        device = build_device(settings)
-
-        def answer(action: str, request: Message, transfers: dict[str, float]) -> Message:
-            response = device.respond(action, request)
-            if action != "training":
-                return response
-            return dataclasses.replace(response, metadata={**response.metadata, **transfers})
-
-        fleet_api.respond(server, authority, key, answer)
+        fleet_api.respond(server, authority, key, build_device(settings).respond)
     except UserError as error:
         print(f"hetero_tf: {error}", file=sys.stderr, flush=True)
         return error.code

@@ -1,4 +1,4 @@
-"""Messages between a server and its devices, and their checks: functions of NumPy arrays and bytes."""
+"""Messages between a server and its devices, as Flower's records, and their checks."""
 
 import hashlib
 import math
@@ -12,13 +12,14 @@ from hetero_tf.base.errors import shorten_repr
 from hetero_tf.data.targets import LABEL_SET
 from hetero_tf.recipe.schema import Recipe
 
-# No device has more examples.
-MAX_EXAMPLES = 10**9
+# Flower requires that types begin with one of its own.
+MESSAGE_TYPES = {"introduction": "query", "training": "train", "statistics": "query.statistics"}
+# Names of Flower's records of a message.
+VALUES_KEY, METADATA_KEY = "values", "metadata"
 # The largest float32.
 LARGEST = float(np.finfo(np.float32).max)
-# Largest values of what a device may report: the totals of its transfers of values, and seconds of its local steps.
-TRANSFERS = {"download_bytes": 1e15, "download_seconds": 1e9, "upload_bytes": 1e15, "upload_seconds": 1e9}
-LARGEST_TIMES = {"train_seconds": 1e6, **TRANSFERS}
+# Largest number of seconds that a device may report for its local steps.
+LARGEST_TIME = 1e6
 # Models whose static batch normalization a device can measure: none, its level's (it also receives the results, which
 # its file needs for inference), or its level's and those of narrower levels.
 NOTHING, ITS_LEVEL, NARROWER_LEVELS = MEASURES = ("nothing", "its level", "narrower levels")
@@ -68,6 +69,33 @@ class Message:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
+def to_records(message: Message) -> Any:
+    """Return a message as Flower's records."""
+    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+    arrays = {
+        path: Array(str(value.dtype), tuple(value.shape), "bytes", value.tobytes())
+        for path, value in message.arrays.items()
+    }
+    return RecordDict({VALUES_KEY: ArrayRecord(arrays), METADATA_KEY: ConfigRecord(dict(message.metadata))})
+
+
+def from_records(records: Any) -> Message:
+    """Return the message of received records, its arrays as bytes.
+
+    Raises:
+        Refused: The records are not those of a message.
+    """
+    from flwr.app import ArrayRecord, ConfigRecord
+
+    if set(records) != {VALUES_KEY, METADATA_KEY}:
+        raise Refused(f"a response must have the records {VALUES_KEY} and {METADATA_KEY}")
+    values, metadata = records[VALUES_KEY], records[METADATA_KEY]
+    if not isinstance(values, ArrayRecord) or not isinstance(metadata, ConfigRecord):
+        raise Refused(f"a response must have arrays as {VALUES_KEY} and plain values as {METADATA_KEY}")
+    return Message({path: array.data for path, array in values.items()}, dict(metadata))
+
+
 def agreement_digest(recipe: Recipe) -> str:
     """Return a digest of the recipe keys that a server and its devices must share."""
     keys = [repr(getattr(recipe, name)) for name in SHARED_KEYS]
@@ -79,8 +107,11 @@ def build_introduction(member: Member, recipe: Recipe) -> Message:
     return Message({}, {**vars(member), "labels": member.labels.tolist(), "recipe": agreement_digest(recipe)})
 
 
-def parse_member(metadata: Mapping[str, Any], client: int, recipe: Recipe, classes: int) -> Member:
+def parse_member(metadata: Mapping[str, Any], client: int, recipe: Recipe, classes: int, max_examples: int) -> Member:
     """Return the device of an introduction.
+
+    Args:
+        max_examples: Maximum number of examples that a device may claim.
 
     Raises:
         Refused: The device claims another client number, has another recipe, or sends invalid values.
@@ -91,8 +122,8 @@ def parse_member(metadata: Mapping[str, Any], client: int, recipe: Recipe, class
         f"recipe must be the server's; keys that must be equal: {', '.join(SHARED_KEYS)}": metadata.get("recipe")
         == agreement_digest(recipe),
         f"level must be one of {', '.join(recipe.levels.names)}": metadata.get("level") in recipe.levels.names,
-        f"examples must be a whole number from 1 to {MAX_EXAMPLES}": _is_int_between(
-            metadata.get("examples"), 1, MAX_EXAMPLES
+        f"examples must be a whole number from 1 to {max_examples}, the number of the server's training data": (
+            _is_int_between(metadata.get("examples"), 1, max_examples)
         ),
         f"measures must be one of {', '.join(MEASURES)}": metadata.get("measures") in MEASURES,
         f"labels must be a list of different labels from 0 to {classes - 1}, in order": isinstance(labels, list)
@@ -171,16 +202,16 @@ def number(metadata: Mapping[str, Any], name: str) -> float:
     return float(value)
 
 
-def parse_times(metadata: Mapping[str, Any]) -> dict[str, float]:
-    """Return the times of a response by the names of `LARGEST_TIMES`.
+def parse_seconds(metadata: Mapping[str, Any]) -> float | None:
+    """Return the seconds of the local steps of a response; None if the device did not report them.
 
     Raises:
-        Refused: A time is negative, too large, or not a number.
+        Refused: The time is negative, too large, or not a number.
     """
-    times = {name: metadata[name] for name in LARGEST_TIMES if name in metadata}
-    for name, value in times.items():
-        largest = LARGEST_TIMES[name]
-        # False for NaN; integers of any size can be compared.
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= largest:
-            raise Refused(f"{name} must be a number from 0 to {largest:g}. Received: {shorten_repr(value, 60)}")
-    return times
+    if "train_seconds" not in metadata:
+        return None
+    value = metadata["train_seconds"]
+    # False for NaN; integers of any size can be compared.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST_TIME:
+        raise Refused(f"train_seconds must be a number from 0 to {LARGEST_TIME:g}. Received: {shorten_repr(value, 60)}")
+    return value

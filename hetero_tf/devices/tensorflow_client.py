@@ -45,7 +45,7 @@ class TensorFlowClient:
     level: str
 
     def respond(self, action: str, request: Message) -> Message:
-        """Return the response to a request of one of `fleet_api.MESSAGE_TYPES`.
+        """Return the response to a request of one of `messages.MESSAGE_TYPES`.
 
         Raises:
             messages.Refused: The server sent values that do not fit this device's level.

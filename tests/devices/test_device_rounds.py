@@ -280,7 +280,7 @@ def test_a_hostile_device_is_refused_and_counted_and_changes_no_bit_of_the_other
         *(({"client": client}, "client must be 0") for client in (3, True, 0.0, "0", 10**5000)),
         ({"recipe": "x"}, "recipe must be the server's"),
         ({"level": "z"}, "level must be one of a, c"),
-        ({"examples": 10**10}, "examples must be a whole number"),
+        ({"examples": 101}, "examples must be a whole number from 1 to 100, the number of the server's training data"),
         ({"examples": True}, "examples must be a whole number"),
         ({"labels": [1, 1]}, "labels must be a list"),
         ({"labels": [10]}, "labels must be a list"),
@@ -290,4 +290,4 @@ def test_a_hostile_device_is_refused_and_counted_and_changes_no_bit_of_the_other
 def test_device_with_invalid_claims_does_not_take_part(digits, change, sentence):
     _, real = digits
     claims = real.runner.fleet.devices[0].respond("introduction", Message()).metadata
-    assert sentence in refusal(parse_member, {**claims, **change}, 0, real.recipe, 10, kind=Refused)
+    assert sentence in refusal(parse_member, {**claims, **change}, 0, real.recipe, 10, 100, kind=Refused)

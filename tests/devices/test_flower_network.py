@@ -118,7 +118,7 @@ def test_a_round_over_the_network_is_the_simulators_and_a_liar_is_refused(python
     assert "client 2 was refused: value" in output_file.read_text() and row["global_accuracy"] > 20
     # Only client 1 reports the time of its steps: client 0 trains with TensorFlow.
     ((level, device),) = load("tiny/digits", (f"fleet={tmp_path}/run/fleet.yaml", "levels.mix=c")).fleet.devices.items()
-    assert level == "c" and 0 < device.seconds_per_step < 60 and device.down_mbit > 0 and device.up_mbit > 0
+    assert level == "c" and 0 < device.seconds_per_step < 60
     _, actual = hetero_tf.load_run(tmp_path / "run", "last", threads=1)
     fleet = LocalFleet(
         process, {n: TensorFlowClient(process, n, n, levels[n]) for n in range(3)}, {2: lambda answer: None}

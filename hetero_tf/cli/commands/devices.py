@@ -1,9 +1,10 @@
 """Commands for real devices: `flower` trains on them, `measure-device` measures one."""
 
 import contextlib
-import dataclasses
+import datetime
 from pathlib import Path
 
+import yaml
 from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
@@ -55,12 +56,11 @@ def _serve(recipe, flags, console, host, port):
         settings = build_settings(recipe, flags)
         from hetero_tf.cli.commands.training import with_contracts
         from hetero_tf.devices.device_rounds import Selection, deployed
-        from hetero_tf.devices.fleet_api import FlowerNetwork
-        from hetero_tf.devices.waiting import WaitingFleet
+        from hetero_tf.devices.waiting import FlowerNetwork, WaitingFleet
         from hetero_tf.run import experiment
         from hetero_tf.runs.run_folder import RunFolder
 
-        selection = Selection(flags.over_selection, flags.quorum, flags.max_examples)
+        selection = Selection(flags.over_selection, flags.quorum)
         deadline = flags.patience if flags.deadline is None else flags.deadline
         limits = deadline, flags.patience, selection.quorum_size(recipe.round.clients)
         fleet_file = RunFolder(settings.run_dir).fleet
@@ -69,7 +69,8 @@ def _serve(recipe, flags, console, host, port):
         def on_fleet(build, console, display):
             with experiment.simulated(build, console, display) as process:
                 network = FlowerNetwork(grid, nodes, console.say)
-                fleet = WaitingFleet(network, process.recipe, process.family.classes, *limits, console.say)
+                sizes = process.family.classes, len(process.dataset.train.x)
+                fleet = WaitingFleet(network, process.recipe, *sizes, *limits, console.say)
                 yield deployed(process, fleet, selection, fleet_file)
 
         return experiment.train(recipe, settings, console, with_contracts(on_fleet, recipe, flags))[-1]
@@ -101,7 +102,7 @@ def _make_keys(recipe, flags, console, host):
 
 
 def measure_device(flags: FlagValues, console: Console) -> dict:
-    """Measure the steps of the files, and print the device class or add it to a fleet file."""
+    """Measure the steps of a file, and print the device class."""
     if not flags.file:
         raise InputError(
             "--file is missing; name the model_train.tflite of an export, see export --format litert_train"
@@ -110,19 +111,14 @@ def measure_device(flags: FlagValues, console: Console) -> dict:
     from hetero_tf.devices import measured_fleet
     from hetero_tf.devices.on_device import LiteRTTrainer
 
-    def client_of(path):
-        try:
-            return LiteRTTrainer(path if path.is_dir() else path.parent, flags.threads)
-        except (OSError, ValueError) as error:
-            raise InputError(f"--file {path}: {error}") from error
-
-    speed = measured_fleet.fit_speed(measured_fleet.measure_steps([client_of(Path(path)) for path in flags.file]))
-    device = measured_fleet.device_of(speed, measured_fleet.peak_mebibytes())
-    notes = measured_fleet.describe_steps(speed, flags.threads)
-    if flags.append is None:
-        console.say_lines("devices:\n" + measured_fleet.dump_class(flags.name, device, notes).rstrip())
-    else:
-        measured_fleet.add_class(Path(flags.append), flags.name, device, notes)
-        console.say(f"{flags.append}: added the device class {flags.name}: {device}")
-    steps = [dataclasses.asdict(step) for step in speed.steps]
-    return {"name": flags.name, "device": device, "error": speed.error, "steps": steps}
+    path = Path(flags.file)
+    try:
+        trainer = LiteRTTrainer(path if path.is_dir() else path.parent, flags.threads)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--file {path}: {error}") from error
+    steps = measured_fleet.measure_steps(trainer)
+    device = measured_fleet.device_of(steps, trainer.settings["train_flops"], measured_fleet.peak_mebibytes())
+    times = ", ".join(f"{1000 * seconds:.4g} ms for {examples} examples" for examples, seconds in steps.items())
+    console.say_lines(f"# Measured {datetime.date.today()} with --threads {flags.threads}: a step takes {times}")
+    console.say_lines(yaml.safe_dump({"devices": {flags.name: device}}, sort_keys=False, allow_unicode=True).rstrip())
+    return {"name": flags.name, "device": device, "seconds": steps}

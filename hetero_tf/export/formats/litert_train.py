@@ -102,7 +102,7 @@ def check_trainable(process: LearningProcess, level: str) -> None:
 def _sizes(process: LearningProcess) -> dict[str, tuple[int, int]]:
     """Return `{signature: (examples, positions)}` of all batches of the recipe's clients, the largest first.
 
-    If all batches have the same number of examples, one with half of them is added: `devices.calibration` separates
+    If all batches have the same number of examples, one with half of them is added: `devices.measured_fleet` separates
     the constant time of a step from the time of an example by two sizes.
     """
     first, *others = batch_shapes(
