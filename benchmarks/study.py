@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
-"""Selects the rates of the study on labels that follow devices, and prints its tables, its figure and differences.
+"""Prints the rates of the study on labels that follow devices, its tables and differences, and draws its figures.
 
     benchmarks/study.py rates runs/study-pilots         # the pilots by method, share and rate
-    benchmarks/study.py extend runs/study-pilots        # writes pilots_extended.yaml, with rates beyond the edges
-    benchmarks/study.py sweep runs/study-pilots         # writes labels_devices.yaml with the selected rates
     benchmarks/study.py tables benchmarks/rows/labels_devices [--draw FILE.png]
     benchmarks/study.py trained RUN RUN ... [--draw FILE.png]   # which weights of the last layer were trained
     benchmarks/study.py differences benchmarks/rows/digits_methods benchmarks/rows/digits_personal
@@ -12,14 +10,13 @@ benchmarks/study/README.md has the protocol.
 """
 
 import argparse
-import dataclasses
 import math
 import statistics
 from collections import defaultdict
 from pathlib import Path
 
+import checkout  # noqa: F401  finds hetero_tf and its libraries
 import numpy as np
-from checkout import ROOT
 from packed import describe_difference, markdown
 
 from hetero_tf import learning_process, load_recipe
@@ -27,12 +24,9 @@ from hetero_tf.reports.summaries import mean_and_spread
 from hetero_tf.runs import checkpoints, history
 from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps.bench_rows import read_row
-from hetero_tf.sweeps.definition import read, to_yaml
 
-FOLDER = ROOT / "benchmarks" / "study"
 RATE, SHARE, SELECTION = "optimizer.learning_rate", "partition.shuffled", "validation_accuracy"
 SHARES = (0.0, 0.5, 1.0)
-SEEDS = (10, 11, 12, 13, 14)
 # A single change of a method, and the method without it.
 CHANGES = {
     "heterofl_all_rows": "heterofl",
@@ -66,18 +60,6 @@ BASELINES = {
         *((f"contrast_{method}", "contrast_fedavg") for method in ("moon", "heterofl")),
     ),
 }
-EXTENDED = """\
-# How far labels follow devices: pilots.yaml, and further rates where the best one is at an edge of the grid.
-# Source: ours; `benchmarks/study.py extend` writes this file, and README.md has the protocol.
-# Runs: {runs}. Cost: half a minute a run on one core.
-# Run: bin/hetero_tf sweep benchmarks/study/pilots_extended.yaml --run_dir runs/study-pilots --jobs 2
-"""
-HEADER = """\
-# How far labels follow devices: each method at the rate that the pilots selected, with five other seeds.
-# Source: ours; `benchmarks/study.py sweep` writes this file, and README.md has the protocol.
-# Runs: {runs}. Cost: about an hour and a half on two cores.
-# Run: bin/hetero_tf bench benchmarks/study/labels_devices.yaml --run_dir runs/study --jobs 2
-"""
 
 
 def pilots(folder):
@@ -96,22 +78,6 @@ def pilots(folder):
     }
 
 
-def selected_rates(shares):
-    """The rate for each of SHARES; between the two pilots, the rate with the best mean over both."""
-    (low, at_low), (high, at_high) = shares.items()
-    both = {rate: at_low[rate] + at_high[rate] for rate in at_low.keys() & at_high.keys()}
-    best = {share: max(means, key=means.get) for share, means in shares.items()}
-    return {low: best[low], (low + high) / 2: max(both, key=both.get), high: best[high]}
-
-
-def next_rate(means):
-    """The rate beyond the edge of a grid if the best one is there, else None: 1 or 3 times a power of ten."""
-    best = max(means, key=means.get)
-    step = (best == max(means)) - (best == min(means))
-    half_decades = round(2 * math.log10(best)) + step
-    return float(f"{10 ** (half_decades / 2):.0e}") if step else None
-
-
 def print_rates(folder):
     """Prints a row for each method and share; an arrow marks a best rate at an edge of its grid."""
     print("| method | share | validation accuracy by rate | best |\n| --- | --- | --- | --- |")
@@ -121,41 +87,6 @@ def print_rates(folder):
             edge = " <- edge" if best in (min(means), max(means)) else ""
             cells = ", ".join(f"{rate:g}: {mean:.1f}" for rate, mean in means.items())
             print(f"| {method} | {share:g} | {cells} | {best:g}{edge} |")
-
-
-def write_extension(folder):
-    """Writes the sweep of the pilots with a further rate for each method and share whose best rate is at an edge."""
-    parts = read(FOLDER / "pilots.yaml")
-    known = {rate for part in parts for rate in part.grid[RATE]}
-    further = defaultdict(set)
-    for method, shares in pilots(folder).items():
-        for share, means in shares.items():
-            for rate in {*means, next_rate(means)} - {*known, None}:
-                further[share, rate].add(method)
-    for part in tuple(parts):
-        for (share, rate), methods in sorted(further.items()):
-            if entries := tuple(entry for entry in part.list if entry["name"] in methods):
-                parts += (dataclasses.replace(part, list=entries, grid={SHARE: (share,), RATE: (rate,)}),)
-    _write(parts, "pilots_extended.yaml", EXTENDED)
-
-
-def _write(parts, name, header):
-    _, text = to_yaml(parts).split("\n", 1)
-    runs = sum(len(part.list) * len(part.seeds) * math.prod(map(len, part.grid.values())) for part in parts)
-    (FOLDER / name).write_text(header.format(runs=runs) + text, "utf-8")
-
-
-def write_sweep(folder):
-    """Writes the sweep of the results: the parts of the pilots with the selected rates, at each share."""
-    rates = {method: selected_rates(shares) for method, shares in pilots(folder).items()}
-    parts = []
-    # Both ends first: they are a result without the middle.
-    for is_end in (True, False):
-        for part in read(FOLDER / "pilots.yaml"):
-            for share in (share for share in SHARES if (share != 0.5) is is_end):
-                entries = tuple(entry | {RATE: rates[entry["name"]][share]} for entry in part.list)
-                parts.append(dataclasses.replace(part, list=entries, grid={SHARE: (share,)}, seeds=SEEDS))
-    _write(parts, "labels_devices.yaml", HEADER)
 
 
 def results(folder):
@@ -293,17 +224,13 @@ def draw_trained(changes, path):
 def main():
     """Runs one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("rates", "extend", "sweep", "tables", "trained", "differences"))
+    parser.add_argument("command", choices=("rates", "tables", "trained", "differences"))
     parser.add_argument("folders", type=Path, nargs="+", metavar="folder")
     parser.add_argument("--draw", type=Path, help="PNG file of the figure")
     args = parser.parse_args()
     folder = args.folders[0]
     if args.command == "rates":
         print_rates(folder)
-    elif args.command == "extend":
-        write_extension(folder)
-    elif args.command == "sweep":
-        write_sweep(folder)
     elif args.command == "differences":
         print(differences(args.folders))
     elif args.command == "trained":

@@ -3,7 +3,6 @@
 import hashlib
 import math
 import re
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +17,8 @@ METHODS = 15
 
 
 @pytest.fixture
-def study(monkeypatch, tmp_path):
-    """The script, which writes into a folder of the test."""
-    module = programs.script("benchmarks/study.py")
-    (tmp_path / "pilots.yaml").write_text((module.FOLDER / "pilots.yaml").read_text())
-    monkeypatch.setattr(module, "FOLDER", tmp_path)
-    return module
+def study():
+    return programs.script("benchmarks/study.py")
 
 
 def test_rates_are_means_over_the_seeds_of_finished_runs(study, write_run, tmp_path, capsys):
@@ -43,27 +38,6 @@ def test_rates_are_means_over_the_seeds_of_finished_runs(study, write_run, tmp_p
         "| heterofl | 0 | 0.03: 61.0, 0.1: 81.0 | 0.1 <- edge |",
         "| heterofl | 1 | 0.1: 86.0, 0.3: 90.5 | 0.3 <- edge |",
     ]
-
-
-def test_the_sweep_has_the_rates_that_the_pilots_select(study, tmp_path, monkeypatch):
-    shares = {0.0: {0.03: 60, 0.1: 80, 0.3: 50}, 1.0: {0.03: 70, 0.1: 85, 0.3: 90}}
-    names = {entry["name"] for part in read(ROOT / "benchmarks/study/pilots.yaml") for entry in part.list}
-    monkeypatch.setattr(study, "pilots", lambda folder: dict.fromkeys(names, shares))
-    study.write_sweep(tmp_path)
-    parts = read(tmp_path / "labels_devices.yaml")
-    rates = Counter(
-        (*part.grid["partition.shuffled"], entry["optimizer.learning_rate"]) for part in parts for entry in part.list
-    )
-    assert rates == {(0.0, 0.1): METHODS, (0.5, 0.1): METHODS, (1.0, 0.3): METHODS}
-    assert {part.seeds for part in parts} == {(10, 11, 12, 13, 14)}
-
-
-def test_pilots_are_extended_beyond_the_edges_of_their_grid(study, tmp_path, monkeypatch):
-    means = {"heterofl": {0.0: {0.1: 8, 0.3: 9}, 1.0: {0.03: 1, 0.1: 2, 0.3: 1}}, "depthfl": {1.0: {0.003: 9, 0.03: 8}}}
-    monkeypatch.setattr(study, "pilots", lambda folder: means)
-    study.write_extension(tmp_path)
-    added = [(part.list[0]["name"], *sum(part.grid.values(), ())) for part in read(tmp_path / "pilots_extended.yaml")]
-    assert added[3:] == [("heterofl", 0.0, 1.0), ("depthfl", 1.0, 0.001), ("depthfl", 1.0, 0.003)]
 
 
 def test_differences_are_paired_by_seed(study, tmp_path):
