@@ -44,6 +44,18 @@ def test_long_calls_do_not_delay_signals(name):
         assert (process.stdout.read(), process.stderr.read()) == ("", f"\nstopped by {name}; all is well\n")
 
 
+def test_later_signals_change_nothing():
+    saving = "with processes.before_exit(lambda: print('saving', flush=True) or time.sleep(1)):\n    processes.run"
+    with begin("import time\n" + BUSY.replace("processes.run", saving)) as process:
+        assert process.stdout.readline() == "busy\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "saving\n"
+        for number in [signal.SIGTERM, signal.SIGINT, signal.SIGHUP] * 7:
+            process.send_signal(number)
+        assert process.wait(timeout=600) == 143
+        assert (process.stdout.read(), process.stderr.read()) == ("", "\nstopped by SIGTERM; all is well\n")
+
+
 def test_signals_ignored_at_start_stay_ignored():
     """nohup: the run continues after the terminal closes."""
 

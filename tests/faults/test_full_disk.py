@@ -8,9 +8,10 @@ import subprocess
 import sys
 import threading
 
-import harness
 import numpy as np
+import programs
 import pytest
+import saved_rounds
 
 from hetero_tf.base.errors import DiskProblem, Locked
 from hetero_tf.runs import checkpoints, metrics_file
@@ -18,11 +19,10 @@ from hetero_tf.runs.run_folder import RunFolder
 
 HOLD = """
 import os, sys
-sys.path[:0] = sys.argv[1].split(os.pathsep)
 from hetero_tf.base.errors import UserError
 from hetero_tf.runs.run_folder import RunFolder
 try:
-    with RunFolder(sys.argv[2]).lock():
+    with RunFolder(sys.argv[1]).lock():
         print("locked", os.getpid(), flush=True)
         sys.stdin.readline()
 except UserError as error:
@@ -33,8 +33,8 @@ except UserError as error:
 
 def holder(folder):
     """Start a process that locks a run folder until its standard input ends."""
-    arguments = [sys.executable, "-S", "-E", "-c", HOLD, harness.IMPORTS, str(folder)]
-    return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", HOLD, folder], **pipes, text=True, env=programs.environment())
 
 
 def stop(process):
@@ -54,14 +54,14 @@ def file_limit():
 
 def test_file_size_limit(tmp_path, file_limit):
     folder = tmp_path / "checkpoints"
-    harness.fill(folder, [1, 2])
+    saved_rounds.fill(folder, [1, 2])
     with pytest.raises(
         DiskProblem, match=r"round-000003.npz: could not write: File too large; raise the file size limit"
     ):
         checkpoints.save(folder, 3, {"x": np.zeros(5000)}, {}, keep=2)
     assert sorted(os.listdir(folder)) == ["round-000001.npz", "round-000002.npz"]
-    harness.fill(folder, [3])
-    harness.check(checkpoints.load_newest(folder), {3})
+    saved_rounds.fill(folder, [3])
+    saved_rounds.check(checkpoints.load_newest(folder), {3})
 
 
 def test_metrics_row_that_does_not_fit_leaves_no_half_row(tmp_path, file_limit):
@@ -80,11 +80,12 @@ def run_in_small_mount(folder, script):
     ).returncode:
         pytest.skip("no right to mount a small file system here")
     mounting = f"set -e; mount -t tmpfs -o size=2m none {folder}; {script}"
-    return harness.run(["unshare", "-m", "sh", "-c", mounting])
+    options = {"capture_output": True, "text": True, "timeout": 600, "env": programs.environment()}
+    return subprocess.run(["unshare", "-m", "sh", "-c", mounting], **options)
 
 
 def child(folder, first, last, size):
-    return " ".join(harness.command(folder, first, last, size))
+    return " ".join(map(str, (sys.executable, "-B", saved_rounds.__file__, folder, first, last, size)))
 
 
 def test_full_file_system(tmp_path):
@@ -115,7 +116,7 @@ def test_vanished_run_folder(tmp_path):
     with pytest.raises(
         DiskProblem, match="checkpoints: could not create the folder: No such file.*its folder does not exist"
     ):
-        harness.fill(tmp_path / "gone" / "checkpoints", [1])
+        saved_rounds.fill(tmp_path / "gone" / "checkpoints", [1])
     assert os.listdir(tmp_path) == []
 
 

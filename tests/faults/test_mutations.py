@@ -1,14 +1,15 @@
 """Random damage to the files of two saved rounds, and of a run folder: one error message, or the correct values."""
 
+import json
 import os
 import shutil
 from collections import Counter
 
-import harness
 import numpy as np
 import programs
 import pytest
 import runs
+import saved_rounds
 import stub_rounds
 from refusals import refusal
 
@@ -48,7 +49,7 @@ def mutate(folder, kind, rng):
 
 
 def test_mutations_never_load_wrong_values(tmp_path):
-    harness.fill(tmp_path / "template", [7, 8])
+    saved_rounds.fill(tmp_path / "template", [7, 8])
     rng, outcomes = np.random.default_rng(0), Counter()
     for number in range(200):
         folder, kind = tmp_path / str(number), KINDS[number % len(KINDS)]
@@ -59,20 +60,20 @@ def test_mutations_never_load_wrong_values(tmp_path):
                 checkpoints.load_newest(folder)
             continue
         loaded = checkpoints.load_newest(folder)
-        harness.check(loaded, {7, 8})
+        saved_rounds.check(loaded, {7, 8})
         assert loaded.round == 7 or "8" not in done.split()[1] or kind in ("flip", "append"), done
         assert len(loaded.skipped) == (loaded.round == 7 and kind != "delete"), done
         outcomes[f"round {loaded.round}"] += 1
         # The run continues after the damage.
-        harness.fill(folder, [loaded.round + 1])
-        harness.check(checkpoints.load_newest(folder), {loaded.round + 1})
+        saved_rounds.fill(folder, [loaded.round + 1])
+        saved_rounds.check(checkpoints.load_newest(folder), {loaded.round + 1})
         shutil.rmtree(folder)
     assert outcomes["round 8"] > 50 and outcomes["round 7"] > 50, outcomes
 
 
 def test_no_flipped_bit_changes_what_is_loaded(tmp_path):
     """The archive has bytes that nothing reads, such as times; a flip of any other one is reported."""
-    harness.fill(tmp_path, [8])
+    saved_rounds.fill(tmp_path, [8])
     path = checkpoints.path_of(tmp_path, 8)
     data, refused = path.read_bytes(), 0
     for position in range(len(data)):
@@ -80,7 +81,7 @@ def test_no_flipped_bit_changes_what_is_loaded(tmp_path):
         damaged[position] ^= 1 << position % 8
         path.write_bytes(damaged)
         try:
-            harness.check(checkpoints.read(tmp_path, 8), {8})
+            saved_rounds.check(checkpoints.read(tmp_path, 8), {8})
         except InputError:
             refused += 1
     assert refused > 0.8 * len(data)
@@ -186,3 +187,26 @@ def test_other_environment_is_reported_without_environment_json(train_stub, fold
     (folders / "stopped" / "environment.json").unlink()
     with pytest.raises(UserError, match=r"was started in another environment \(threads.inter_op was 2, is 3\)"):
         train_stub(folders / "stopped", RECIPE, *MORE, threads=3)
+
+
+def test_other_environment_is_rejected_unless_allowed(tmp_path):
+    words = ("--recipe", programs.recipe_file(tmp_path), "--run_dir", tmp_path / "run")
+
+    def train(*more):
+        run = programs.shared().run(*words, *more, stub=True)
+        rows = (tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines()
+        return run, rows
+
+    _, done = train("--set=rounds=3", "--threads=2")
+    other, _ = train("--set=rounds=6", "--threads=1")
+    assert other.code == 2
+    assert other.err == (
+        f"hetero_tf: {tmp_path / 'run'}: was started in another environment (threads.inter_op was 2, is 1), so its "
+        "results would differ from those of an uninterrupted run; use --allow_other_machine to continue anyway\n"
+    )
+    allowed, rows_after = train("--set=rounds=6", "--threads=1", "--allow_other_machine")
+    assert allowed.code == 0
+    assert "note: threads.inter_op was 2, is 1\n" in allowed.out
+    assert rows_after[:3] == done and [json.loads(row)["round"] for row in rows_after] == list(range(1, 7))
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert environment["threads"] == {"inter_op": 1, "intra_op": 1}

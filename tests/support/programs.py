@@ -10,7 +10,6 @@ import gc
 import importlib.util
 import json
 import os
-import resource
 import runpy
 import shutil
 import signal
@@ -179,12 +178,11 @@ class Programs:
         print(json.dumps(request), file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
-    def start(self, *arguments, largest=None, cwd=None, faults=None, user=None, script=None, stub=False, out=None):
+    def start(self, *arguments, cwd=None, faults=None, user=None, script=None, stub=False, out=None):
         """Starts the program.
 
         Args:
             arguments: Of the command line.
-            largest: Limit of the size of every file it writes.
             cwd: Its working folder.
             faults: What `failing_files.Faults` takes, for operations on files that fail.
             user: Number of the user who starts it, where the tests run as root.
@@ -197,7 +195,7 @@ class Programs:
         file.touch()
         out = out or file
         err.touch()
-        request = {"arguments": [str(word) for word in arguments], "cwd": str(cwd or self.folder), "largest": largest}
+        request = {"arguments": [str(word) for word in arguments], "cwd": str(cwd or self.folder)}
         request |= {"faults": faults, "user": user, "script": script and str(ROOT / script), "stub": stub}
         return Run(self, self.ask({**request, "out": str(out), "err": str(err)}), out, err)
 
@@ -232,8 +230,6 @@ def _fork(request):
         for number, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(request[name], os.O_WRONLY | os.O_APPEND), number)
         os.chdir(request["cwd"])
-        if request["largest"]:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest"], resource.RLIM_INFINITY))
         from hetero_tf.cli.main import main
 
         if request["stub"]:
