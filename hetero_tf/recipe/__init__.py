@@ -11,9 +11,10 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.check import build_recipe
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.nodes import ErrorList, InvalidValue, error_at, join_errors, locate, to_plain
+from hetero_tf.recipe.reader import from_plain
 from hetero_tf.recipe.recipe_files import Source, apply, label_of, read, read_tree
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.recipe.write import differences, flow, keys_of, mapping_to_yaml, resolved_text
+from hetero_tf.recipe.write import differences, flow, keys_of, resolved_text
 
 __all__ = ["CHANGEABLE_KEYS", "Recipe", "changed_keys", "as_recipe", "keys_of", "load", "loads", "with_source_location"]
 
@@ -69,7 +70,7 @@ def as_recipe(value: Recipe | Mapping[str, Any] | str | Path, model: Any = None,
         model, dataset: Those that are passed from Python, whose keys are then optional; None for others.
 
     Raises:
-        InputError: See `load`; or the mapping has a value that YAML cannot represent.
+        InputError: See `load`; or the mapping has other values than numbers, texts, lists, tuples and mappings.
     """
     passed = [key for key, each in (("model", model), ("data", dataset)) if each is not None]
     if isinstance(value, Recipe):
@@ -77,7 +78,7 @@ def as_recipe(value: Recipe | Mapping[str, Any] | str | Path, model: Any = None,
         is_replaced = model is not None and (function is None or function.name != FROM_PYTHON)
         return loads(value.source, value.path, passed=["model"]) if is_replaced else value
     if isinstance(value, Mapping):
-        return loads(mapping_to_yaml(value), passed=passed)
+        return _build(Source("", "recipe", Path("recipe"), from_plain(value)), (), passed)
     if isinstance(value, str) and "\n" in value:
         return loads(value, passed=passed)
     return load(value, passed=passed)

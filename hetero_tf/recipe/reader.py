@@ -7,6 +7,8 @@ YAML value can create a Python object.
 import functools
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import yaml
 from yaml.parser import Parser
@@ -14,6 +16,7 @@ from yaml.reader import Reader
 from yaml.scanner import Scanner
 
 from hetero_tf.base.constraints import LARGEST_SIZE
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import Node, Position, Setting, error_at, format_value
 
@@ -200,6 +203,29 @@ def parse(text: str, label: str, is_file: bool = True) -> Node:
         mark = error.problem_mark or error.context_mark
         hint = "; indent with spaces, not with tabs" if "'\\t'" in str(error.problem) else ""
         raise reader.error(mark, f"not valid YAML: {error.problem or error.context}{hint}") from None
+
+
+def from_plain(value: Any) -> Node:
+    """Return a plain value as a Node; a text that begins with a tag, such as "!w 8" or "!classes", is that tag.
+
+    Raises:
+        InputError: A recipe cannot have the value.
+    """
+    position = Position("recipe")
+    if isinstance(value, Mapping):
+        return Node({str(key): from_plain(child) for key, child in value.items()}, position)
+    if isinstance(value, list | tuple):
+        return Node(list(map(from_plain, value)), position)
+    if isinstance(value, str) and value.partition(" ")[0] in ("!w", "!classes", "!setting"):
+        return parse(value, position.label, is_file=False)
+    if value is not None and type(value) not in (str, int, float, bool):
+        raise InputError(
+            "a recipe may contain only numbers, texts, lists, tuples and mappings; pass functions as arguments of "
+            f"learning_process, such as loss=. Received: {type(value).__name__}"
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise error_at(position, (), f"not a finite number; numbers must be finite. Received: {value}")
+    return Node(value, position)
 
 
 # A sweep reads the same few files for each of its runs, and a listing all shipped ones.

@@ -26,11 +26,12 @@ SHIPPED = (_HERE.parent / "recipes", _HERE / "recipes")
 
 @dataclass(frozen=True)
 class Source:
-    """Text of a recipe file, its name in messages, and its path."""
+    """Text of a recipe file, its name in messages, its path, and the tree of a mapping without a text."""
 
     text: str
     name: str
     path: Path
+    tree: Node | None = None
 
 
 def shipped() -> dict[str, Path]:
@@ -269,7 +270,7 @@ def read_tree(source: Source, parents: tuple[Source, ...] = ()) -> Node:
     Raises:
         InputError: A file is not valid YAML, or a base is missing, circular or nested too deeply.
     """
-    root = parse_file(source.text, source.name)
+    root = source.tree or parse_file(source.text, source.name)
     if not isinstance(root.value, dict):
         return root
     values = {key: read_fleet(node, source.path.parent) if key == "fleet" else node for key, node in root.value.items()}

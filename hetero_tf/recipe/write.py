@@ -9,12 +9,10 @@ from typing import Any
 import yaml
 
 from hetero_tf.base.constraints import Plugin, inline_plugin, keys
-from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.nodes import format_value, to_plain
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.schema import Recipe
 
-_TAGS = ("!w", "!classes", "!setting")
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_./+-]*")
 
 
@@ -41,38 +39,6 @@ def _resolved_values(recipe):
         model = to_plain(recipe.tree.value["model"])
         values["model"] = {"settings": model.get("settings") or {}, **values["model"], "layers": model["layers"]}
     return {name: values[name] for name in keys(Recipe)}
-
-
-def mapping_to_yaml(recipe: Mapping[str, Any]) -> str:
-    """Return a mapping as the YAML text of a recipe.
-
-    Args:
-        recipe: Keys and plain values; a text that begins with a tag, such as "!w 8" or "!classes", is that tag.
-
-    Raises:
-        InputError: It has a value that YAML cannot represent.
-    """
-    try:
-        return yaml.dump(dict(recipe), Dumper=_Tags, sort_keys=False, allow_unicode=True)
-    except yaml.YAMLError as problem:
-        raise InputError(
-            "a recipe may contain only numbers, texts, lists, tuples and mappings; pass functions as arguments of "
-            f"learning_process, such as loss=. Received: {type(problem.args[-1]).__name__}"
-        ) from problem
-
-
-class _Tags(yaml.SafeDumper):
-    """Dumper that writes texts beginning with a tag as that tag."""
-
-
-def _tag_or_text(dumper, text):
-    tag, _, value = text.partition(" ")
-    if tag in _TAGS:
-        return dumper.represent_scalar(tag, value, style="")
-    return yaml.SafeDumper.represent_str(dumper, text)
-
-
-_Tags.add_representer(str, _tag_or_text)
 
 
 def differences(old: str, new: str) -> list[str]:
