@@ -138,9 +138,10 @@ def _table_dataset(tables, roles, test_share, class_names, validation):
     names = roles.find_feature_columns(tables[0])
     first = roles.prepare(tables[0])
     tables = [first, *(roles.prepare(table, first.plain) for table in tables[1:])]
-    for table in tables[1:]:
-        if list(tables[0].columns) != list(table.columns):
-            odd = sorted(tables[0].columns.keys() ^ table.columns.keys()) or "another order"
+    used = [[column for column in table.columns if roles.type_of(column) != "ignore"] for table in tables]
+    for table, present in zip(tables, used):
+        if present != used[0]:
+            odd = sorted({*present} ^ {*used[0]}) or "another order"
             raise InputError(
                 f"{table.source}: must have the columns of {tables[0].source}. Received: {odd} in only one of them"
             )

@@ -202,3 +202,12 @@ def test_texts_of_each_encoding_are_read_and_nested_columns_may_be_ignored(tmp_p
     table = pa.table({"kind": ["a", "b"] * 10, "deep": [[0]] * 20, "label": np.arange(20) % 2})
     pq.write_table(table, tmp_path / "own.parquet", **options)
     assert load(tmp_path, ignore=("deep",)).codec.categories == ("a", "b")
+
+
+def test_ignored_columns_may_be_absent_in_the_test_rows(tmp_path):
+    pq.write_table(rows(), tmp_path / "own.parquet")
+    pq.write_table(rows(6).drop(["number"]), tmp_path / "test.parquet")
+    dataset = load(tmp_path, test="test.parquet", ignore=("number", "farm"))
+    assert (len(dataset.train.x), len(dataset.test.x)) == (20, 6)
+    message = refusal(load, tmp_path, test="test.parquet", ignore=("farm",))
+    assert message.endswith("Received: ['number'] in only one of them")
