@@ -62,7 +62,6 @@ def load(
 def _read_split(part: ClassFolder, rate: int, count: int) -> Split:
     # A split and a copy of it are in memory at once.
     check_memory(str(part.folder), 2 * len(part.files) * count * np.dtype(np.int16).itemsize)
-
     files = ((path, functools.partial(read_bytes, path, LARGEST_FILE, follow=True)) for path in part.files)
     decode = functools.partial(read_clip, rate=rate, count=count)
     name, source = f"audio-{rate}-{count}", part.folder

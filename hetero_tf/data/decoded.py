@@ -25,7 +25,7 @@ from hetero_tf.base import processes
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.base.files import TEMPORARY, create_file, discard, disk_errors, draft_path, remove, remove_leftovers
-from hetero_tf.base.hardware import core_count, memory_limit
+from hetero_tf.base.hardware import check_memory, core_count, memory_limit
 from hetero_tf.base.version import __version__
 from hetero_tf.data.disk_array import DiskArray
 
@@ -66,11 +66,14 @@ def load_cached(
     Raises:
         DiskProblem: The cache folder is full or not writable, and the array is large.
         InputError: `read` rejects a file.
+        MemoryProblem: There is no cache folder, and the array is larger than half of the memory.
     """
     try:
         folder = _entry(name, options, source, files)
     # The user has no home folder, or the files are not local.
     except (RuntimeError, OSError):
+        if large:
+            check_memory(source, 2 * math.prod(large))
         return _in_memory(read())
     with contextlib.suppress(UserError, OSError, MemoryError):
         stored = {each: DiskArray.open(folder / f"{each}.npy") for each in names}
