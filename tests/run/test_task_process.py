@@ -162,9 +162,9 @@ def test_a_threshold_that_does_not_separate_the_labels_of_a_client_keeps_its_row
     assert (now != before).tolist() == [low <= threshold < high for threshold in range(4)]
 
 
-@pytest.mark.parametrize("task", ["multi_label", "segmentation"])
-def test_labels_without_examples_keep_their_rows(task):
-    partition = "partition={name: labels, clients: 12, per_client: 1}"
+@pytest.mark.parametrize(("task", "clients"), [("multi_label", 4), ("segmentation", 12)])
+def test_labels_without_examples_keep_their_rows(task, clients):
+    partition = f"partition={{name: labels, clients: {clients}, per_client: 1}}"
     process = learning_process(loads(TABLE, overrides=(*TASKS[task], partition, "round.clients=1")))
     state, absent = process.initialize(), ~process.partition.label_mask
     plan = process.plan(0)
