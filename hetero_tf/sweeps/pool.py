@@ -157,8 +157,8 @@ def format_outcome(outcome: RunOutcome) -> str:
     return "  ".join(parts)
 
 
-# Seconds between two looks at the metrics of running runs, and at runs that other processes train.
-WATCH_PAUSE, LOCK_PAUSE = 0.5, 1.0
+# Seconds between two looks at the metrics of running runs.
+WATCH_PAUSE = 0.5
 
 
 class _Progress:
@@ -176,10 +176,9 @@ class _Progress:
     def end(self, outcome: RunOutcome) -> None:
         """Count a run that ended."""
         first = self.first.pop(outcome.run.name, None)
-        if outcome.state != ELSEWHERE:
-            self._trained += 0 if first is None else self._last_round(outcome.run.name) - first
-            self.ended.append(outcome)
-            self._runs.pop(outcome.run.name)
+        self._trained += 0 if first is None else self._last_round(outcome.run.name) - first
+        self.ended.append(outcome)
+        self._runs.pop(outcome.run.name)
 
     def _last_round(self, name):
         return metrics_file.last_round(RunFolder(self._folder.path / name).metrics)
@@ -190,8 +189,9 @@ class _Progress:
         rounds = {name: max(self._last_round(name), done) for name, done in first.items()}
         trained = self._trained + sum(rounds[name] - first[name] for name in rounds)
         left = sum(run.recipe.rounds - rounds.get(name, 0) for name, run in self._runs.items())
-        failed = sum(outcome.state == FAILED for outcome in self.ended)
-        line = f"{len(self.ended) - failed}/{len(self.ended) + len(self._runs)} runs done  {len(rounds)} running"
+        states = [outcome.state for outcome in self.ended]
+        failed, finished = states.count(FAILED), states.count(FINISHED) + states.count(SKIPPED)
+        line = f"{finished}/{len(states) + len(self._runs)} runs done  {len(rounds)} running"
         line += f"  {failed} failed" * bool(failed)
         details = "  ".join(f"{name} {rounds[name]}/{self._runs[name].recipe.rounds}" for name in sorted(rounds))
         display.update(line, elapsed * (1 + left / trained) if trained else None, details)
@@ -202,8 +202,8 @@ def train(
 ) -> list[RunOutcome]:
     """Train the unfinished runs, and print a line for each run that ends.
 
-    Other processes may train runs of the same folder, also on other machines: each run has a lock. Wait for their runs,
-    and resume those that they leave unfinished.
+    Other processes may train runs of the same folder, also on other machines: each run has a lock. Their runs are left
+    to them.
 
     Returns:
         Outcome of each run, in the order of `runs`.
@@ -221,22 +221,13 @@ def train(
         for _ in range(jobs):
             launchers.put(stack.enter_context(Launcher(program)))
         display.begin("starting")
-        left, awaited = list(runs), set[str]()
-        while left:
-            pending, left = {pool.submit(train_one, run) for run in left}, []
-            while pending:
-                progress.show(display, console.clock() - start)
-                done, pending = wait(pending, WATCH_PAUSE, FIRST_COMPLETED)
-                for outcome in (future.result() for future in done):
-                    progress.end(outcome)
-                    if outcome.state != ELSEWHERE:
-                        console.progress(f"{len(progress.ended)}/{len(runs)}  {format_outcome(outcome)}")
-                        continue
-                    left.append(outcome.run)
-                    if outcome.run.name not in awaited:
-                        console.say(f"{outcome.run.name}: {outcome.problem}; waiting for it")
-                    awaited.add(outcome.run.name)
-            time.sleep(LOCK_PAUSE if left else 0)
+        pending = {pool.submit(train_one, run) for run in runs}
+        while pending:
+            progress.show(display, console.clock() - start)
+            done, pending = wait(pending, WATCH_PAUSE, FIRST_COMPLETED)
+            for outcome in (future.result() for future in done):
+                progress.end(outcome)
+                console.progress(f"{len(progress.ended)}/{len(runs)}  {format_outcome(outcome)}")
     outcomes = {outcome.run.name: outcome for outcome in progress.ended}
     return [outcomes[run.name] for run in runs]
 
