@@ -27,7 +27,7 @@ from typing import Any
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.typed_json import from_json
-from hetero_tf.recipe import Recipe, changed_keys, load
+from hetero_tf.recipe import Recipe, load
 from hetero_tf.recipe.naming import short_name
 from hetero_tf.recipe.nodes import to_plain
 from hetero_tf.recipe.reader import parse
@@ -250,25 +250,6 @@ class SweepFolder:
         """Return the runs of the definition in the folder."""
         label = str(self.definition_file)
         return expand(reads(files.decode(files.read_bytes(label, LARGEST_FILE), label), label), label)
-
-    def check(self, runs: Sequence[SweepRun]) -> None:
-        """Refuse a sweep that lacks a started run of the folder, or has another recipe for one."""
-        runs_by_name = {run.name: run for run in runs}
-        for run in self.stored_runs() if os.path.lexists(self.definition_file) else ():
-            if not os.path.lexists(self.path / run.name):
-                continue
-            if run.name not in runs_by_name:
-                reason = f"its run {run.name} is missing in the new one"
-            elif runs_by_name[run.name].recipe.source != run.recipe.source and (
-                changed := changed_keys(run.recipe.source, runs_by_name[run.name].recipe.source)
-            ):
-                reason = f"its run {run.name} has another recipe: {'; '.join(changed)}"
-            else:
-                continue
-            raise InputError(
-                f"{self.path}: contains another sweep ({reason}); a sweep may only grow by runs, seeds and rounds. "
-                "Choose another folder by --run_dir"
-            )
 
     def write_definition(self, parts: Sequence[SweepPart], notify: Callable[[str], None]) -> None:
         """Write the definition if it has changed."""

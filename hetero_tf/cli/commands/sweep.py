@@ -40,8 +40,7 @@ def run_sweep(flags: FlagValues, console: Console) -> dict:
     check_trackers(flags.log)
     register_plugins(flags)
     parts, label = _read_definition(flags)
-    every_run = expand(parts, label)
-    runs = _select_part(every_run, flags.only)
+    runs = _select_part(expand(parts, label), flags.only)
     default = Path("runs") / f"sweep-{Path(label.removeprefix('sweep of ')).stem}"
     folder, jobs = SweepFolder(Path(flags.run_dir or default)), max(min(flags.jobs, len(runs)), 1)
     program = build_program(flags, jobs)
@@ -54,7 +53,6 @@ def run_sweep(flags: FlagValues, console: Console) -> dict:
     # Standard output has only the commands.
     notify = Console(sys.stderr).say if flags.commands else console.say
     with folder.lock(notify):
-        folder.check(every_run)
         folder.write_definition(parts, notify)
     if flags.commands:
         return _print_commands(runs, folder, program, console)
