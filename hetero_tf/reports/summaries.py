@@ -200,19 +200,19 @@ def mean_and_spread(values: Iterable[float | None]) -> dict:
 
 
 def paired_difference(values: Sequence[float]) -> dict:
-    """Return the mean of the differences of n seeds, and the test that it is 0.
+    """Return the mean of the differences of n seeds, and its interval.
 
     Args:
         values: Differences of n seeds, in the unit of the metric.
 
     Returns:
         {"mean", "spread" (standard deviation with divisor n - 1), "of" (n), "low", "high" (ends of the interval
-        mean ± t * spread / sqrt(n)), "p" (two-sided)}; numbers that need more seeds are None.
+        mean ± t * spread / sqrt(n))}; numbers that need more seeds are None.
     """
     summary = mean_and_spread(values)
     mean, spread, count = summary.values()
     if spread is None:
-        return summary | dict.fromkeys(("low", "high", "p"))
+        return summary | dict.fromkeys(("low", "high"))
     freedom, error = count - 1, spread / math.sqrt(count)
     # Bisect the angle whose tangent is t / sqrt(freedom).
     low, high = 0.0, math.pi / 2
@@ -220,8 +220,7 @@ def paired_difference(values: Sequence[float]) -> dict:
         middle = (low + high) / 2
         low, high = (middle, high) if _probability_within(middle, freedom) < CONFIDENCE else (low, middle)
     half = math.sqrt(freedom) * math.tan(low) * error
-    p = 1 - _probability_within(math.atan2(abs(mean), error * math.sqrt(freedom)), freedom)
-    return summary | {"low": mean - half, "high": mean + half, "p": max(p, 0.0)}
+    return summary | {"low": mean - half, "high": mean + half}
 
 
 def _probability_within(angle: float, freedom: int) -> float:

@@ -278,7 +278,7 @@ def _flat(row):
     for key, value in row.items():
         if isinstance(value, dict):
             flat |= {key: value["mean"], f"{key} spread": value["spread"], f"{key} runs": value["of"]}
-            flat |= {f"{key} {name}": value[name] for name in ("low", "high", "p") if name in value}
+            flat |= {f"{key} {name}": value[name] for name in ("low", "high") if name in value}
         elif isinstance(value, list):
             texts = (f"{each['metric']} {each['value']:g}" if isinstance(each, dict) else str(each) for each in value)
             flat[key] = "; ".join(texts)
