@@ -161,19 +161,6 @@ def active_clients(row: dict) -> dict[str, float]:
     return {name: count for name, count in levels.items() if is_number(count)} if isinstance(levels, dict) else {}
 
 
-def client_seconds(run: Run) -> float | None:
-    """Return seconds of local training per client and round, median over the calls; None if not measured.
-
-    A median, since the first call also fills caches and compiles with XLA.
-    """
-    seconds = [
-        row["seconds"] / row["clients"]
-        for row in run.timings
-        if is_number(row.get("seconds")) and is_number(row.get("clients")) and row["clients"] > 0
-    ]
-    return statistics.median(seconds) if seconds else None
-
-
 def truncate_to_common_round(group: Sequence[Run]) -> list[Run]:
     """Truncate the runs of a group to the last round that all of them have done, unless all are finished."""
     if all(run.is_finished for run in group):
@@ -255,8 +242,8 @@ def compare(
         ignored unless all are finished), "finished", "METRIC at MOMENT" for the first metric as `summaries.values_at`,
         "METRIC WHAT" for each metric and each key of `summaries.summarize`, "METRIC difference" as
         `summaries.paired_difference` and "to", the `baseline`, if there is one, "bytes", "client_bytes", "train_flops",
-        "device_seconds", "energy", "epsilon" and "client_seconds", each as `summaries.mean_and_spread`; each field of
-        `MixCost`, None if the runs lack them; "published", a list of `PublishedValue.to_json` with "difference"}.
+        "device_seconds", "energy" and "epsilon", each as `summaries.mean_and_spread`; each field of `MixCost`, None if
+        the runs lack them; "published", a list of `PublishedValue.to_json` with "difference"}.
     """
     runs = [run for group in groups.values() for run in group]
     shown_metrics = list(metrics) or default_metrics(runs)
@@ -264,7 +251,6 @@ def compare(
     for metric in shown_metrics:
         if metric not in known:
             raise InputError(f"no run has this metric; known: {', '.join(known)}. Received: metric={metric}")
-    timed = any(client_seconds(run) is not None for run in runs)
     totals = [name for name in RUN_TOTALS if any(value for run in runs for _, value in metric_values(run, name))]
     time = next((moment for moment in at if moment.seconds is not None), None)
     if time and "device_seconds" not in totals:
@@ -285,7 +271,7 @@ def compare(
             if baseline_runs:
                 values = [] if name == baseline else _differences(aligned, baseline_runs, metric)
                 row[f"{metric} difference"] = paired_difference(values) | {"to": baseline}
-        row |= _cost_columns(aligned, timed, totals)
+        row |= _cost_columns(aligned, totals)
         matching = matching_values(published, group[0].keys, shown_metrics)
         rows.append(row | {"published": [_published_column(value, row) for value in matching]})
     return rows
@@ -318,13 +304,12 @@ def _run_columns(name, group):
     }
 
 
-def _cost_columns(group, timed, totals):
-    """Return the cost columns; `timed` adds seconds of training, `totals` device time, energy and epsilon."""
+def _cost_columns(group, totals):
+    """Return the cost columns; `totals` adds device time, energy and epsilon."""
     row = {
         key: mean_and_spread(run_cost(run)[key] for run in group) for key in ("bytes", "client_bytes", "train_flops")
     }
     for name in totals:
         row[name] = mean_and_spread(max(dict(metric_values(run, name)).values(), default=None) for run in group)
-    row |= {"client_seconds": mean_and_spread(map(client_seconds, group))} if timed else {}
     mix_costs = next((run.costs.mix for run in group if run.costs), None)
     return row | {field.name: getattr(mix_costs, field.name, None) for field in fields(MixCost)}

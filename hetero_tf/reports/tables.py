@@ -24,7 +24,6 @@ COLUMNS: dict[str, tuple[str, float]] = {
     "bytes": ("total MB", MB),
     "client_bytes": ("MB per client and round", MB),
     "train_flops": ("TFLOP", 1e12),
-    "client_seconds": ("seconds per client and round", 1),
     "parameters": ("parameters (thousands)", 1e3),
     "paper_flops": ("MFLOPs", 1e6),
     "ratio": ("size vs. global", 1),

@@ -7,7 +7,7 @@ import pytest
 
 from hetero_tf.reports.summaries import summarize
 from hetero_tf.reports.tables import to_text
-from hetero_tf.runs import environment, metrics_file, published
+from hetero_tf.runs import environment, published
 from hetero_tf.runs.history import differences, distinct_names, grouped, read
 from hetero_tf.runs.published import PublishedValue
 from hetero_tf.runs.run_folder import RunFolder
@@ -85,14 +85,6 @@ def test_validation_selects_the_best_round(write_run):
     assert [summarize(run, name)["best_round"] for name in ("local_accuracy", "global_accuracy")] == [1, 3]
     run.keys["evaluate.best"] = "validation_local_accuracy"
     assert summarize(run, "global_accuracy")["best_round"] == 1
-
-
-def test_client_seconds_are_shown_if_measured(write_run, table):
-    timed, other = write_run("timed", [10.0, 20.0], "name=timed"), write_run("other", [10.0], "name=other")
-    for last, seconds, clients in ((1, 30.0, 2), (2, 3.0, 6), (3, 1.0, 0), (4, 0.6, 6)):
-        metrics_file.append(RunFolder(timed).timings, {"round": last, "seconds": seconds, "clients": clients})
-    assert [row["seconds per client and round"] for row in table(timed, other)[0]] == ["0.5", "-"]
-    assert "seconds per client and round" not in table(other)[0][0]
 
 
 def test_costs_to_reach_a_value(write_run, printed, table):
