@@ -242,19 +242,11 @@ def method_parts(keys: dict[str, Any], parts: Sequence[str] = METHOD_KEYS) -> di
 
 
 def method_name(keys: dict[str, Any]) -> str:
-    """Return the most similar shipped method of a recipe and the parts that differ: "FedRolex with merge median"."""
+    """Return the shipped method with the parts of a recipe, such as "FedRolex"; without one, the name of the recipe."""
     parts, methods = _naming_parts(keys), _shipped_methods()
-
-    def similarity(name):
-        return sum(parts[key] == value for key, value in methods[name][1].items()), name == keys["name"]
-
-    title, others = methods[max(methods, key=similarity)]
-    differing = [
-        f"{key} {value}" if isinstance(value, str) else key if value else f"no {key}".replace("no unequal", "equal")
-        for key, value in parts.items()
-        if value != others[key]
-    ]
-    return f"{title} with {', '.join(differing)}" if differing else title
+    titles = {name: title for name, (title, others) in methods.items() if others == parts}
+    # Recipes of some methods have equal parts.
+    return titles.get(keys["name"], next(iter(titles.values()), keys["name"]))
 
 
 @functools.cache
