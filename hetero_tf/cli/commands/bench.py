@@ -7,7 +7,7 @@ from pathlib import Path
 from absl.flags import FlagValues
 
 from hetero_tf.base import files, processes
-from hetero_tf.base.console import Console, format_table
+from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError, NotReproduced, Unfinished
 from hetero_tf.base.formatting import quote_shell
 from hetero_tf.cli.commands.sweep import build_program, run_sweep
@@ -125,11 +125,6 @@ def _show(path, seed, is_equal, metrics, environment, console):
     result = EQUAL if is_equal else OUTSIDE if outside else WITHIN
     console.say(f"{path}: seed {seed}: {MESSAGES[result]}")
     if result != EQUAL:
-        cells = [["", "metric", "row", "replay", "band"]]
-        for metric in metrics:
-            values = [_format(metric.row), _format(metric.replay), _format_band(metric.band)]
-            cells.append(["" if metric.is_within else "outside", f"{metric.evaluation} {metric.metric}", *values])
-        console.say_lines(format_table(cells, words=(0, 1)))
         console.say(f"environment: {'; '.join(environment) or 'no difference'}")
     return {
         "result": result,
@@ -142,14 +137,12 @@ def _show(path, seed, is_equal, metrics, environment, console):
 def _describe(outside):
     """Return the first metric outside of its band, and the number of the others, as a part of a sentence."""
     first, others = outside[0], len(outside) - 1
-    band = f"{OUTSIDE} {_format_band(first.band)}" if first.band else "and a row of one seed has no band"
+    band = "and a row of one seed has no band"
+    if first.band:
+        band = f"{OUTSIDE} {_format(first.band[0])} to {_format(first.band[1])}"
     values = f"{first.evaluation} {first.metric} is {_format(first.replay)} instead of {_format(first.row)}, {band}"
     return values + (f"; {others} more values are outside" if others else "")
 
 
 def _format(value):
     return "none" if value is None else f"{value:.4g}"
-
-
-def _format_band(band):
-    return "none" if band is None else f"{_format(band[0])} to {_format(band[1])}"
