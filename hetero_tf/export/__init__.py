@@ -130,10 +130,8 @@ def write_repository(version: Path, folder: Path) -> None:
 
 
 def task_of(process: LearningProcess, model: keras.Model) -> ExportTask:
-    """Return the export task of a model, which its input may define, see `inputs`."""
+    """Return the export task of a model."""
     source = registry.find("inputs", process.recipe.input.name)
-    if hasattr(source, "export_task"):
-        return source.export_task(process, model)
     if process.dataset.targets != POSITIONS:
         return ExportTask(process, model)
     is_next_word = getattr(source, "TASK", None) == NextWordTask.KIND

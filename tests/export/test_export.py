@@ -21,7 +21,6 @@ import hetero_tf
 from hetero_tf import export
 from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.data.graph_tokenizer import vocabulary_tables
-from hetero_tf.data.inputs import images
 from hetero_tf.export import compare, positions, saved_model, task_of
 from hetero_tf.export.positions import MaskedTextTask, NextWordTask
 from hetero_tf.export.task import ExportTask
@@ -351,14 +350,8 @@ def test_invalid_vocabulary_is_rejected_and_without_one_only_token_ids_are_accep
     ("recipe", "expected"),
     [(exports.IMAGES, ExportTask), (exports.TEXT, MaskedTextTask), (("tiny/wikitext2_lstm",), NextWordTask)],
 )
-def test_the_input_or_the_kind_of_data_determines_the_task(recipe, expected):
+def test_the_input_determines_the_task(recipe, expected):
     assert type(task_of(exports.process(*recipe), None)) is expected
-
-
-def test_an_input_of_a_plugin_can_have_another_task(monkeypatch):
-    monkeypatch.setattr(images, "export_task", lambda process, model: (process, model), raising=False)
-    process = exports.process(*exports.IMAGES)
-    assert task_of(process, "model") == (process, "model")
 
 
 LOGITS = np.asarray([[0.0, 1.0], [2.0, -20.0], [3.0, 4.0]])

@@ -16,8 +16,6 @@ A module describes its input by constants, plain values that recipe checks read 
 - `PER_CHANNEL`: names of the options that have one number for each channel, or one for all.
 - `ON_DEVICE`: True if `devices.on_device` can make its batches.
 - `REQUIRES`, `CONFLICTS`, `UNUSED`: rules for other keys of the recipe, see `methods`.
-
-A module of `--plugin` may also have `export_task(process, model)`, which returns its `export.task.ExportTask`.
 """
 
 import itertools
