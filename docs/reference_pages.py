@@ -57,7 +57,7 @@ API = {
         "hetero_tf.data.Dataset": "data/dataset.py:Dataset",
     },
     "Exports and devices": {
-        "hetero_tf.export.predictions.predictor_of_export": "export/predictions.py:predictor_of_export",
+        "hetero_tf.export.predictions.predictor_of_process": "export/predictions.py:predictor_of_process",
         "hetero_tf.export.predictions.predict": "export/predictions.py:predict",
         "hetero_tf.export.predictions.Item": "export/predictions.py:Item",
         "hetero_tf.devices.on_device.LiteRTTrainer": "devices/on_device.py:LiteRTTrainer",

@@ -142,7 +142,7 @@ def _print(result, flags):
 
 
 def _recipe(source, command, flags):
-    """Load the recipe of --recipe, or of the run folder if `source` is "run_dir"; exports need none."""
+    """Load the recipe of --recipe, or of the run folder if `source` is "run_dir"."""
     from hetero_tf.recipe import load
     from hetero_tf.runs import environment, facts
     from hetero_tf.runs.run_folder import RunFolder
@@ -156,8 +156,6 @@ def _recipe(source, command, flags):
             words = [program_name(), *([command] if command != "train" else []), "--recipe digits"]
             raise InputError(f"--recipe is missing; try {' '.join(words)}")
         return load(flags.recipe, overrides)
-    if flags.export_dir:
-        return None
     if not flags.run_dir:
         raise InputError("--run_dir is missing; name the folder of a run, such as runs/digits")
     run = RunFolder(flags.run_dir)

@@ -1,7 +1,6 @@
 """Loads pictures of the user with masks: PNG files whose pixel values are classes."""
 
 import functools
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -127,21 +126,6 @@ def decode_mask(path: str, content: bytes) -> np.ndarray:
         raise InputError(f"{path}: is damaged; save or copy it again") from error
     # Pillow stretches grey values of 2 and 4 bits to 0..255.
     return values // (255 // (2**bits - 1)) if image.mode == "L" else values
-
-
-def encode_mask(mask: np.ndarray, palette: np.ndarray) -> bytes:
-    """Return a palette PNG.
-
-    Args:
-        mask: Palette indices, uint8 `[height, width]`.
-        palette: Colors of the indices, uint8 `[256, 3]`.
-    """
-    from PIL import Image
-
-    image, file = Image.fromarray(mask), io.BytesIO()
-    image.putpalette(palette.tobytes())
-    image.save(file, "PNG")
-    return file.getvalue()
 
 
 def _class_values(folder, masks, values, class_names):

@@ -282,7 +282,6 @@ def _describe(task, state, level):
         "test_examples": None if isinstance(dataset, DescribedDataset) else len(dataset.test.x),
         "classes": dataset.classes,
         "class_names": dataset.class_names and list(dataset.class_names),
-        "items": task.items,
         "versions": {"hetero_tf": __version__, "tensorflow": tf.__version__, "keras": keras.__version__},
     }
 

@@ -1,4 +1,4 @@
-"""Predictions of a trained model for pictures, clips, series, rows and texts, by its export.
+"""Predictions of a trained model for pictures, clips, series, rows and texts, by the function that an export has.
 
 The readers of the data loaders read the items; one with an invalid value has its error.
 """
@@ -24,14 +24,11 @@ from hetero_tf.base.processes import temporary_folder
 from hetero_tf.data.arrow_files import ENDINGS as ARROW
 from hetero_tf.data.codecs import Field, build_fields, series, words
 from hetero_tf.data.columns import TextColumn, parse_number
-from hetero_tf.data.fields import input_names
 from hetero_tf.data.folder import iterate_files
-from hetero_tf.data.masks import encode_mask
 from hetero_tf.data.picture_files import LARGEST_FILE
 from hetero_tf.data.table_files import EXCEL, JSON_LINES, TABLE_ENDINGS, read_table, read_text, table_ending
-from hetero_tf.data.targets import LABEL, LABEL_MAP, MAP, POSITIONS, find
+from hetero_tf.data.targets import LABEL_MAP, MAP, POSITIONS, find
 from hetero_tf.export import task_of
-from hetero_tf.export.serve.loading import read_manifest, verify_files
 from hetero_tf.run.learning_process import LearningProcess
 
 # Endings of tables; a file with another one has a text in each line. A missing file with one of them is an error.
@@ -53,7 +50,6 @@ class ItemForm:
         classes: Number of classes, targets or words.
         class_names: Names of the classes or targets; empty for words.
         fields: Fields of an item; a text has the name of its column in a file with several.
-        labels: Columns of the targets; a single label is compared with the prediction.
         header: Whether the first line of a table contains the column names.
     """
 
@@ -61,7 +57,6 @@ class ItemForm:
     classes: int
     class_names: tuple[str, ...]
     fields: tuple[Field, ...]
-    labels: tuple[str, ...]
     header: bool
 
     @property
@@ -79,10 +74,6 @@ class ItemForm:
         """Columns that a file of rows or texts must have."""
         return [field.name for field in self.fields]
 
-    def to_label(self, name: str) -> str | None:
-        """Return a name if it is the label of an example with one label, else None."""
-        return name if self.targets == LABEL and name in self.class_names else None
-
 
 @dataclass(frozen=True)
 class Item:
@@ -92,9 +83,7 @@ class Item:
         source: Path of a picture or clip, FILE:LINE of a row or text in a file, or the row or text of the command line.
         value: Value of each field as its signature takes it; None if the item is invalid, and after the prediction.
         error: Reason why the item has no prediction; None if it is valid.
-        label: Name of its class; None if unknown.
         columns: Texts of a row by column name.
-        size: Width and height of a picture file, upright.
         fields: Fields of the prediction such as "class", see `data.targets`; None for each if the item is invalid.
         class_map: Class of each pixel, int32 [height, width] in the size of the model, if it predicts label maps.
     """
@@ -102,16 +91,9 @@ class Item:
     source: str
     value: tuple | None = None
     error: str | None = None
-    label: str | None = None
     columns: dict[str, str] = field(default_factory=dict)
-    size: tuple[int, int] | None = None
     fields: dict[str, Any] = field(default_factory=dict)
     class_map: np.ndarray | None = field(default=None, compare=False)
-
-    @property
-    def is_correct(self) -> bool | None:
-        """True if the predicted class is the label of the item; None if the label or the prediction is missing."""
-        return None if self.error or self.label is None else self.fields["class"] == self.label
 
     def to_row(self, copy_columns: bool) -> dict[str, Any]:
         """Return the row of the prediction in a file.
@@ -154,27 +136,17 @@ def open_items(inputs: Sequence[str], form: ItemForm, on_note: Callable[[str], o
 def _open_files(path, form):
     kind = form.codec.FILES
     if not os.path.isdir(path):
-        return (_read_file(file, None, form) for file in [path])
+        return (_read_file(file, form) for file in [path])
     endings = (*kind.endings, *kind.unsupported)
     with read_errors(path):
         files = sorted(file for file in iterate_files(Path(path)) if file.suffix.lower() in endings)
     if not files:
         raise InputError(f"{path}: expected {', '.join(kind.endings)} files. Received: none")
-    # The name of the folder that contains a file may be its class.
-    labels = [next(filter(None, map(form.to_label, file.relative_to(path).parts[:-1])), None) for file in files]
-    return (_read_file(str(file), label, form) for file, label in zip(files, labels))
+    return (_read_file(str(file), form) for file in files)
 
 
-def _read_file(path, label, form):
-    content = b""
-
-    def read():
-        nonlocal content
-        content = read_bytes(path, LARGEST_FILE, follow=True)
-        return (form.codec.read(content),)
-
-    item = _read_item(path, read, label=label)
-    return item if item.error else replace(item, size=form.codec.size_of(content))
+def _read_file(path, form):
+    return _read_item(path, lambda: (form.codec.read(read_bytes(path, LARGEST_FILE, follow=True)),))
 
 
 def _read_series(path, codec):
@@ -211,7 +183,7 @@ def _open_rows(text, form, on_note):
     if not form.header and len(table.columns) == len(names):
         table = replace(table, columns=dict(zip(names, table.columns.values())))
     columns = _columns(table, names)
-    ignored = [name for name in columns if name not in (*names, *form.labels)]
+    ignored = [name for name in columns if name not in names]
     if ignored:
         more = f" and {len(ignored) - MAX_LISTED} more" if len(ignored) > MAX_LISTED else ""
         on_note(f"{path}: ignored columns: {', '.join(ignored[:MAX_LISTED])}{more}")
@@ -230,15 +202,9 @@ def _columns(table, required):
 
 def _encode(source, row, form):
     """Return the item of texts by column."""
-    texts = [row[name].strip() for name in form.labels if name in row]
-    label = form.to_label(texts[0]) if texts else None
-    item = _read_item(
-        source,
-        lambda: tuple(field.codec.parse(field.name, row[field.name]) for field in form.fields),
-        label=label,
-        columns=row,
+    return _read_item(
+        source, lambda: tuple(field.codec.parse(field.name, row[field.name]) for field in form.fields), columns=row
     )
-    return replace(item, label=None) if item.error else item
 
 
 def parse_row(row: str, names: Sequence[str]) -> dict[str, str]:
@@ -294,58 +260,27 @@ def predictor_of_process(process: LearningProcess, model: keras.Model) -> Predic
         process: `process.LearningProcess`.
         model: Keras model of a level, see `process.network`.
     """
-    task, dataset = task_of(process, model), process.dataset
+    task, dataset, options = task_of(process, model), process.dataset, process.recipe.data.loader.options
     with temporary_folder() as scratch:
         endpoints, _ = task.endpoints(scratch)
         if task.codec.ITEMS not in endpoints:
             raise InputError(f"predict needs a data set with {task.codec.ITEM_NEEDS}. Received: {dataset.source}")
         function, specs = endpoints[task.codec.PREDICT]
         serve = tf.function(function, input_signature=specs, autograph=False)
-    form = _build_form(build_fields(task.input_spec["fields"]), task.items, dataset.classes, dataset.class_names)
+    targets, fields = process.recipe.targets, build_fields(task.input_spec["fields"])
+    if isinstance(fields[0].codec, words.Codec):
+        fields = (Field(options.get("text", "text"), fields[0].codec),)
+    class_names = () if targets == POSITIONS else tuple(dataset.class_names or map(str, range(dataset.classes)))
+    form = ItemForm(targets, dataset.classes, class_names, fields, options.get("header", True))
     names = [spec.name for spec in specs]
     return Predictor(form, specs, lambda **inputs: serve(*(inputs[name] for name in names)), task.limits)
-
-
-def predictor_of_export(folder: Path) -> Predictor:
-    """Verify the version of an exported level, and return its predictor.
-
-    Args:
-        folder: `FOLDER/<level>/<version>` of an export.
-
-    Raises:
-        InputError: The version is incomplete or changed, or has no signature for items.
-    """
-    try:
-        manifest = read_manifest(folder)
-        verify_files(folder, manifest)
-    except InputError as error:
-        raise InputError(f"{folder}: cannot be loaded: {error}") from error
-    if "items" not in manifest:
-        raise InputError(f"{folder}: is an export of an earlier version; export the run again, or use --run_dir")
-    signature = manifest["items"]["signature"]
-    fields = build_fields(manifest["input"]["fields"], folder)
-    form = _build_form(fields, manifest["items"], manifest["classes"], manifest["class_names"])
-    if not {signature, form.codec.ITEMS} <= manifest["signatures"].keys():
-        raise InputError(f"{folder}: predict needs a model for {form.codec.ITEM_NEEDS}")
-    loaded = tf.saved_model.load(str(folder))
-    inputs = loaded.signatures[signature].structured_input_signature[1]
-    specs = [inputs[name] for name in input_names(form.fields)] if len(inputs) > 1 else list(inputs.values())
-    # The loaded model keeps the variables of its signatures alive.
-    return Predictor(form, specs, lambda **values: loaded.signatures[signature](**values), manifest["limits"])
-
-
-def _build_form(fields, items, classes, class_names):
-    names = () if items["targets"] == POSITIONS else tuple(class_names or map(str, range(classes)))
-    if isinstance(fields[0].codec, words.Codec):
-        fields = (Field(items["text"], fields[0].codec),)
-    return ItemForm(items["targets"], classes, names, fields, tuple(items["labels"]), items["header"])
 
 
 def predict(predictor: Predictor, inputs: Sequence[str], top: int, on_note: Callable[[str], object]) -> Iterator[Item]:
     """Yield the items with their predictions in the order of the inputs, computed in batches.
 
     Args:
-        predictor: Result of `predictor_of_process` or `predictor_of_export`.
+        predictor: Result of `predictor_of_process`.
         inputs, on_note: See `open_items`.
         top: Number of classes or words of a prediction, most likely first; at most `targets.TOP` words.
 
@@ -462,29 +397,30 @@ def encode_class_map(classes: np.ndarray, size: tuple[int, int]) -> bytes:
 
     Reference: the color map of the PASCAL VOC devkit.
     """
-    rows, columns = (
-        ((np.arange(new) + 0.5) * old / new).astype(int) for new, old in zip(size[::-1], classes.shape, strict=True)
-    )
+    from PIL import Image
+
     bits = np.arange(MAX_CLASSES)[:, None] >> np.arange(3)
     palette = np.sum([(bits >> 3 * bit & 1) << 7 - bit for bit in range(3)], 0).astype(np.uint8)
-    return encode_mask(classes.astype(np.uint8)[np.ix_(rows, columns)], palette)
+    image, file = Image.fromarray(classes.astype(np.uint8)), io.BytesIO()
+    image.putpalette(palette.tobytes())
+    image.resize(size, Image.Resampling.NEAREST).save(file, "PNG")
+    return file.getvalue()
 
 
 def write_maps(folder: Path, form: ItemForm, predictions: Iterable[Item]) -> Iterator[Item]:
-    """Write the map of each prediction into a folder under the name of its picture; yield it with the field "map"."""
+    """Write the map of each prediction into a folder, named by its position; yield it with the field "map"."""
+    from PIL import Image, ImageOps
+
     if form.targets != LABEL_MAP or form.classes > MAX_CLASSES:
         raise InputError(f"--maps needs a model of the task segmentation with at most {MAX_CLASSES} classes")
     check_write_target(folder, folder=True)
     with disk_errors(folder, "create"):
         folder.mkdir(parents=True, exist_ok=True)
-    names: set[str] = set()
-    for prediction in predictions:
+    for number, prediction in enumerate(predictions, 1):
         path = None
-        if prediction.class_map is not None and prediction.size is not None:
-            # Pictures of equal names get the endings _2, _3 and so on.
-            stem = Path(prediction.source).stem
-            candidates = itertools.chain([f"{stem}.png"], (f"{stem}_{number}.png" for number in itertools.count(2)))
-            path = folder / next(name for name in candidates if name not in names)
-            names.add(path.name)
-            write_atomic(path, encode_class_map(prediction.class_map, prediction.size), is_one_of_many=True)
+        if prediction.class_map is not None:
+            path = folder / f"{number:04}.png"
+            with Image.open(prediction.source) as picture:
+                size = ImageOps.exif_transpose(picture).size
+            write_atomic(path, encode_class_map(prediction.class_map, size), is_one_of_many=True)
         yield replace(prediction, fields={**prediction.fields, MAP: path and str(path)})

@@ -180,19 +180,6 @@ class ExportTask:
             sentences.append(f"Order of the {self.targets.prediction_name}: {', '.join(map(quote_markdown, names))}.")
         return sentences
 
-    @property
-    def items(self) -> dict[str, Any]:
-        """Description of the items of `predict` for `export.json`: their signature, and options of the loader."""
-        options = self.process.recipe.data.loader.options
-        labels = options.get("label") or ()
-        return {
-            "signature": self.codec.PREDICT,
-            "targets": self.process.recipe.targets,
-            "text": options.get("text", "text"),
-            "labels": [labels] if isinstance(labels, str) else list(labels),
-            "header": options.get("header", True),
-        }
-
     def outputs_of(self, results: dict) -> np.ndarray:
         """Return the model's unchanged outputs among the results of a call; a Keras file has no others."""
         if names := [field.name for field in self.process.dataset.outputs]:

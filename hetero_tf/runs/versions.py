@@ -51,30 +51,6 @@ def numbers(folder: Path) -> tuple[int, ...]:
     return tuple(int(name) for name in names if _VERSION.fullmatch(name))
 
 
-def newest_version(folder: Path, level: str | None) -> Path:
-    """Return the newest version of a level.
-
-    Args:
-        folder: Folder of all levels, or of one version.
-        level: Name of the level; None: the only one.
-
-    Raises:
-        InputError: The folder has no version, or several levels and `level` is None.
-    """
-    if (folder / EXPORTED).exists():
-        return folder
-    with files.read_errors(folder):
-        levels = [path.name for path in sorted(folder.iterdir()) if numbers(path)]
-    if level is None and len(levels) > 1:
-        raise InputError(f"{folder}: has the levels {', '.join(levels)}; choose one with --level")
-    name = level or (levels[0] if levels else "")
-    if name not in levels:
-        raise InputError(
-            f"{folder}: has no export{f' of level {level}' if level else ''}; known: {', '.join(levels) or 'none'}"
-        )
-    return folder / name / str(max(numbers(folder / name)))
-
-
 @contextlib.contextmanager
 def create_draft(folder: Path) -> Iterator[Path]:
     """Create a temporary folder for a version and remove it if the block raises.

@@ -23,10 +23,7 @@ def card(town, class_names=("no", "yes"), recipe="mine", data="mine.csv"):
     about |= {"class_names": class_names, "task": "classification", "method": {"submodel": "prefix"}, "training": {}}
     about |= {"method_name": "HeteroFL", "test_examples": 1234}
     about |= {"parameters": 1, "measured": {"on": "the whole test set"}, "formats": {}}
-    about |= {
-        "input": {"kind": "table", "fields": [field], "normalised_by": {}},
-        "items": {"signature": "serving_default"},
-    }
+    about |= {"input": {"kind": "table", "fields": [field], "normalised_by": {}}}
     inputs = {"town": {"dtype": "string", "shape": [None]}}
     about["signatures"] = {"serving_default": {"inputs": inputs, "outputs": {}}}
     return model_card(about, [])
@@ -59,7 +56,7 @@ def test_names_are_text_and_not_html():
 def instance(signature, *fields, kind="", inputs=None):
     """The example for a model whose signature has an input for each field."""
     spec = {"kind": kind, "fields": json.loads(json.dumps([field.describe() for field in fields]))}
-    about = {"signatures": {signature: {"inputs": inputs or {}}}, "items": {"signature": signature}, "input": spec}
+    about = {"signatures": {signature: {"inputs": inputs or {}}}, "input": spec}
     request = example_request(about)
     assert request["signature_name"] == signature and len(request["instances"]) == 1
     return request["instances"][0]
@@ -86,9 +83,9 @@ def test_without_a_signature_for_items_the_example_consists_of_numbers():
     inputs = {"row": row, "picture": {"dtype": "uint8", "shape": size}}
     fields = Field("row", raw.Codec((3,))), Field("picture", raw.Codec((2, 1, 1), "uint8"))
     spec = {"kind": "arrays", "fields": [field.describe() for field in fields]}
-    about = {"signatures": {"serving_default": {"inputs": inputs}}, "input": spec, "items": {"signature": ""}}
+    about = {"signatures": {"serving_default": {"inputs": inputs}}, "input": spec}
     assert example_request(about)["instances"] == [{"row": [0, 0, 0], "picture": [[[0]], [[0]]]}]
-    about["items"]["signature"], spec["fields"] = "serve_text", [Field("text", words.Codec(5)).describe()]
+    spec["fields"] = [Field("text", words.Codec(5)).describe()]
     about["signatures"]["serving_default"]["inputs"] = {"token_ids": {"shape": [None, None]}}
     assert example_request(about)["instances"] == [[0]]
 

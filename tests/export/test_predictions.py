@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import shutil
 import zlib
 
 import exports
@@ -11,7 +10,6 @@ import folders
 import numpy as np
 import predicted
 import pytest
-import tables
 import tensorflow as tf
 import tiny
 from refusals import refusal
@@ -28,8 +26,6 @@ from hetero_tf.export.predictions import (
     encode_class_map,
     open_items,
     parse_row,
-    predict,
-    predictor_of_export,
     predictor_of_process,
     write,
     write_maps,
@@ -141,36 +137,7 @@ def test_batches_keep_the_order_and_an_item_above_a_limit_fails_alone(sentences,
     assert not predictor.fits(2, predictor.limits["words"]) and predictor.fits(2, 9)
 
 
-def test_an_export_predicts_the_same_as_its_run(tmp_path):
-    process, version = tables.process(), exports.narrow_table()
-    folder, about = shutil.copytree(version.folder, tmp_path / "export"), version.about
-    table = tmp_path / "rows.csv"
-    rows = [f"{index % 2},{['red', 'blue'][index % 2]},{1e4 + index},no,{index / 1e4}" for index in range(40)]
-    table.write_text("\n".join(["kind,colour,size (cm),coat,weight", *rows]))
-    expected, notes = predictor_of_process(process, process.network(exports.state(process), "b")), []
-    same = predictor_of_export(folder)
-    # An export has no statistics of columns, which only a model reads.
-    described = [[field.describe() for field in each.form.fields] for each in (same, expected)]
-    assert described[0] == described[1] and same.limits == expected.limits and about["items"]["labels"] == []
-    assert dataclasses.replace(same.form, fields=()) == dataclasses.replace(expected.form, fields=())
-    results = [list(predict(predictor, [str(table)], 3, notes.append)) for predictor in (expected, same)]
-    assert results[0] == results[1] and len(results[0]) == 40
-    assert notes == [f"{table}: ignored columns: kind"] * 2
-    outputs = tf.saved_model.load(str(folder)).signatures["serve_numbers"](features=tf.constant([[1e4, 0, 0, 1, 0]]))
-    assert float(outputs["probabilities"][0].numpy().max()) == pytest.approx(
-        results[0][0].fields["probability"], rel=1e-6
-    )
-    (folder / "saved_model.pb").write_bytes(b"")
-    assert refusal(predictor_of_export, folder) == (
-        f"{folder}: cannot be loaded: the SHA-256 of saved_model.pb differs from export.json"
-    )
-
-
-def test_labels_are_compared_and_a_row_has_the_input_then_its_columns():
-    item = predictions.Item("a", label="cow")
-    for fields, error, expected in (({"class": "cow"}, None, True), ({"class": "ox"}, None, False), ({}, "x", None)):
-        assert dataclasses.replace(item, fields=fields, error=error).is_correct is expected
-    assert predictions.Item("a", fields={"class": "cow"}).is_correct is None
+def test_a_row_has_the_input_then_its_columns():
     fields = {"class": "ox", "probability": 0.5}
     item = predictions.Item("a.csv:2", columns={"size": "1", "class": "cow"}, fields=fields)
     assert list(item.to_row(False).items()) == [("input", "a.csv:2"), *fields.items(), ("error", None)]
@@ -178,15 +145,15 @@ def test_labels_are_compared_and_a_row_has_the_input_then_its_columns():
 
 
 COLUMNS = Field("size", number.Codec()), Field("colour", category.Codec(("blue", "red")))
-TABLE = ItemForm("label", 2, ("cow", "ox"), COLUMNS, ("kind",), True)
-TEXT = ItemForm("label", 2, ("bad", "good"), (Field("text", words.Codec(9)),), ("label",), True)
-IMAGES = ItemForm("label", 2, ("cat", "dog"), (Field("image", picture.Codec((1, 1, 1))),), (), True)
+TABLE = ItemForm("label", 2, ("cow", "ox"), COLUMNS, True)
+TEXT = ItemForm("label", 2, ("bad", "good"), (Field("text", words.Codec(9)),), True)
+IMAGES = ItemForm("label", 2, ("cat", "dog"), (Field("image", picture.Codec((1, 1, 1))),), True)
 
 
 def items(form, *inputs):
-    """(source, value, error, label) of each item, and the notes."""
+    """(source, value, error) of each item, and the notes."""
     notes = []
-    return [(i.source, i.value, i.error, i.label) for i in open_items([*map(str, inputs)], form, notes.append)], notes
+    return [(i.source, i.value, i.error) for i in open_items([*map(str, inputs)], form, notes.append)], notes
 
 
 def write_input(folder, name, content):
@@ -206,23 +173,22 @@ def write_input(folder, name, content):
 def test_rows_are_read_by_column_name(tmp_path, name, content):
     path = write_input(tmp_path, name, content)
     read, notes = items(TABLE, path, "size=3,colour=blue")
-    assert [value for _, value, _, _ in read] == [(1.5, "red"), (2, "blue"), (3, "blue")] and notes == []
+    assert [value for _, value, _ in read] == [(1.5, "red"), (2, "blue"), (3, "blue")] and notes == []
     assert [source.removeprefix(f"{path}:").isdigit() for source, *_ in read] == [True, True, False]
 
 
-def test_other_columns_are_ignored_and_the_label_is_read(tmp_path):
+def test_other_columns_are_ignored(tmp_path):
     names = ",".join(f"c{index}" for index in range(12))
-    path = write_input(tmp_path, "a.csv", f"kind,size,{names},colour\nox,1,{',' * 11},red\n bull ,1,{',' * 11},red\n")
-    read, notes = items(TABLE, path)
-    assert [label for *_, label in read] == ["ox", None]
+    path = write_input(tmp_path, "a.csv", f"size,{names},colour\n1,{',' * 11},red\n1,{',' * 11},red\n")
+    _, notes = items(TABLE, path)
     assert notes == [f"{path}: ignored columns: {', '.join(f'c{index}' for index in range(10))} and 2 more"]
 
 
 def test_invalid_values_do_not_hide_the_other_rows(tmp_path):
     read, _ = items(TABLE, write_input(tmp_path, "a.csv", "size,colour\n1,rad\n1,red\n\nx,red\n,red\n3,red\n"))
     assert [source.rpartition(":")[2] for source, *_ in read] == [*"23567"]
-    assert [value for _, value, _, _ in read] == [None, (1, "red"), None, None, (3, "red")]
-    assert [error for _, _, error, _ in read if error] == [
+    assert [value for _, value, _ in read] == [None, (1, "red"), None, None, (3, "red")]
+    assert [error for _, _, error in read if error] == [
         "column 'colour' must be one of blue, red. Received: 'rad'; did you mean 'red'?",
         "column 'size' must be a finite number. Received: 'x'",
         "column 'size' must be a finite number. Received: ''",
@@ -246,9 +212,9 @@ COLUMN_0_2 = Field("column_0", number.Codec()), Field("column_2", number.Codec()
 
 
 def test_rows_without_a_header(tmp_path):
-    form = ItemForm("label", 2, ("cow", "ox"), COLUMN_0_2, ("column_1",), False)
+    form = ItemForm("label", 2, ("cow", "ox"), COLUMN_0_2, False)
     read, _ = items(form, write_input(tmp_path, "a.csv", "1,ox,2\n3,cow,4\n"), write_input(tmp_path, "b.csv", "5,6\n"))
-    assert [(value, label) for _, value, _, label in read] == [((1, 2), "ox"), ((3, 4), "cow"), ((5, 6), None)]
+    assert [value for _, value, _ in read] == [(1, 2), (3, 4), (5, 6)]
 
 
 def test_row_is_written_in_order_or_by_name():
@@ -269,12 +235,12 @@ def test_texts_are_lines_columns_or_arguments(tmp_path):
     objects = write_input(tmp_path, "c.jsonl", json.dumps({"text": "e", "label": "bad"}))
     read, _ = items(TEXT, "f g", lines, table, objects)
     assert read == [
-        ("f g", (b"f g",), None, None),
-        (f"{lines}:1", (b"one two",), None, None),
-        (f"{lines}:3", (b"three, four",), None, None),
-        (f"{table}:3", (b"a\nb",), None, "good"),
-        (f"{table}:4", (b"c, d",), None, None),
-        (f"{objects}, row 1", (b"e",), None, "bad"),
+        ("f g", (b"f g",), None),
+        (f"{lines}:1", (b"one two",), None),
+        (f"{lines}:3", (b"three, four",), None),
+        (f"{table}:3", (b"a\nb",), None),
+        (f"{table}:4", (b"c, d",), None),
+        (f"{objects}, row 1", (b"e",), None),
     ]
     assert refusal(items, TEXT, "missing.txt") == "missing.txt: no such file"
     assert refusal(items, TEXT, write_input(tmp_path, "d.txt", "\n")) == (
@@ -289,13 +255,13 @@ def test_pictures_of_a_folder_in_order(tmp_path):
     write_input(tmp_path, "scan.tiff", b"II*\0" + bytes(99))
     write_input(tmp_path, "empty.png", b"")
     read, _ = items(IMAGES, tmp_path, tmp_path / "gone.png")
-    assert [(source.removeprefix(f"{tmp_path}/"), error, label) for source, _, error, label in read] == [
-        ("cat/x/1.PNG", None, "cat"),
-        ("dog/2.png", None, "dog"),
-        ("empty.png", "is empty; copy it again", None),
-        ("other.png", None, None),
-        ("scan.tiff", "is not a readable PNG, JPEG, BMP, GIF or WebP picture; convert it, or copy it again", None),
-        ("gone.png", "could not read: No such file or directory", None),
+    assert [(source.removeprefix(f"{tmp_path}/"), error) for source, _, error in read] == [
+        ("cat/x/1.PNG", None),
+        ("dog/2.png", None),
+        ("empty.png", "is empty; copy it again"),
+        ("other.png", None),
+        ("scan.tiff", "is not a readable PNG, JPEG, BMP, GIF or WebP picture; convert it, or copy it again"),
+        ("gone.png", "could not read: No such file or directory"),
     ]
     np.testing.assert_allclose(read[0][1], [[[[7 / 255]]]])
     (tmp_path / "none").mkdir()
@@ -305,12 +271,12 @@ def test_pictures_of_a_folder_in_order(tmp_path):
 
 
 def test_series_are_the_last_rows_of_files(tmp_path):
-    form = ItemForm("numbers", 1, ("next",), (Field("series", series.Codec((2, 2), ("b", "a"))),), (), True)
+    form = ItemForm("numbers", 1, ("next",), (Field("series", series.Codec((2, 2), ("b", "a"))),), True)
     long = write_input(tmp_path, "a.csv", "a,x,b\n1,?,2\n3,?,4\n5,?,6\n")
     short = write_input(tmp_path, "b.csv", "a,b\n1,2\n")
-    (_, value, error, _), *others = items(form, long, short, tmp_path / "c.csv")[0]
+    (_, value, error), *others = items(form, long, short, tmp_path / "c.csv")[0]
     assert value[0].tolist() == [[4, 3], [6, 5]] and error is None
-    assert [error for _, _, error, _ in others] == [
+    assert [error for _, _, error in others] == [
         "must have 2 columns of numbers and at least 2 rows, the oldest first. Received: 2 columns, 1 rows",
         "could not read: No such file or directory",
     ]
@@ -318,9 +284,9 @@ def test_series_are_the_last_rows_of_files(tmp_path):
 
 def test_a_clip_has_samples(tmp_path):
     folders.write_sounds(tmp_path / "own", clips=1)
-    form = ItemForm("label", 2, ("high", "low"), (Field("audio", sound.Codec(500, 4000)),), (), True)
+    form = ItemForm("label", 2, ("high", "low"), (Field("audio", sound.Codec(500, 4000)),), True)
     read, _ = items(form, tmp_path / "own")
-    assert [(error, label) for *_, error, label in read] == [(None, "high"), (None, "low")]
+    assert [error for *_, error in read] == [None, None]
     assert read[0][1][0].shape == (500,) and abs(read[0][1][0]).max() > 0.49
 
 
@@ -396,7 +362,7 @@ def test_a_map_has_the_size_of_its_picture_and_is_a_mask_of_the_classes():
     assert len(np.unique(colors, axis=0)) == 256
 
 
-def test_every_valid_picture_gets_a_map_under_its_name(predictor, tmp_path):
+def test_every_valid_picture_gets_a_map(predictor, tmp_path):
     rng = np.random.default_rng(0)
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
@@ -406,7 +372,7 @@ def test_every_valid_picture_gets_a_map_under_its_name(predictor, tmp_path):
     maps = tmp_path / "new" / "maps"
     predictions = list(write_maps(maps, predictor.form, predicted.run(predictor, [tmp_path / "one", tmp_path / "two"])))
     paths = [prediction.fields["map"] for prediction in predictions]
-    assert paths == [str(maps / "a.png"), None, str(maps / "a_2.png")]
+    assert paths == [str(maps / "0001.png"), None, str(maps / "0003.png")]
     assert "is not a readable" in predictions[1].error and sorted(map(str, maps.iterdir())) == [paths[0], paths[2]]
     for path, prediction in zip(paths[::2], predictions[::2]):
         mask = decode_mask(path, (maps / path).read_bytes())

@@ -157,7 +157,9 @@ def test_exports_of_all_levels_have_an_output_for_each(level, tmp_path, eager):
         for name, values in outputs.items():
             np.testing.assert_allclose(values, expected[name], rtol=1e-5, atol=1e-5)
     assert all(np.isnan(values).all() for values in serve(features=X[:1] * np.nan).values())
-    (item,) = predictions.predict(predictions.predictor_of_export(folder), ["1,2,3,4"], 1, print)
+    (item,) = predictions.predict(
+        predictions.predictor_of_process(process, process.network(state, level)), ["1,2,3,4"], 1, print
+    )
     assert len(item.fields["kind"]) == 3 and isinstance(item.fields["size"], float)
     assert {*loading.load_version(level, 1, folder).manifest["signatures"]["serving_default"]["outputs"]} == {*Y}
 

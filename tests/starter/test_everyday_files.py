@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import tensorflow as tf
+from PIL import Image
 from refusals import refusal
 
 from hetero_tf import starter
-from hetero_tf.data.masks import encode_mask
 
 N = 120
 RNG = np.random.default_rng(0)
@@ -79,7 +79,7 @@ def pictures(*folders, **files):
 
 TEXTS = pd.DataFrame({"id": range(N), "text": WORDS, "stars": np.arange(N) % 5 + 1, "label": Y})
 GAPS = [*HOURS[:40], *(HOURS[40:] + pd.Timedelta(days=3))]
-PNG = encode_mask(np.zeros((8, 8), np.uint8), np.zeros((256, 3), np.uint8))
+PNG = file_of("save", Image.new("P", (8, 8)), format="PNG")
 PNG_12 = tf.io.encode_png(np.full((8, 8, 1), 4095, np.uint16)).numpy()
 PACKED = {"gz": "gzip", "bz2": "bz2", "xz": "xz", "zip": "zip"}
 # Name of the file: (content, lines of the recipe, or the refusal).

@@ -16,7 +16,7 @@ from hetero_tf.cli.open_run import check_level, level_statistics, open_levels
 from hetero_tf.data.targets import find
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.runs.run_folder import RunFolder
-from hetero_tf.runs.versions import check_version_folder, newest_version
+from hetero_tf.runs.versions import check_version_folder
 
 if TYPE_CHECKING:
     from hetero_tf.export.predictions import Predictor
@@ -75,7 +75,7 @@ def _say_exported(path, about, console):
     return test_metrics
 
 
-def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) -> dict:
+def predict_items(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Write the predictions to --out, or print a line for each item.
 
     Raises:
@@ -89,7 +89,7 @@ def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) ->
         )
     if flags.out:
         check_output(Path(flags.out), flags.input)
-    predictor, result = _open_run(recipe, flags, console) if recipe else _open_export(flags)
+    predictor, result = _open_run(recipe, flags, console)
     # Only predictions go to standard output, so that it can be redirected to a file.
     notes = console if flags.out else Console(sys.stderr, quiet=flags.quiet)
     counts = Counter[str]()
@@ -112,9 +112,6 @@ def predict_items(recipe: Recipe | None, flags: FlagValues, console: Console) ->
     else:
         _print(predictions, predictor.form, notes, flags.quiet)
     result |= {"items": counts["items"], "invalid": counts["invalid"]}
-    if labelled := counts["labelled"]:
-        result |= {"accuracy": 100 * counts["correct"] / labelled, "labelled": labelled}
-        notes.say(f"accuracy {result['accuracy']:.4g} on {labelled:,} labelled items")
     if counts["invalid"]:
         advice = "; see the column error" if flags.out else ""
         raise InvalidItems(f"{counts['invalid']:,} of {counts['items']:,} items could not be read{advice}", result)
@@ -144,24 +141,11 @@ def _open_run(recipe, flags, console) -> "tuple[Predictor, dict]":
     return predictor_of_process(process, model), facts
 
 
-def _open_export(flags) -> "tuple[Predictor, dict]":
-    from hetero_tf.export.predictions import predictor_of_export
-
-    if flags.run_dir:
-        raise InputError("--run_dir and --export_dir name two models; leave one of them out")
-    hardware.configure_threads(flags.threads)
-    folder = newest_version(Path(flags.export_dir), flags.level)
-    return predictor_of_export(folder), {"export": str(folder)}
-
-
 def _counted(predictions, counts):
-    """Yield the predictions; count all items, invalid ones, those with a label, and correct ones."""
+    """Yield the predictions; count all items and invalid ones."""
     for prediction in predictions:
         counts["items"] += 1
         counts["invalid"] += prediction.error is not None
-        if prediction.is_correct is not None:
-            counts["labelled"] += 1
-            counts["correct"] += prediction.is_correct
         yield prediction
 
 

@@ -186,10 +186,6 @@ class BaseCodec:
         """
         raise NotImplementedError
 
-    def size_of(self, content: bytes) -> tuple[int, int] | None:
-        """Return the width and the height of a file, upright; None for other files."""
-        return None
-
     def example(self) -> Any:
         """Return a valid value in the form of the signature `ITEMS`, which contains no data of clients."""
         raise NotImplementedError

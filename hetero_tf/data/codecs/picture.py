@@ -11,7 +11,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.formatting import LINE, shorten
 from hetero_tf.data.codecs import Assets, BaseCodec, Field, Form, Positive, decode_files
 from hetero_tf.data.data_files import FileKind
-from hetero_tf.data.picture_files import ENDINGS, FORMATS, decode_picture, picture_header
+from hetero_tf.data.picture_files import ENDINGS, FORMATS, decode_picture
 
 UNSUPPORTED = (".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".jxl", ".ico")
 PICTURES = FileKind("folder", "pictures", FORMATS, ENDINGS, UNSUPPORTED)
@@ -115,10 +115,6 @@ class Codec(BaseCodec):
     def read(self, content: bytes) -> np.ndarray:
         """Return the pixels of a file in 0..1; `InputError` states the reason if it is not a picture."""
         return decode_picture(content, self.shape)
-
-    def size_of(self, content: bytes) -> tuple[int, int] | None:
-        header = picture_header(content)
-        return header and header[:2]
 
     def example(self) -> Any:
         """Return a PNG file of a light ring."""
