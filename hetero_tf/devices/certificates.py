@@ -86,28 +86,26 @@ def read_public_keys(folder: Path) -> dict[int, bytes]:
 
 def find_server_files(folder: Path) -> tuple[Path, Path]:
     """Return the paths of the server's certificate and of its private key."""
-    for path in (folder / CERTIFICATE, folder / SERVER_KEY):
-        if not path.is_file():
-            raise InputError(f"{path}: is missing; name the folder that `flower keys` wrote on the server's machine")
+    _read(folder / CERTIFICATE)
+    _read(folder / SERVER_KEY)
     return folder / CERTIFICATE, folder / SERVER_KEY
 
 
 def read_device_files(key: Path) -> tuple[bytes, ec.EllipticCurvePrivateKey]:
     """Return the authority's certificate, from the folder of a device's private key or the one above, and the key."""
-    if not key.is_file():
-        raise InputError(
-            f"{key}: is missing; name the private key of this device, a file N.key that `flower keys` wrote"
-        )
-    for folder in (key.parent, key.parent.parent):
-        if (folder / AUTHORITY).is_file():
-            return (folder / AUTHORITY).read_bytes(), _load(key, serialization.load_ssh_private_key, None)
-    raise InputError(
-        f"{key.parent / AUTHORITY}: is missing; copy the file that `flower keys` wrote to the folder of the key"
-    )
+    private = _load(key, serialization.load_ssh_private_key, None)
+    folder = key.parent.parent if (key.parent.parent / AUTHORITY).is_file() else key.parent
+    return _read(folder / AUTHORITY), private
+
+
+def _read(path):
+    if not path.is_file():
+        raise InputError(f"{path}: is missing; copy it from the folder that `flower keys` wrote")
+    return path.read_bytes()
 
 
 def _load(path, load, *arguments):
     try:
-        return load(path.read_bytes(), *arguments)
+        return load(_read(path), *arguments)
     except ValueError as error:
         raise InputError(f"{path}: is not a key that `flower keys` wrote: {error}") from error

@@ -135,10 +135,12 @@ def test_files_that_are_missing_or_damaged_are_named(keys, tmp_path):
     assert refusal(certificates.read_public_keys, tmp_path).startswith(f"{tmp_path / 'devices'}: has no file N.pub")
     assert refusal(certificates.find_server_files, tmp_path).startswith(f"{tmp_path / 'server.pem'}: is missing")
     key = tmp_path / "0.key"
-    assert refusal(certificates.read_device_files, key).startswith(f"{key}: is missing; name the private key")
-    key.write_bytes(b"")
+    assert refusal(certificates.read_device_files, key) == (
+        f"{key}: is missing; copy it from the folder that `flower keys` wrote"
+    )
+    key.write_bytes((keys / "devices" / "0.key").read_bytes())
     assert refusal(certificates.read_device_files, key).startswith(f"{tmp_path / 'authority.pem'}: is missing; copy")
-    (tmp_path / "authority.pem").write_bytes(b"")
+    key.write_bytes(b"")
     assert refusal(certificates.read_device_files, key).startswith(f"{key}: is not a key that `flower keys` wrote")
 
 
