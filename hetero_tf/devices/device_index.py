@@ -102,45 +102,29 @@ def check_deployable(federation: Federation) -> None:
     Raises:
         InputError: The message names the first unsupported key of the recipe.
     """
-    for key, is_used, reason in _unsupported_keys(federation):
-        if is_used:
-            name = federation.recipe.name
-            raise InputError(f"recipe {name!r} cannot be deployed on devices: {reason}. Received: {key}")
-
-
-def _unsupported_keys(federation):
-    """Yield each key that devices do not support, whether the recipe uses it, and what to do."""
     recipe, algorithm = federation.recipe, federation.setup.algorithm
     levels, evaluate, correction = recipe.levels, recipe.evaluate, recipe.client.correction
-    changes_levels = levels.assignment == "dynamic" and len(levels.names) > 1
-    yield "levels.assignment: dynamic", changes_levels, "a device has one level; set levels.assignment=fixed"
-    pools = evaluate.statistics != "clients" and bool(federation.evaluator.queried())
-    advice = "the server has no examples of its devices; set evaluate.statistics=clients"
-    yield f"evaluate.statistics: {evaluate.statistics}", pools, advice
-    yield "fleet", recipe.fleet is not None, "devices are not simulated; remove the key"
-    advice = "devices are chosen among the connected ones; remove the key"
-    yield "round.selection", recipe.round.selection.name != "uniform", advice
-    yield "levels.members", levels.ensemble is not None, "ensembles are not supported; use another method"
-    yield "privacy", recipe.privacy is not None, "the server adds no noise to the results of devices; remove the key"
-    stateless = "devices do not store state between rounds; use another method"
-    yield "round.personal", bool(recipe.round.personal), stateless
-    advice = "masks of single entries are not supported; use another method"
-    yield "round.mask", recipe.round.mask is not None, advice
-    advice = "devices average single entries and train all factors; remove the key"
-    yield f"round.adapters: {recipe.round.adapters.name}", recipe.round.adapters.name != "mean", advice
-    stores = algorithm.remember is not None or bool(algorithm.read_slots)
-    yield f"client.correction: {correction and correction.name}", stores, stateless
-    yield "client.personalization", recipe.client.personalization is not None, stateless
-    advice = "devices send and receive whole values; remove the key"
-    yield "client.update", is_compression(recipe.client.update), advice
-    yield "round.update", algorithm.broadcast is not None, advice
-    yield f"client.stages: {recipe.client.stages.name}", bool(federation.setup.peers), stateless
-    is_other = recipe.precision != "float32"
-    yield f"precision: {recipe.precision}", is_other, "devices compute in float32; set precision=float32"
-    advice = "the server does not train; set evaluate.fine_tune.epochs=0"
-    yield "evaluate.fine_tune.epochs", bool(evaluate.fine_tune.epochs), advice
-    advice = "only the global model is evaluated; set evaluate.levels=global"
-    yield "evaluate.levels: all", evaluate.levels == "all", advice
-    advice = "the server only evaluates the global model on the test set; set evaluate.best to a global_ metric"
-    selected = federation.selection_metric
-    yield f"evaluate.best: {selected}", not selected.startswith("global_"), advice
+    unsupported = {
+        "levels.assignment: dynamic": levels.assignment == "dynamic" and len(levels.names) > 1,
+        f"evaluate.statistics: {evaluate.statistics}": evaluate.statistics != "clients"
+        and bool(federation.evaluator.queried()),
+        "fleet": recipe.fleet is not None,
+        "round.selection": recipe.round.selection.name != "uniform",
+        "privacy": recipe.privacy is not None,
+        **federation.unusual_local_steps(),
+        f"client.correction: {correction and correction.name}": algorithm.remember is not None
+        or bool(algorithm.read_slots),
+        "client.update": is_compression(recipe.client.update),
+        f"client.stages: {recipe.client.stages.name}": bool(federation.setup.peers),
+        "evaluate.fine_tune.epochs": bool(evaluate.fine_tune.epochs),
+        "evaluate.levels: all": evaluate.levels == "all",
+        f"evaluate.best: {federation.selection_metric}": not federation.selection_metric.startswith("global_"),
+    }
+    for key, is_used in unsupported.items():
+        if is_used:
+            raise InputError(
+                f"recipe {recipe.name!r} cannot be deployed on devices: a device has one level, takes local steps in "
+                "float32 and stores nothing between rounds, and the server evaluates only the global model on its test "
+                "set. Set levels.assignment=fixed, evaluate.statistics=clients, evaluate.levels=global and a global_ "
+                f"metric as evaluate.best, and remove other keys. Received: {key}"
+            )

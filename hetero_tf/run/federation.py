@@ -271,6 +271,19 @@ class Federation:
         batch = min(self.recipe.client.batch_size, int(self.partition.train.sizes.max()))
         return {name: self.all_label_costs.of_level(name, labels, batch) for name in levels}
 
+    def unusual_local_steps(self) -> dict[str, bool]:
+        """Return the keys of methods with more than local steps in float32, `{key: True if the recipe uses it}`."""
+        recipe, adapters = self.recipe, self.recipe.round.adapters.name
+        return {
+            "levels.members": recipe.levels.ensemble is not None,
+            "client.personalization": recipe.client.personalization is not None,
+            "round.update": self.setup.algorithm.broadcast is not None,
+            "round.mask": recipe.round.mask is not None,
+            "round.personal": bool(recipe.round.personal),
+            f"round.adapters: {adapters}": adapters != "mean",
+            f"precision: {recipe.precision}": recipe.precision != "float32",
+        }
+
     def mix_costs(self) -> dict:
         """Return the costs of the mix's levels as a dict: "example", "classes", "levels", "mix" and "round"."""
         levels = self.recipe.levels

@@ -73,21 +73,15 @@ def check_trainable(process: LearningProcess, level: str) -> None:
     trains_all = stage is not None and stage.routes == (route,) and stage.trained >= units
     unsupported = {
         f"levels.mix (without level {level})": stage is None,
-        "levels.members": recipe.levels.ensemble is not None,
         f"client.sampling: {recipe.client.sampling}": recipe.client.sampling != "shuffled",
         f"client.stages: {recipe.client.stages.name}": bool(more) or family.drawn or not trains_all,
         f"client.coupling: {recipe.client.coupling.name}": reads_logits,
         "client.correction": algorithm.correct is not None,
-        "client.personalization": algorithm.personalize is not None,
         "client.update": algorithm.update is not None,
-        "round.update": algorithm.broadcast is not None,
-        "round.mask": recipe.round.mask is not None,
-        "round.personal": bool(recipe.round.personal),
-        f"round.adapters: {recipe.round.adapters.name}": recipe.round.adapters.name != "mean",
+        **process.unusual_local_steps(),
         "data.relative": getattr(process.dataset.codec, "base_channels", None) is not None,
         f"model.layers: {type(recurrent[0]).__name__ if recurrent else None}": bool(recurrent),
         f"task: {recipe.task.name}": recipe.targets == SEVERAL_TARGETS,
-        f"precision: {recipe.precision}": recipe.precision != "float32",
         f"input: {recipe.input.name}": not registry.constant("inputs", recipe.input.name, "ON_DEVICE"),
     }
     for key, is_used in unsupported.items():
