@@ -30,7 +30,6 @@ from hetero_tf.run.learning_process import LearningProcess
 FILE, NEEDS, EXTRA, EXACT, TRAINS = "model_train.tflite", ("ai_edge_litert",), "litert", True, True
 # Each batch size adds a graph to the file.
 MAX_SIZES = 16
-STEPS = 3
 # Share of the recipe's learning rate: at the full rate, a deep network may amplify rounding from step to step.
 REDUCED_RATE = 0.1
 # Allowed differences. Losses and gradient norms: as a share of the largest value; weights: as a share of
@@ -174,7 +173,7 @@ def compare_training(
 ) -> dict[str, float]:
     """Run the same training steps with the file and with TensorFlow's native gradients, and compare the results.
 
-    The largest batch size gets `STEPS` steps, every other size gets one.
+    Each batch size gets one step.
 
     Returns:
         The largest differences, as shares: of "loss" and "gradient_norm" over the steps, and of "weights" after them.
@@ -189,10 +188,17 @@ def compare_training(
         variable.assign(value)
     step = build_local_step(task, source.level, is_portable=False)
     initial = _numpy(step.pull())
-    actual = _run_steps(task, inputs, {name: interpreter.get_signature_runner(name) for name in inputs})
-    # Eager steps: tracing them would take longer than running them.
-    expected = _run_steps(task, inputs, dict.fromkeys(inputs, step.train))
-    gaps = {name: _gap(actual[name], value, np.abs(value).max()) for name, value in expected.items()}
+    rng, actual, expected = seeds.rng(process.recipe.seed, "training compared"), list[dict](), list[dict]()
+    for signature, specs in inputs.items():
+        example, run = example_inputs(task, specs, rng), interpreter.get_signature_runner(signature)
+        # The converter drops inputs that the steps do not read.
+        actual.append(run(**{name: example[name] for name in run.get_input_details()}))
+        # An eager step: tracing it would take longer than running it.
+        expected.append(_numpy(step.train(**{name: tf.constant(example[name]) for name in specs})))
+    gaps = {}
+    for name in expected[0]:
+        values, references = (np.array([float(each[name]) for each in steps]) for steps in (actual, expected))
+        gaps[name] = _gap(values, references, np.abs(references).max())
     if process.recipe.optimizer.method.name == "sgd":
         trained, after = interpreter.get_signature_runner("pull")(), _numpy(step.pull())
         largest_change = max(np.abs(after[name] - initial[name]).max() for name in after)
@@ -208,22 +214,6 @@ def compare_training(
 
 def _numpy(values):
     return {name: value.numpy() for name, value in values.items()}
-
-
-def _run_steps(task, inputs, calls):
-    """Run the steps on the same examples; return `{"loss": [steps], "gradient_norm": [steps]}`."""
-    metrics: list[dict] = []
-    rng = seeds.rng(task.process.recipe.seed, "training compared")
-    for signature, specs in inputs.items():
-        call = calls[signature]
-        # The converter drops inputs that the steps do not read.
-        names = call.get_input_details() if hasattr(call, "get_input_details") else specs
-        for _ in range(1 if metrics else STEPS):
-            example = example_inputs(task, specs, rng)
-            metrics.append(
-                call(**{name: tf.constant(example[name]) if names is specs else example[name] for name in names})
-            )
-    return {name: np.array([float(step_metrics[name]) for step_metrics in metrics]) for name in metrics[0]}
 
 
 def _gap(actual, expected, scale):
