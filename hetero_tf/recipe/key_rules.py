@@ -146,12 +146,9 @@ def _idle(recipe):
 
 def _fleet(recipe):
     """Every device has a time for its steps and valid hours; `assign: levels` finds a device for each level."""
-    fleet, fits_device = recipe.fleet, recipe.levels.fit == "device"
-    if recipe.levels.fit_seconds is not None and not fits_device:
-        text = "has no effect because levels do not fit the devices; set levels.fit to device or remove this key"
-        yield ("levels", "fit_seconds"), text, recipe.levels.fit_seconds
+    fleet = recipe.fleet
     if fleet is None:
-        if fits_device:
+        if recipe.levels.fit == "device":
             yield ("levels", "fit"), "needs the devices of a fleet; set fleet, such as `fleet: phones`", "device"
         return
     if bool(fleet.devices) == bool(fleet.trace):
@@ -220,11 +217,7 @@ def _clients(recipe):
 
 
 def _options(recipe):
-    """Lists increase strictly; the input does not ignore scales of columns; epochs remain for shared values."""
-    scale = recipe.data.loader.options.get("scale")
-    if scale and recipe.input.options.get("normalise") == "none":
-        text = "has no effect because input.normalise is none; set it to standard or remove this key"
-        yield ("data", "scale"), text, scale
+    """Lists increase strictly; epochs remain for shared values."""
     for name in registry.constant("schedules", recipe.schedule.name, "INCREASING") or ():
         numbers = recipe.schedule.options[name]
         for index, (first, second) in enumerate(itertools.pairwise(numbers), 1):
