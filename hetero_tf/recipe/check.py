@@ -22,6 +22,8 @@ from hetero_tf.recipe.schema import LEVEL, MIX, SCENARIOS, Levels, Mebibytes, Re
 
 FRACTION = re.compile("([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
 MEMORY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?MiB")
+# Keys that recipes of earlier versions had, by path, with the value that they may keep: it had no effect.
+RETIRED = {("evaluate", "members"): "first", ("client", "stages", "buffered"): False}
 _AMOUNT = Constraint("float", above=0.0, high=1e9)
 _PYTHON_TYPES: dict[str, Any] = {"int": int, "pair": int, "float": (int, float), "str": str, "bool": bool}
 
@@ -344,7 +346,8 @@ def check_mapping(value: object, path: tuple, known: tuple[str, ...], user_plugi
         raise InvalidValue(path, f"must be a mapping with the keys {', '.join(known) or '(none)'}", value)
     errors, absent = ErrorList(), [name for name in known if name not in value]
     for key in value:
-        if key not in known:
+        is_retired = (*path, key) in RETIRED and value[key] == RETIRED[(*path, key)]
+        if key not in known and not is_retired:
             hint = "; no keys are allowed here"
             if known and len(errors) < MAX_PRINTED_ERRORS:
                 hint = did_you_mean(key, absent if find_nearest(key, absent) else known)
