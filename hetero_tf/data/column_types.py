@@ -55,6 +55,11 @@ class ColumnRoles:
     scale: Mapping[str, Scale] = field(default_factory=dict)
     targets: str = LABEL
 
+    @property
+    def class_column(self) -> str | None:
+        """The column of classes; None for other targets."""
+        return self.label[0] if self.targets == LABEL and len(self.label) == 1 else None
+
     def type_of(self, name: str) -> ColumnType | None:
         """Return the type of a column that an option sets; None: its values decide."""
         if name in self.ignore:

@@ -105,17 +105,16 @@ def load(
         *(missing, missing_values, scale or {}, targets),
     )
     layout = {"header": header, "delimiter": delimiter, "skip": skip, "encoding": encoding}
-    named = roles.label[0] if targets == LABEL and len(roles.label) == 1 else None
     # Examples that are pictures have no other features.
     read = None if image is None else (*roles.label, owner, image)
-    tables, names = read_tables(data_dir, path, test, read, named, **layout)
-    if image is not None:
-        return _picture_dataset(tables, roles, (image, size, channels), test_share, names)
-    return _table_dataset(tables, roles, test_share, names, validation)
+    tables, names = read_tables(data_dir, path, test, read, roles.class_column, **layout)
+    if image is None:
+        return _table_dataset(tables, roles, test_share, names, validation)
+    return _picture_dataset(tables, roles, image, (size, channels), test_share, names)
 
 
-def _picture_dataset(tables, roles, options, test_share, names):
-    image, size, channels = options
+def _picture_dataset(tables, roles, image, form, test_share, names):
+    size, channels = form
     decode = functools.partial(decode_pixels, size=size, channels=channels)
     tables[0].check_columns(image=image)
     if not isinstance(tables[0].columns[image], list):

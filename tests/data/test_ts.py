@@ -76,8 +76,6 @@ def test_another_file_is_rejected(tmp_path):
 def test_new_drafts_a_recipe_for_a_file(tmp_path, header, task):
     labels = ("dry", "wet")
     write(tmp_path, [f"{n},1,{n % 2}:{labels[n % 2] if header == HEADER else n}" for n in range(40)], header)
-    draft = starter.draft_recipe(
-        starter.Request(str(tmp_path / "own.ts"), None, None, (), lambda names, default: default)
-    )
+    draft = starter.draft_recipe(starter.Request(str(tmp_path / "own.ts"), None, None, ()))
     assert draft.data.options["name"].value == "ts" and draft.data.task.value == task
     assert draft.keys["input"].value == "series"

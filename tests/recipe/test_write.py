@@ -4,6 +4,7 @@ import pytest
 from bad_recipes import BASE
 
 from hetero_tf import recipe
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.recipe_files import shipped
 
 
@@ -15,6 +16,12 @@ def test_resolved_text_reads_back(name):
     assert again.source == loaded.source
     # Digests of recipes depend on the types of the values too.
     assert repr(recipe.keys_of(loaded)) == repr(recipe.keys_of(loaded.source))
+
+
+def test_recipes_of_earlier_runs_may_keep_the_only_value_of_keys_that_left():
+    assert recipe.loads(f"{BASE}evaluate: {{members: first}}\n") == recipe.loads(BASE)
+    with pytest.raises(InputError, match="evaluate.members: unknown key 'members'"):
+        recipe.loads(f"{BASE}evaluate: {{members: best}}\n")
 
 
 def test_resolved_text_holds_defaults_and_tags_and_a_null_part_is_one_line():
