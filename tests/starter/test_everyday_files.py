@@ -32,6 +32,7 @@ WORDS = [" ".join(RNG.choice(["good", "bad", "fine", "awful", "great"], 12)) for
 HOURS = pd.date_range("2024-01-01", periods=N, freq="h")
 DAYS = pd.date_range("2023-01-01", periods=N)
 SERIES = ["name: series", "label: v", "time: time"]
+YEARS = [*range(1900, 2020)]
 NS, RECORDS = range(N), [*TABLE.itertuples(index=False)]
 TITLE = [*READ, "# check: {path}: the title above the names of the columns is left out: 'Report 2024'"]
 LABELLED = ["name: labelled_text", "label: label"]
@@ -150,6 +151,10 @@ FILES = {
     "sets_columns.csv": (frame("xz", **{f"is_{tag}": flags for tag, flags in FLAGS.items()}), ["label: [is_red, is_large, is_new, is_used]   # check: the last 4 columns have 0 and 1", "task: multi_label"]),
     "targets.csv": (TABLE.assign(k=Y, target_0=X, target_1=Z).to_csv(index=False), ["label: [target_0, target_1]   # 2 columns of numbers named target", "task: regression"]),
     "flags.csv": (frame("xz", **FLAGS), ["# check: columns red, large, new, used have 0 and 1; `--label red,large,ne"]),
+    "texts.jsonl": (TEXTS.to_json(orient="records", lines=True), [*LABELLED, "length: 16   # 0% of the texts are longer and cut"]),
+    "texts.parquet": (file_of("to_parquet", TEXTS), [*LABELLED, "length: 16   # 0% of the texts are longer and cut"]),
+    "few_words.txt": ("the cat sat on the mat and then it ran\n" * 500, ["tokenizer: characters   # check: 5,500 words are few; characters are learned from less text than words"]),
+    "no_spaces.txt": ("今天天气很好我们去公园散步然后回家吃饭\n" * 300, ["tokenizer: characters   # the text has no spaces between words"]),
     "texts.csv": (TEXTS.to_csv(index=False), [*LABELLED, "# check: columns id, stars are not used: the model reads"]),
     "texts_without_header.csv": (TEXTS[["text", "label"]].to_csv(index=False, header=False), ["name: labelled_text", "header: false   # check", "text: column_0", "label: column_1"]),
     "short_texts.csv": ("text,label\n" + "".join(f"good {n},{Y[n]}\n" for n in range(N)), ["name: labelled_text"]),
@@ -176,6 +181,9 @@ FILES = {
     "t_seconds.csv": (series(1_700_000_000 + 3600 * np.arange(N)), SERIES),
     "t_milliseconds.csv": (series(1_700_000_000_000 + 3_600_000 * np.arange(N)), SERIES),
     "t_kind.csv": (series(range(1900, 2020), kind=Y), ["data: name: csv", "ignore: [time]   # check: time: row numbers or ids task"]),
+    "t_shops.csv": (series(YEARS[:60] * 2, shop=["a"] * 60 + ["b"] * 60), [*SERIES, "series: shop", "window: 15   # check: rows of an input; as many as matter for the next one task"]),
+    "t_slope.csv": (series(YEARS, v=np.sin(YEARS) + YEARS), [*SERIES, "window: 24", "relative: true"]),
+    "t_slow.csv": (series(YEARS, v=np.sin(np.array(YEARS) / 9)), [*SERIES, "window: 24", "relative: true"]),
     "t_year.csv": (series(np.arange(1900, 1900 + N)), SERIES),
     "t_ambiguous.csv": (series([f"01/{1 + n % 12:02}/{1990 + n // 12}" for n in range(N)]), "must say which number is the day"),
     "t_short.csv": (series(DAYS[:12]), "12 rows with different time are too few for forecasts; at least 48 rows are n"),
@@ -207,6 +215,7 @@ FILES = {
     "account.json": (json.dumps([{"account": None if n == 5 else 2**60 + n, "x": x, "y": y} for n, (x, y) in enumerate(zip(X, Y))]), ["ignore: [account]   # check: account: row numbers or ids"]),
     "null.parquet": (parquet(i=pd.array([n % 7 or None for n in NS], "Int64")), ["# check: missing values of i (18)"]),
     "zone.parquet": (parquet(t=HOURS.tz_localize("UTC")), ["columns: {t: date}"]),
+    "lists.parquet": (parquet(name=[f"N {n} x" for n in NS], parts=[[1, 2]] * N), ["ignore: [name, parts]", "parts: neither numbers nor texts task"]),
     "timedelta.parquet": (parquet(d=pd.to_timedelta(np.arange(N), "h")), ["d: neither numbers nor texts"]),
     "packed.csv": (gzip.compress(TEXT.encode()), READ),
     "days.json": (pd.DataFrame({"v": np.sin(np.arange(N)), "w": Z}, index=DAYS.strftime("%Y-%m-%d")).to_json(orient="index"), ["name: series", "time: index"]),
@@ -239,9 +248,13 @@ FILES = {
     "kaggle": (pictures("train", "test1", "other"), "kaggle/train: expected one folder of pictures per class"),
     "dark": (dict.fromkeys(pictures("a", "b"), PNG_12), ["pixels are at most 15 of 255: scale values of 12 bits by 16"]),
     "splits": ({f"my_{each}.parquet": file_of("to_parquet") for each in ("train", "test")}, ["columns: 3 of 120 rows"]),
+    "tables": ({"Train.csv": TEXT, "my_test.csv": "\n".join(ROWS[:81])}, ['test: "{path}/my_test.csv"', "of 120 examples"]),
+    "unknown": ({"Train.one": TEXT, "my_test.one": TEXT}, "with Train.one, my_test.one; join text files into one file; data: npz reads .npz files"),
     "scans": ({"a/1.tif": "", "b/1.tif": ""}, ".tif files are not supported; convert it to PNG"),
-    "stories": ({**{f"{y}/{n}.txt": WORDS[n] for n, y in enumerate(Y)}, "README.txt": "a " * 900}, ["name: labelled_text"]),
+    "stories": ({**{f"{y}/{n}.txt": WORDS[n] for n, y in enumerate(Y)}, "README.txt": "a " * 900}, ["name: labelled_text", "classes: no 52.1 %, yes 47.9 %"]),
     "arrays": ({"X_train.csv": TEXT, "X_test.csv": TEXT, "y_train.csv": TEXT}, "expected data of a loader. Received: a folder with X_t"),
+    "rain.ts": ("@classLabel true no yes\n@data\n" + "".join(f"{n},1,{x}:{Y[n]}\n" for n, x in enumerate(X)), ["name: ts", "task: classification", "input: series"]),
+    "amounts.ts": ("@targetLabel true\n@data\n" + "".join(f"{n},1,{x}:{n}\n" for n, x in enumerate(X)), ["name: ts", "task: regression", "input: series"]),
     "a.ods": (b"PK", "is a spreadsheet or zip file other than .xlsx; save it as CSV or Parquet"),
 }  # fmt: skip
 # Name of a file of a series: (content, a further line of the recipe).

@@ -13,7 +13,6 @@ from hetero_tf import recipe, starter
 from hetero_tf.base.errors import InputError
 from hetero_tf.run.learning_process import learning_process
 
-SERIES = {"name": "series", "time": "year"}
 RNG = np.random.default_rng(7)
 WORDS = {"sport": "goal team match player win", "food": "bread soup rice salt plate"}
 
@@ -152,18 +151,9 @@ def test_sounds_in_folders(tmp_path, improves):
 
 def test_labelled_texts(tmp_path, improves):
     sentences().to_csv(tmp_path / "t.csv", index=False)
-    sentences().to_json(tmp_path / "t.jsonl", orient="records", lines=True)
-    sentences().to_parquet(tmp_path / "t.parquet")
-    texts = [draft(tmp_path / f"t.{ending}")[1] for ending in ("csv", "jsonl", "parquet")]
-    for text in texts:
-        assert "  name: labelled_text" in text and "  label: topic   # the column named topic" in text
-        assert "  length: 8   # 0% of the texts are longer and cut" in text
-    assert improves(texts[0])
-    for index, text, topic in sentences().itertuples():
-        (tmp_path / "t" / topic).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "t" / topic / f"{index}.txt").write_text(text)
-    made, text = draft(tmp_path / "t")
-    assert "  name: labelled_text" in text and made.dataset.class_names == ("food", "sport")
+    text = draft(tmp_path / "t.csv")[1]
+    assert "  name: labelled_text" in text and "  label: topic   # the column named topic" in text
+    assert "  length: 8   # 0% of the texts are longer and cut" in text and improves(text)
 
 
 @pytest.mark.long
@@ -172,17 +162,6 @@ def test_running_text(tmp_path, improves):
     made, text = draft(tmp_path / "t.txt")
     assert made.data.options["rows"].value == 76 and "tokenizer: words   # the text has spaces between words" in text
     assert "input: {name: next_word, segment: 64}" in text and improves(text)
-    (tmp_path / "t.txt").write_text("the cat sat on the mat and then it ran\n" * 500)
-    reason = "check: 5,500 words are few; characters are learned from less text than words"
-    assert f"  tokenizer: characters   # {reason}" in draft(tmp_path / "t.txt")[1]
-    (tmp_path / "t.txt").write_text("今天天气很好我们去公园散步然后回家吃饭\n" * 300)
-    assert "  tokenizer: characters   # the text has no spaces between words" in draft(tmp_path / "t.txt")[1]
-
-
-def test_a_parquet_table_and_its_columns_of_other_types(tmp_path):
-    rows().assign(parts=[[1, 2]] * 160).to_parquet(tmp_path / "t.parquet")
-    ignore = draft(tmp_path / "t.parquet")[0].data.options["ignore"]
-    assert ignore.value == ["name", "parts"] and ignore.reason.endswith("parts: neither numbers nor texts")
 
 
 def test_a_table_of_times_is_a_series(tmp_path, improves):
@@ -197,30 +176,6 @@ def test_a_table_of_times_is_a_series(tmp_path, improves):
     assert made.data.options["kind"].value == "series" and "GlobalAveragePooling1D" in text
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({"shop": "ab", "sales": "waves"}, {**SERIES, "series": "shop", "window": 15}),
-        ({"sales": "slope"}, {**SERIES, "window": 24, "relative": True}),
-        ({"sales": "slow"}, {**SERIES, "window": 24, "relative": True}),
-        ({"sales": "waves", "kind": "ab"}, None),
-    ],
-)
-def test_series_of_a_table_and_their_changes(tmp_path, values, expected):
-    times = np.tile(np.arange(1900, 1960), 2) if "shop" in values else np.arange(1900, 2020)
-    columns = {
-        "ab": np.repeat(["a", "b"], 60),
-        "waves": np.sin(times).round(3),
-        "slope": np.sin(times) + times,
-        "slow": np.sin(times / 9),
-    }
-    table = pd.DataFrame({"year": times, **{name: columns[of] for name, of in values.items()}})
-    table.to_csv(tmp_path / "t.csv", index=False)
-    choices = draft(tmp_path / "t.csv")[0].data.options.items()
-    options = {name: choice.value for name, choice in choices if name not in ("path", "label")}
-    assert options == (expected or {"name": "csv", "ignore": ["year"]})
-
-
 def test_pictures_with_masks(tmp_path, improves):
     x, sides = pictures(20)
     for name, arrays in {"images": x, "masks": np.where(x > 100, 255, 0).astype(np.uint8)[..., :1]}.items():
@@ -230,14 +185,3 @@ def test_pictures_with_masks(tmp_path, improves):
     made, text = draft(tmp_path / "p")
     assert "  values: [0, 255]   # check: values of the masks of 200 pictures, one for each class" in text.splitlines()
     assert made.data.task.value == "segmentation" and "- UNet: {filters: !w 16" in text and improves(text)
-
-
-def test_a_folder_of_splits_and_unknown_data(tmp_path):
-    rows().to_csv(tmp_path / "Train.csv", index=False)
-    rows(80).to_csv(tmp_path / "my_test.csv", index=False)
-    made, _ = draft(tmp_path)
-    assert made.data.options["test"].value == str(tmp_path / "my_test.csv") and len(made.dataset.test.x) == 80
-    for name in ("Train", "my_test"):
-        (tmp_path / f"{name}.csv").rename(tmp_path / f"{name}.one")
-    with pytest.raises(InputError, match="with Train.one, my_test.one; join text .*; data: npz reads .npz files"):
-        draft(tmp_path)
