@@ -67,19 +67,9 @@ def test_test_rows_must_be_like_the_training_rows(tmp_path):
     ):
         write(tmp_path, [LINES[0], line], "test.csv")
         assert f"test.csv:2: {message}" in refusal(load, tmp_path, test="test.csv")
-
-
-def test_options_that_do_not_fit_are_rejected(tmp_path):
-    write(tmp_path, ["height,b,kind", "1,2,ox"], "other.csv")
-    check_refusals(
-        functools.partial(load, write(tmp_path)),
-        ({"label": "knd"}, r"`label` must name a column. Received: label='knd'; did you mean 'kind'\?"),
-        ({"owner": "frm"}, r"`owner` must name a column. Received: owner='frm'; did you mean 'farm'\?"),
-        ({"ignore": ("x",)}, r"`ignore` must name a column. Received: ignore='x'; known: "),
-        ({"categorical": ("hight",)}, r"`categorical` must name a column. Received: categorical='hight'; did you mean"),
-        ({"test": "other.csv"}, r"other.csv: must have the columns of .*own.csv. Received: \['b'"),
-        ({"header": False, "label": "column_4"}, r"column 'column_0' has numbers, but here 'height'"),
-    )
+    write(tmp_path, ["height,b,kind", "1,2,ox"], "test.csv")
+    message = refusal(load, tmp_path, test="test.csv")
+    assert "test.csv: must have the columns of " in message and "own.csv. Received: ['b'" in message
 
 
 def column(folder, values, **options):

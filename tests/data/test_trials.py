@@ -54,6 +54,7 @@ def sentences(first, second, *, number=False):
     return written({"text": texts, "label": LABELS[:30]})
 
 
+RECORD, STATIONS = '{"text": "a", "label": 1}\n', "# Two stations\n@classLabel true dry wet\n@data\n"
 WHOLE = RNG.permutation(np.arange(20, 20 + 9 * N, 9)).tolist()
 GOOD = {"x": NUMBERS, "y": LABELS}
 LISTS = [["a;b", "b", ""][index % 3] for index in range(N)]
@@ -126,6 +127,9 @@ TRIALS = [
     arrays("NaN", np.where(ROWS > 1, np.nan, ROWS), CLASSES, "expected finite numbers"),
     arrays("objects", np.array([1, "a"], object), CLASSES, "contains Python objects"),
     arrays("channels first", np.moveaxis(PICTURES.repeat(3, -1), -1, 1), CLASSES, "np.moveaxis(x, 1, -1)"),
+    arrays("NaN in images", np.where(PICTURES > 99, np.nan, PICTURES / 255), CLASSES, "(20, 6, 6, 1), nan to nan"),
+    arrays("floats below 0", PICTURES / 255 - 0.5, CLASSES, "(20, 6, 6, 1), -0.5 to "),
+    arrays("other integers", PICTURES.astype(np.int64), CLASSES, "above 0. Received: int64 (20, 6, 6, 1), "),
     arrays("floats up to 255", PICTURES.astype(np.float32), CLASSES, "uint8 in 0..255 or floats in [0, 1]"),
     arrays("label maps", PICTURES, PICTURES[..., 0] % 3, (6, 3, ()), "label_map"),
     arrays("smaller maps", PICTURES, PICTURES[:, :5, :, 0] % 3, "must have the size of the images", "label_map"),
@@ -148,13 +152,33 @@ TRIALS = [
         }.items()
     ),
     file("characters", sentences("天气很好", "股票下跌"), (64, 2, ("a", "b")), "labelled_text", tokenizer="characters"),
+    file("an unknown label", written(GOOD), "`label` must name a column. Received: label='yy'; did you mean 'y'?", label="yy"),
+    file("an unknown owner", written(GOOD), "`owner` must name a column. Received: owner='xx'; did you mean 'x'?", owner="xx"),
+    file("an unknown column", written(GOOD), "`ignore` must name a column. Received: ignore='q'; known: ", ignore=("q",)),
+    file("a misspelt column", written(GOOD), "`categorical` must name a column. Received: categorical='xx'; did you mean", categorical=("xx",)),
+    file("names as a row", written(GOOD), "column 'column_0' has numbers, but here 'x'", header=False, label="column_1"),
+    file("another column", "txt,label\na,x\nb,y\n", "`text` must name a column. Received: text='text'; did you mean 'txt'?", "labelled_text"),
+    file("a list", RECORD + "[1]\n", ".jsonl:2: must be a JSON object. Received: [1]", "labelled_text.jsonl"),
+    file("no label", RECORD + '{"text": "a"}\n', ".jsonl:2: column 'label' has no value here", "labelled_text.jsonl"),
+    file("half an object", RECORD + '{"text"\n', ".jsonl:2: is not valid JSON: ", "labelled_text.jsonl"),
+    file("other bytes", RECORD.encode() + b"\xff\n", ".jsonl:2: is not UTF-8 text; save it as UTF-8", "labelled_text.jsonl"),
+    file("blank lines", "\n\n", ".jsonl: expected at least one row of data. Received: none", "labelled_text.jsonl"),
+    file("no series", STATIONS, ".ts: expected a header that ends with @data, and a line for each series", "ts"),
+    file("no @data", "@problemName x\n1,2:a\n", ".ts: expected a header that ends with @data", "ts"),
+    file("times", "@timeStamps true\n@data\n1,2:a\n", ".ts: series with @timeStamps true are not supported", "ts"),
+    file("a short series", STATIONS + "1,2:a\n1:b\n", ".ts:5: every series must have 1 channels of 2 values, as the first one", "ts"),
+    file("more channels", STATIONS + "1,2:a\n1,2:3,4:b\n", ".ts:5: every series must have 1 channels of 2 values", "ts"),
+    file("no class", STATIONS + "1,2\n", ".ts:4: every series must have 0 channels of 0 values", "ts"),
+    file("a word", STATIONS + "1,x:a\n", ".ts:4: could not convert string to float: 'x'", "ts"),
+    file("no value", STATIONS + "?,?:a\n", ".ts:4: has a missing value", "ts", missing="previous"),
     file("a text without words", "text,label\ngood,a\n ,b\n", ":3: column 'text' has no words", "labelled_text"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("loader", "content", "options", "targets", "expected"), TRIALS)
 def test_data_are_correct_or_rejected_with_the_fix(loader, content, options, targets, expected, tmp_path):
-    path = tmp_path / f"data.{loader if loader in ('npz', 'parquet') else 'csv'}"
+    loader, _, ending = loader.partition(".")
+    path = tmp_path / f"data.{ending or (loader if loader in ('npz', 'parquet', 'ts') else 'csv')}"
     if isinstance(content, dict):
         np.savez(path, **content)
     elif isinstance(content, pa.Table):

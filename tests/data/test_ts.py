@@ -1,10 +1,8 @@
-"""Series in `.ts` files: splits, classes, numbers, missing values, and files that are rejected."""
+"""Series in `.ts` files: splits, classes, numbers and missing values. `test_trials` has files that are rejected."""
 
 import numpy as np
-import pytest
 from refusals import refusal
 
-from hetero_tf import starter
 from hetero_tf.data import ts
 
 HEADER = "# Two stations\n@problemName Rain\n@univariate false\n@equalLength true\n@classLabel true dry wet\n@data\n"
@@ -54,28 +52,3 @@ def test_numbers_are_targets_of_regression(tmp_path):
     dataset = load(tmp_path, targets="numbers")
     assert dataset.targets == "numbers" and dataset.train.x.shape[1:] == (2, 1)
     np.testing.assert_array_equal(dataset.train.y[:, 0], dataset.train.x[:, 0, 0] / 2)
-
-
-def test_another_file_is_rejected(tmp_path):
-    for lines, header, message in (
-        ([], HEADER, "expected a header that ends with @data, and a line for each series"),
-        (["1,2:a"], "@problemName x\n", "expected a header that ends with @data"),
-        (["1,2:a"], "@timeStamps true\n@data\n", "series with @timeStamps true are not supported"),
-        (["1,2:a", "1:b"], HEADER, "8: every series must have 1 channels of 2 values, as the first one"),
-        (["1,2:a", "1,2:3,4:b"], HEADER, "8: every series must have 1 channels of 2 values"),
-        (["1,2"], HEADER, "7: every series must have 0 channels of 0 values"),
-        (["1,x:a"], HEADER, "7: could not convert string to float: 'x'"),
-        (["?,?:a"], HEADER, "7: has a missing value"),
-    ):
-        write(tmp_path, lines, header)
-        text = refusal(load, tmp_path, missing="previous")
-        assert text.startswith(f"{tmp_path}/own.ts:{' ' * message.startswith(('e', 's'))}{message}")
-
-
-@pytest.mark.parametrize(("header", "task"), [(HEADER, "classification"), ("@targetLabel true\n@data\n", "regression")])
-def test_new_drafts_a_recipe_for_a_file(tmp_path, header, task):
-    labels = ("dry", "wet")
-    write(tmp_path, [f"{n},1,{n % 2}:{labels[n % 2] if header == HEADER else n}" for n in range(40)], header)
-    draft = starter.draft_recipe(starter.Request(str(tmp_path / "own.ts"), None, None, ()))
-    assert draft.data.options["name"].value == "ts" and draft.data.task.value == task
-    assert draft.keys["input"].value == "series"
