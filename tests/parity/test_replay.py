@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import recorded_selections
 import recorded_splits
 import replay
-from recorded_file import Gaps
+from recorded_file import NOT_COMPARED, Gaps
 
 from hetero_tf.data.partitions import dirichlet_turns
 
@@ -29,12 +30,15 @@ LONG = [path.stem for path in FILES.values() if path.parent.name != "async"]
 RUNS += [pytest.param(name, name in COMPILED, DOUBLE, marks=pytest.mark.long) for name in LONG]
 
 
+@pytest.fixture
+def few_draws(monkeypatch):
+    draw = functools.partial(recorded_selections._draw_shares, draws=500)
+    monkeypatch.setattr(recorded_selections, "_draw_shares", draw)
+
+
 @pytest.mark.parametrize(("name", "is_compiled", "runs"), RUNS)
-def test_recorded_files_are_replayed(name, is_compiled, runs, request, monkeypatch):
+def test_recorded_files_are_replayed(name, is_compiled, runs, request, few_draws):
     """The module of each method rejects a file with fewer stages than it expects."""
-    monkeypatch.setattr(
-        recorded_selections, "_draw_shares", functools.partial(recorded_selections._draw_shares, draws=500)
-    )
     if not is_compiled and FILES[name].parent.name != "async":
         request.getfixturevalue("eager")
     stages = replay.replay_file(FILES[name], **runs)
@@ -52,73 +56,74 @@ def rewritten(folder, name, change):
     return folder / f"{name}.npz"
 
 
-def failed(path, **runs):
-    """Stages of a file that exceed their tolerance."""
-    return {stage.split()[-1] for stage, gap, tolerance, *_ in replay.replay_file(path, **runs) if not gap <= tolerance}
+def change(arrays, *names):
+    """Change some arrays by one, and numbers a little and not all alike: a changed bias has equally changed logits."""
+    for name in names:
+        value = arrays[name]
+        step = np.linspace(1e-6, 2e-6, value.size).reshape(value.shape) * np.maximum(1, np.abs(value))
+        arrays[name] = ~value if value.dtype.kind == "b" else value + (step if value.dtype.kind == "f" else 1)
 
 
-# File: its changed arrays, the index of the changed number of each row or of the array, and the stages that fail.
-WRONG = {
-    "fedepth_link": (
-        "f64/round0/client0/loss f64/round0/client1/after/bn9.bias f64/eval/batch0/logits "
-        "f64/round0/client0/after_stage1/layer1.0.bn1.running_mean f64/round0/global_after/first_norm.running_var",
-        {"loss", "client", "logits", "stage", "round"},
-    ),
-    "splitmix_resnet": (
-        "f64/round0/client0/loss f64/round0/client1/after/1.linear.weight f64/round0/global_after/0.conv1.weight "
-        "f64/eval/members2/batch0/logits f64/sort/base_acc",
-        {"loss", "client", "round", "logits", "accuracy", "compared"},
-    ),
-    "fedepth_heads": ("f64/round0/global_after/linear1.bias", {"exits", "compared"}),
-    "conv_bn": ("f64/round0/global_after/blocks.5.weight f64/eval/global/logits", {"round", "global"}),
+def last_results(arrays):
+    """Names of the last result of each kind and of the head that weighs FeDepth's exits; of all arrays of arrivals."""
+    names = [name for name in arrays if name.startswith("f64/") and not NOT_COMPARED.search(name)]
+    # Statistics first, since FjORD's clients do not merge them. A kind is a name without numbers and its variable.
+    names.sort(key=lambda name: "running_" not in name)
+    last = {re.sub(r"\d+|/[^/]*\..*", "", name): name for name in names}.values()
+    selected = {*last, "f64/round0/global_after/linear1.bias"} & {*names}
+    return selected or [name for name in arrays if not re.match("meta|data|init|events|arrivals/start_index", name)]
+
+
+# Stages that fail if the results of a file are changed.
+STAGES = {
+    "fedbuff_poly_momentum": "after arrivals change compared flush loss momentum refused starts step values weight",
+    "conv_bn": "client global local loss merge norm round sbn",
+    "depthfl": "client compared exits logits loss memory prediction round server",
+    "fedepth_heads": "client compared exits logits loss round stage",
+    "fedepth_link": "client compared logits loss round stage",
+    "fedepth_mkd": "client compared logits loss peer round stage",
+    "fedepth_partial": "client compared logits loss round",
+    "fedrolex_random": "client compared global local loss merge norm round",
+    "fedrolex_roll": "client compared global local loss merge norm round",
+    "fjord": "client compared loss predict round",
+    "fjord_kd": "client compared loss predict round",
+    "splitmix_norms": "client compared logits loss personal round",
+    "splitmix_resnet": "accuracy client compared logits loss round",
+    "transformer": "client global loss merge norm perplexity round",
 }
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", WRONG)
-def test_every_wrong_number_is_reported(tmp_path, eager, name):
-    keys, stages = WRONG[name]
-
-    def change(arrays):
-        for key in keys.split():
-            arrays[key].reshape(-1)[0] += 1e-6
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in STAGES])
+def test_changed_results_fail_in_every_stage(tmp_path, eager, name):
+    def change_results(arrays):
+        change(arrays, *last_results(arrays))
         arrays["more"] = np.zeros(1)
 
-    assert failed(rewritten(tmp_path, name, change), **STACKED) >= stages
+    path, runs = rewritten(tmp_path, name, change_results), STACKED if name in LONG else {}
+    failed = {
+        stage.split()[-1] for stage, gap, tolerance, *_ in replay.replay_file(path, **runs) if not gap <= tolerance
+    }
+    assert " ".join(sorted(failed)) == STAGES[name]
 
 
-# Changed arrays of selections and asynchronous rounds: the stages that fail.
-RECORDED = {
-    ("oort_availability", "round/scores"): {"scores"},
-    ("oort_availability", "chosen"): {"exploit_util", "sequence"},
-    ("oort_availability", "round/exploit_pool"): {"exploit_pool"},
-    ("oort_availability", "round/fallback"): {"fallback"},
-    # Each of these arrays is compared with the replay alone, so one file has all changes.
-    (
-        "fedbuff_poly_momentum",
-        "global/w momentum/b arrivals/losses arrivals/change/w arrivals/staleness starts/version arrivals/weight "
-        "arrivals/refused arrivals/version_after global/flush",
-    ): {"values", "momentum", "loss", "change", "arrivals", "starts", "weight", "refused", "after", "flush"},
-}
-
-
-@pytest.mark.parametrize(("name", "keys"), RECORDED)
-def test_changed_arrays_of_selections_and_arrivals_are_reported(tmp_path, name, keys):
-    def change(arrays):
-        for key in keys.split():
-            arrays[key].reshape(len(arrays[key]), -1)[-4 if " " in keys else -2, 0] += 1
-        arrays["more"] = np.zeros(1)
-
-    stages = failed(rewritten(tmp_path, name, change))
-    assert stages >= RECORDED[name, keys] | {"compared"} and (
-        " " in keys or stages == RECORDED[name, keys] | {"compared"}
-    )
+@pytest.mark.parametrize("name", ["fedscale_availability", "oort_availability", "power_of_choice"])
+def test_each_changed_array_of_selections_fails_and_each_removed_one_is_named(tmp_path, capsys, few_draws, name):
+    # An input that cancels out, and shares of draws, which have the tolerance of statistics.
+    without_effect = re.compile("registered_reward|share/")
+    for key in np.load(FILES[name]).keys() - {"meta.json"}:
+        changed = rewritten(tmp_path, name, lambda arrays: change(arrays, key))
+        assert replay.report(changed, {}) == bool(without_effect.match(key)), key
+        lines = capsys.readouterr().out
+        assert key != "chosen" or re.search("FAIL .* (ids in sequence|chosen) ", lines)
+        assert not replay.report(rewritten(tmp_path, name, lambda arrays: arrays.pop(key)), {})
+        assert f"SystemExit: the file lacks {key}\n" in capsys.readouterr().out
 
 
 def test_public_quirk_is_an_option(monkeypatch):
     options = recorded_selections.oort_options
     monkeypatch.setattr(recorded_selections, "oort_options", lambda meta: {**options(meta), "filled_utility": False})
-    assert failed(FILES["oort_availability"]) == {"utility"}
+    stages = replay.replay_file(FILES["oort_availability"])
+    assert [stage for stage, gap, tolerance, *_ in stages if not gap <= tolerance] == ["window utility"]
 
 
 @pytest.mark.parametrize(
