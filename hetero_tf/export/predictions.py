@@ -399,11 +399,15 @@ def encode_class_map(classes: np.ndarray, size: tuple[int, int]) -> bytes:
     """
     from PIL import Image
 
+    # At a tie, Pillow's nearest pixel depends on rounding.
+    rows, columns = (
+        ((np.arange(new) + 0.5) * old / new).astype(int) for new, old in zip(size[::-1], classes.shape, strict=True)
+    )
     bits = np.arange(MAX_CLASSES)[:, None] >> np.arange(3)
     palette = np.sum([(bits >> 3 * bit & 1) << 7 - bit for bit in range(3)], 0).astype(np.uint8)
-    image, file = Image.fromarray(classes.astype(np.uint8)), io.BytesIO()
+    image, file = Image.fromarray(classes.astype(np.uint8)[np.ix_(rows, columns)]), io.BytesIO()
     image.putpalette(palette.tobytes())
-    image.resize(size, Image.Resampling.NEAREST).save(file, "PNG")
+    image.save(file, "PNG")
     return file.getvalue()
 
 
