@@ -346,8 +346,7 @@ def check_mapping(value: object, path: tuple, known: tuple[str, ...], user_plugi
         raise InvalidValue(path, f"must be a mapping with the keys {', '.join(known) or '(none)'}", value)
     errors, absent = ErrorList(), [name for name in known if name not in value]
     for key in value:
-        is_retired = (*path, key) in RETIRED and value[key] == RETIRED[(*path, key)]
-        if key not in known and not is_retired:
+        if key not in known and ((*path, key), value[key]) not in RETIRED.items():
             hint = "; no keys are allowed here"
             if known and len(errors) < MAX_PRINTED_ERRORS:
                 hint = did_you_mean(key, absent if find_nearest(key, absent) else known)
