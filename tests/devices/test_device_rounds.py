@@ -1,5 +1,6 @@
 """Deployment: a round of devices is the simulator's, and answers that are not what they must be are refused."""
 
+import dataclasses
 import functools
 import math
 
@@ -221,6 +222,56 @@ def test_transferred_bytes_equal_those_of_describe(digits):
             for way in (transfer.down, transfer.up)
         )
         assert (down, up) == (costs[member.level].bytes_down, costs[member.level].bytes_up)
+
+
+def changed(change):
+    """Return a device's answer with its first value changed, as bytes or as an array."""
+
+    def answer(message):
+        path, data = next(iter(message.arrays.items()))
+        return dataclasses.replace(message, arrays=change(dict(message.arrays), path, data))
+
+    return answer
+
+
+def replaced(new):
+    return lambda arrays, path, data: arrays | {path: new(data)}
+
+
+HOSTILE = {
+    "holds NaN or infinity": replaced(lambda data: data[:-4] + np.float32(np.nan).tobytes()),
+    "bytes, float32": replaced(lambda data: data[:-4]),
+    "is unknown": lambda arrays, path, data: arrays | {"more": data},
+    "is missing": lambda arrays, path, data: {name: value for name, value in arrays.items() if name != path},
+}
+
+
+@pytest.fixture(scope="module")
+def without_the_last(digits):
+    """(state, metrics) of a first round in which the last device does not answer."""
+    _, real = digits
+    plan = real.plan(0)
+    silent = {int(plan.clients[-1]): lambda message: None}
+    fleet = deployed(real, LocalFleet(real, real.runner.fleet.devices, silent))
+    state, (row,) = fleet.run(real.initialize(), [plan])
+    return state, row
+
+
+@pytest.mark.parametrize("reason", HOSTILE)
+def test_a_hostile_device_is_refused_and_counted_and_changes_no_bit_of_the_others(digits, without_the_last, reason):
+    _, real = digits
+    state = real.initialize()
+    everybody = real.plan(0)
+    liar = int(everybody.clients[-1])
+    fleet = deployed(real, LocalFleet(real, real.runner.fleet.devices, {liar: changed(HOSTILE[reason])}))
+    actual, (row,) = fleet.run(state, [everybody])
+    expected, without = without_the_last
+    bad = reason == "holds NaN or infinity"
+    assert (row["refused"], row["non_finite"], row["dropped"]) == (int(not bad), int(bad), 0)
+    assert (without["refused"], without["non_finite"], without["dropped"]) == (0, 0, 1)
+    assert f"client {liar} was refused" in fleet.runner.fleet.messages[0] and reason in fleet.runner.fleet.messages[0]
+    for path, value in expected.weights.items():
+        np.testing.assert_array_equal(actual.weights[path], value)
 
 
 @pytest.mark.parametrize(
