@@ -16,7 +16,7 @@ import hetero_tf
 from hetero_tf.base import hardware
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs import counting
-from hetero_tf.models.costs.level_costs import TrainingMemory
+from hetero_tf.models.costs.level_costs import InferenceMemory, TrainingMemory
 from hetero_tf.recipe import geometry, load, loads
 from hetero_tf.reports.describe import describe, to_json, to_text
 
@@ -187,7 +187,7 @@ def test_training_memory_matches_a_manual_count(optimizer, slots):
     plain = to_json(description)["levels"]["b"]
     assert sum(plain["memory"].values()) == plain["training_bytes"] == memory.total
     table = next(block for block in to_text(description, True).split("\n\n") if "activations" in block.split("\n")[0])
-    assert "  training" in table.split("\n")[0] and "activations" in plain["memory"]
+    assert "  training  predict  by unit" in table.split("\n")[0] and "activations" in plain["memory"]
 
 
 def test_tables_of_levels_have_clients_and_units_that_suit_the_numbers():
@@ -202,11 +202,11 @@ def test_tables_of_levels_have_clients_and_units_that_suit_the_numbers():
     ]
     # 16 positions with kernels of 3 x 3 x 4, and 4 x 10 in the dense layer.
     assert rows[1][6] == "616" and max(map(len, text.splitlines())) <= 80
-    memory = TrainingMemory(2**20, 2 * 2**20, 3 * 2**20, 5 * 2**19)
-    levels = {"a": dataclasses.replace(description.levels["a"], memory=memory)}
+    memory, inference = TrainingMemory(2**20, 2 * 2**20, 3 * 2**20, 5 * 2**19), InferenceMemory(4 * 2**20, 2**18)
+    levels = {"a": dataclasses.replace(description.levels["a"], memory=memory, inference=inference)}
     lines = to_text(dataclasses.replace(description, levels=levels, mix={"a": 1.0}), True).splitlines()
     row = lines[next(number for number, line in enumerate(lines) if "  activations  " in line) + 1]
-    assert re.split(r"\s{2,}", row) == ["a", "1 MiB", "2 MiB", "3 MiB", "2.5 MiB", "8.5 MiB"]
+    assert re.split(r"\s{2,}", row) == ["a", "1 MiB", "2 MiB", "3 MiB", "2.5 MiB", "8.5 MiB", "4 MiB", "256 KiB"]
 
 
 def test_levels_wider_than_the_global_model_are_described():
@@ -243,7 +243,7 @@ def test_json_is_plain_and_complete():
     result = to_json(describe(process))
     assert json.loads(json.dumps(result)) == result
     both = "bytes_down bytes_up mebibytes multiply_adds paper_flops parameters"
-    assert set(result["levels"]["a"]) == {*both.split(), "memory", "training_bytes", "width"}
+    assert set(result["levels"]["a"]) == {*both.split(), "inference", "memory", "training_bytes", "width"}
     assert {type(result["levels"]["a"][name]) for name in ("parameters", "paper_flops", "bytes_up")} == {int}
     assert " ".join(sorted(result["mix"])) == f"{both} ratio shares"
     assert result["split"]["clients"] == 4 and result["stand_in_for"] is None

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.models.build_model import build_model
-from hetero_tf.models.variables import all_layers, layer_signature
+from hetero_tf.models.variables import all_layers, is_seed, layer_signature
 from hetero_tf.recipe.schema import Recipe
 
 # FeDepth trains with batches of 128, but its Table 1 follows from this one.
@@ -36,6 +36,8 @@ class ForwardCost:
         products: Number of these products: convolutions and matrix products.
         paper_flops: In the convention of the HeteroFL paper, see `paper_flops`.
         activations: Output values of the innermost layers, most of the memory of backpropagation.
+        weights: All values of the weights, frozen ones too.
+        passed: The most input and output values of one call of a layer or sublayer.
     """
 
     name: str
@@ -46,6 +48,13 @@ class ForwardCost:
     products: int = 0
     paper_flops: int = 0
     activations: int = 0
+    weights: int = 0
+    passed: int = 0
+
+    @property
+    def prediction_values(self) -> int:
+        """Values in memory during a prediction: all weights, and input and output of the largest layer."""
+        return self.weights + self.passed
 
     def memory(self, batch: int) -> int:
         """Return the bytes of training memory with `batch` examples in a step, in the convention of FeDepth's Table 1.
@@ -64,8 +73,9 @@ class ForwardCost:
 def total(costs: Iterable[ForwardCost], name: str = "all") -> ForwardCost:
     """Return the cost of several layers or units together."""
     costs = tuple(costs)
-    counts = [field.name for field in dataclasses.fields(ForwardCost) if field.name != "name"]
-    return ForwardCost(name, **{count: sum(getattr(cost, count) for cost in costs) for count in counts})
+    counts = [field.name for field in dataclasses.fields(ForwardCost) if field.name not in ("name", "passed")]
+    sums = {count: sum(getattr(cost, count) for cost in costs) for count in counts}
+    return ForwardCost(name, **sums, passed=max(cost.passed for cost in costs))
 
 
 class Call(NamedTuple):
@@ -147,11 +157,17 @@ def _layer_cost(layer, calls, products):
         products=len(products),
         paper_flops=sum(paper_flops(*of_call) for of_call in shapes),
         activations=sum(math.prod(outputs) for layer, _, outputs in shapes if not any(all_layers(layer))),
+        weights=_size(variable for variable in layer.weights if not is_seed(variable)),
+        passed=max(sum(_tensor_sizes((call.inputs, call.outputs), call)) for call in calls),
     )
 
 
 def _size(variables):
     return sum(math.prod(variable.shape) for variable in variables)
+
+
+def _tensor_sizes(tensors, call):
+    return [math.prod(known_shape(x, call.layer.name)) for x in tf.nest.flatten(tensors) if isinstance(x, tf.Tensor)]
 
 
 def _count_values(layer, calls):

@@ -57,6 +57,21 @@ class TrainingMemory:
 
 
 @dataclass(frozen=True)
+class InferenceMemory:
+    """Estimated memory of predicting one example, in bytes: weights, and input and output of a layer.
+
+    Attributes:
+        whole: With all weights of one network.
+        by_unit: With the weights of one unit at a time.
+
+    Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), "memory-efficient inference".
+    """
+
+    whole: int
+    by_unit: int
+
+
+@dataclass(frozen=True)
 class LevelCost:
     """Costs of one level: its sub-model with its exits, or all networks of an ensemble that its clients train.
 
@@ -78,6 +93,7 @@ class LevelCost:
     bytes_down: int
     bytes_up: int
     memory: TrainingMemory
+    inference: InferenceMemory
     shapes: dict
 
 
@@ -239,7 +255,7 @@ class LevelCosts:
         members, width = recipe.levels.members.get(level, 1), recipe.levels.widths[level]
         variables = self.family.training_model(level, self.classes).trainable_variables
         parameters, layers = sum(math.prod(variable.shape) for variable in variables), self.layers(level, width)
-        network = total(layers)
+        network, units = total(layers), unit_costs(layers, recipe.model.units)
         widths = {width, *(() if self.family.drawn else stage_widths(self.stages(level)))}
         activations = sum(total(self.layers(level, each)).activations for each in widths)
         down, up = (round(members * count) for count in self.transferred(level, labels))
@@ -254,6 +270,9 @@ class LevelCosts:
             bytes_down=down,
             bytes_up=up,
             memory=TrainingMemory(models * weights, weights, models * slots * weights, batch * activations * size),
+            inference=InferenceMemory(
+                size * network.prediction_values, size * max(unit.prediction_values for unit in units)
+            ),
             shapes=self.shapes(level),
         )
 

@@ -78,12 +78,12 @@ def to_json(description: Description) -> dict:
         {"recipe", "example", "classes" (number of outputs: classes, labels, targets, or words of the vocabulary),
         "targets" (their form, see `data.targets`), "levels": {level: {"width", "parameters", "paper_flops",
         "mebibytes", "multiply_adds", "bytes_down", "bytes_up", "training_bytes", "memory": {"weights", "gradients",
-        "optimizer", "activations"}}}, "mix": {"shares", means of the levels by share, "ratio"}, "split", "data",
-        "stand_in_for", "engine", "understood" (lines on how the data were read), "warnings", "loads", "fleet",
-        "personal" (paths of the values that stay on their clients), "dealt": [{"clients", "share"}] (of each process or
-        device in the first round), "privacy" (a forecast after all rounds, or None)};
-        memory: bytes with the sum training_bytes; ratio: mean parameters relative to the global model; loads (None if
-        the levels differ in their widths alone), fleet: see `level_loads` and `fleet_report`.
+        "optimizer", "activations"}, "inference": {"whole", "by_unit"}}}, "mix": {"shares", means of the levels by
+        share, "ratio"}, "split", "data", "stand_in_for", "engine", "understood" (lines on how the data were read),
+        "warnings", "loads", "fleet", "personal" (paths of the values that stay on their clients), "dealt": [{"clients",
+        "share"}] (of each process or device in the first round), "privacy" (a forecast after all rounds, or None)};
+        memory: bytes with the sum training_bytes; inference: bytes; ratio: mean parameters relative to the global
+        model; loads (None if the levels differ in their widths alone), fleet: see `level_loads` and `fleet_report`.
     """
     return finite({**description.about, **costs_to_json(description.levels, description.mix)})
 
@@ -160,16 +160,18 @@ def _notes(description):
         "mix: means over the clients; width: mean size relative to the global model\n"
         "FLOPs, MACs: forward pass of one example; FLOPs as in the HeteroFL paper\n"
         f"down, up: weights that a client receives and sends in a round{spread}\n"
-        "below: memory of training a batch"
+        "below: memory of training a batch, and of the inference of one example with all\n"
+        "  weights of a network or those of one unit at a time"
     )
 
 
 def _memory(description):
-    """Return one row for each level: training memory by kind."""
-    heads = ("weights", "gradients", "optimizer", "activations", "training")
+    """Return one row for each level: training memory by kind, and inference memory."""
+    heads = ("weights", "gradients", "optimizer", "activations", "training", "predict", "by unit")
     rows = [("level", *heads)]
     for level, cost in description.levels.items():
-        rows.append((level, *map(format_memory, (*vars(cost.memory).values(), cost.memory.total))))
+        kinds = (*vars(cost.memory).values(), cost.memory.total, *vars(cost.inference).values())
+        rows.append((level, *map(format_memory, kinds)))
     return format_table(rows)
 
 
