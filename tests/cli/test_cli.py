@@ -27,8 +27,8 @@ WRONG = [
 
 
 VALUES = """state=last task=regression levels=all threads=1 jobs=2 top=2 worker=0 client=0 patience=9 deadline=9
-quorum=0.5 over_selection=0.5 devices=2 local=2 export_version=3 port=0 as=csv x=megabytes baseline=a columns=last width=3
-on=slurm reach=1 set=seed=1"""
+quorum=0.5 over_selection=0.5 devices=2 local=2 export_version=3 port=0 batch=2 as=csv x=megabytes baseline=a columns=last
+width=3 on=slurm reach=1 set=seed=1"""
 VALUES = dict(word.split("=", 1) for word in VALUES.split())
 
 

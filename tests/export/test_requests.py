@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import zlib
+from concurrent.futures import CancelledError
 from types import SimpleNamespace
 
 import exports
@@ -59,7 +60,7 @@ def serving(tmp_path):
 @pytest.fixture
 def app(serving):
     options = ServerOptions("10.1.2.3", 8501, 1, allow_hosts=("Model.example.org", "[2001:db8::7]"))
-    return App(serving, 1, options.trusted_hosts(), print)
+    return App(serving, 1, options.trusted_hosts(), print, 256)
 
 
 GOOD = b'{"instances": [[1, 2]]}'
@@ -102,6 +103,13 @@ def test_only_requests_that_name_this_server_are_computed(app):
     assert app.serving.versions("a")[1].model.signatures["serving_default"].examples == [1] * len(accepted)
 
 
+def test_a_server_on_all_addresses_accepts_those_of_its_machine(monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "pod-1")
+    monkeypatch.setattr("socket.gethostbyname_ex", lambda name: (name, [], ["10.0.0.7"]))
+    assert {"pod-1", "10.0.0.7", "localhost"} <= set(ServerOptions("0.0.0.0", 0, 1).trusted_hosts())
+    assert "10.0.0.7" not in ServerOptions("127.0.0.1", 0, 1).trusted_hosts()
+
+
 def test_responses_are_not_delayed():
     with run._listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
@@ -130,21 +138,27 @@ def test_response_has_the_values_and_null_for_others():
     assert encoded({name: value[:0] for name, value in outputs.items()}, True) == {"predictions": []}
 
 
-def test_a_response_has_at_most_a_number_of_values(monkeypatch):
+def test_many_examples_are_computed_in_chunks(monkeypatch):
     signatures = doubled()
     body = json.dumps({"instances": [[i, 1] for i in range(600)]}).encode()
-    rows = json.loads(rest.respond(signatures, body))["predictions"]
-    assert rows == [[2 * i, 2] for i in range(600)] and signatures["serving_default"].examples == [600]
+    rows = json.loads(rest.respond(signatures, body, lambda: False))["predictions"]
+    assert rows == [[2 * i, 2] for i in range(600)] and signatures["serving_default"].examples == [256, 256, 88]
+    turns = iter((False, True))
+    with pytest.raises(CancelledError):
+        rest.respond(signatures, body, lambda: next(turns))
+    assert signatures["serving_default"].examples[3:] == [256]
     monkeypatch.setattr(rest, "MAX_VALUES", 1199)
     with pytest.raises(BadRequest, match="would have 1200 values, but at most 1199 are allowed; send fewer examples"):
-        rest.respond(signatures, body)
+        rest.respond(signatures, body, lambda: False)
 
 
-def test_bodies_have_limits_of_size_and_time(app, monkeypatch):
-    for name, value in (("MAX_BODY", 2**17), ("MAX_SECONDS", 0.2)):
+def test_bodies_have_limits_of_size_time_and_memory(app, monkeypatch):
+    for name, value in (("MAX_BODY", 2**17), ("MAX_BODIES", 2**17 - 2**10), ("MAX_SECONDS", 0.2)):
         monkeypatch.setattr(serve_app, name, value)
     assert call(app, GOOD) == (200, {"predictions": [[2.0, 4.0]]})
     assert call(app, GOOD, end="more") == (408, {"error": "the body did not arrive in time"})
+    assert call(app, *[b" " * 2**15] * 4) == (503, {"error": "too many large requests at the same time; try again"})
+    monkeypatch.setattr(serve_app, "MAX_BODIES", 2**20)
     assert call(app, *[b" " * 2**17] * 4) == (413, {"error": "the body must have at most 131072 bytes"})
     app.serving.versions("a")[1].model.signatures["serving_default"].seconds = 0.5
     assert call(app, GOOD) == (503, {"error": "no response within 0.2 seconds; send fewer examples at a time"})
@@ -152,8 +166,8 @@ def test_bodies_have_limits_of_size_and_time(app, monkeypatch):
     assert call(app, b"{", end="gone") == (499, "")
     text = call(app, method="GET", path="/metrics")[1]
     assert 'hetero_tf_requests_total{endpoint="predict",level="a",status="408"} 1' in text
-    assert 'hetero_tf_predict_seconds_bucket{le="60.0",level="a"} 5' in text
-    assert "hetero_tf_requests_in_progress 1.0" in text
+    assert 'hetero_tf_predict_seconds_bucket{le="60.0",level="a"} 6' in text
+    assert app.body_bytes == 0 and "hetero_tf_requests_in_progress 1.0" in text
 
 
 def test_an_error_of_the_program_is_a_response(app, monkeypatch):

@@ -159,6 +159,6 @@ def serve_exports(flags: FlagValues, console: Console) -> dict:
     folder = Path(flags.out or RunFolder(flags.run_dir).export)
     export_command = f"{program_name()} export --run_dir {quote_shell(flags.run_dir or 'RUN_DIR')}"
     hosts = tuple(flags.allow_host)
-    options = served.ServerOptions(flags.host, flags.port, flags.threads, flags.versions, hosts)
+    options = served.ServerOptions(flags.host, flags.port, flags.threads, flags.versions, hosts, flags.batch)
     served.run(folder, options, console.say, export_command)
     return {}

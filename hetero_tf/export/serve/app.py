@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import http
 import inspect
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from hetero_tf.base.formatting import escape_line
 from hetero_tf.base.version import __version__
 from hetero_tf.export.card import example_request
 from hetero_tf.export.serve import rest
+from hetero_tf.export.serve.batches import Batches
 from hetero_tf.export.serve.loading import Serving, Version
 
 # Files of the page by path.
@@ -38,8 +41,12 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
-# Bytes of a request body, and seconds for receiving a body and for its response.
-MAX_BODY, MAX_SECONDS = 32 * 2**20, 60.0
+# Bytes of a request body and of all request bodies in memory, and seconds for receiving a body and for its response.
+MAX_BODY, MAX_BODIES, MAX_SECONDS = 32 * 2**20, 160 * 2**20, 60.0
+# Smaller bodies are read by the thread of the event loop, and share calls of the model.
+SMALL_BODY = 2**16
+# Larger bodies are computed one at a time, which bounds their memory.
+LARGE_BODY = 2**20
 # Seconds between checks of the export folder.
 POLL_SECONDS = 1.0
 LONGEST_ERROR, MAX_DIGITS = 1000, 18
@@ -74,15 +81,20 @@ class Metrics:
 class App:
     """The ASGI application: counts requests and routes them to its methods."""
 
-    def __init__(self, serving: Serving, concurrency: int, trusted_hosts: Sequence[str], say: Callable[[str], None]):
+    def __init__(
+        self, serving: Serving, concurrency: int, trusted_hosts: Sequence[str], say: Callable[[str], None], batch: int
+    ):
         """Create the application.
 
         Args:
             concurrency: Requests that are computed at the same time; others wait.
+            batch: Most examples of requests that share a call of the model; 1 for a call for each request.
             say: Receives a message for each change of the versions.
         """
         self.serving, self.say = serving, say
-        self.metrics, self.pool = Metrics(), ThreadPoolExecutor(concurrency)
+        self.body_bytes, self.metrics = 0, Metrics()
+        self.pool, self.large_pool = ThreadPoolExecutor(concurrency), ThreadPoolExecutor(1)
+        self.batches = Batches(self.pool, batch)
         # The metrics name an endpoint by its method.
         of_model = ("/v1/models/{level:str}", "/v1/models/{level:str}/versions/{number:str}")
         self.routes = [
@@ -209,19 +221,34 @@ class App:
 
     async def predict(self, request: Request) -> Response:
         """Return predictions of a version."""
-        version = self._version(request)
-        body = await self._receive(request)
-        arguments = (version.model.signatures, body, version.columns)
-        response = asyncio.get_running_loop().run_in_executor(self.pool, rest.respond, *arguments)
+        version, body, cancelled = self._version(request), bytearray(), threading.Event()
         try:
-            return Response(await asyncio.wait_for(response, MAX_SECONDS), media_type="application/json")
+            await self._receive(request, body)
+            response = await asyncio.wait_for(self._respond(version, bytes(body), cancelled.is_set), MAX_SECONDS)
         except asyncio.TimeoutError as error:
             message = f"no response within {MAX_SECONDS:g} seconds; send fewer examples at a time"
             raise HTTPException(503, message, {"Retry-After": "1"}) from error
+        finally:
+            cancelled.set()
+            self.body_bytes -= len(body)
+        return Response(response, media_type="application/json")
 
-    async def _receive(self, request: Request) -> bytes:
-        """Return the body of a request, under the limits of its size and time."""
-        body, size = bytearray(), 0
+    async def _respond(self, version: Version, body: bytes, is_cancelled: Callable[[], bool]) -> bytes:
+        """Return the response to a body; a small one shares a call of the model with others."""
+        signatures = version.model.signatures
+        if len(body) > SMALL_BODY:
+            work = partial(rest.respond, signatures, body, is_cancelled, version.columns)
+            pool = self.large_pool if len(body) > LARGE_BODY else self.pool
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
+        request = rest.read(signatures, body, version.columns)
+        outputs = await self.batches.predict((version.level, version.number), signatures, request, is_cancelled)
+        if sum(value.size for value in outputs.values()) > SMALL_BODY:
+            return await asyncio.get_running_loop().run_in_executor(self.pool, rest.encode, outputs, request.by_row)
+        return rest.encode(outputs, request.by_row)
+
+    async def _receive(self, request: Request, body: bytearray) -> None:
+        """Append the body of a request to `body`, under the limits of its size and time."""
+        size = 0
         try:
             with anyio.fail_after(MAX_SECONDS):
                 # A body that is too long is read to its end, so that the client reads the response.
@@ -229,11 +256,14 @@ class App:
                     size += len(chunk)
                     if size <= MAX_BODY:
                         body += chunk
+                        self.body_bytes += len(chunk)
+                    if self.body_bytes > MAX_BODIES:
+                        message = "too many large requests at the same time; try again"
+                        raise HTTPException(503, message, {"Retry-After": "1"})
         except TimeoutError as error:
             raise HTTPException(408, "the body did not arrive in time", {"Connection": "close"}) from error
         if size > MAX_BODY:
             raise HTTPException(413, f"the body must have at most {MAX_BODY} bytes")
-        return bytes(body)
 
     def _version(self, request: Request) -> Version:
         level, number = _requested(request)

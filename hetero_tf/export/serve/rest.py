@@ -7,7 +7,8 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,8 @@ from hetero_tf.data.fields import type_request
 DEFAULT = "serving_default"
 TYPES = {tf.string: "DT_STRING", tf.float32: "DT_FLOAT", tf.float64: "DT_DOUBLE", tf.int32: "DT_INT32"}
 TYPES |= {tf.uint8: "DT_UINT8", tf.bool: "DT_BOOL"}
+# Examples of one call of a model; larger requests take several calls, which bounds their memory.
+EXAMPLES_AT_ONCE = 256
 # Largest number of values of a response, about 160 MB as JSON.
 MAX_VALUES = 2**23
 # Characters of an error message that list a request's keys.
@@ -53,11 +56,16 @@ class Prediction:
     arrays: dict[str, np.ndarray]
     by_row: bool
 
+    @property
+    def examples(self) -> int:
+        """The largest number of rows of an input."""
+        return max(len(array) if array.ndim else 0 for array in self.arrays.values())
 
-def respond(signatures: Mapping, body: bytes, columns: Sequence[Field] = ()) -> bytes:
+
+def respond(signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool], columns: Sequence[Field] = ()) -> bytes:
     """Return the response to a predict request; see `read`, `predict` and `encode`."""
     request = read(signatures, body, columns)
-    return encode(predict(signatures, request), request.by_row)
+    return encode(predict(signatures, request, is_cancelled), request.by_row)
 
 
 def read(signatures: Mapping, body: bytes, columns: Sequence[Field] = ()) -> Prediction:
@@ -93,19 +101,45 @@ def read(signatures: Mapping, body: bytes, columns: Sequence[Field] = ()) -> Pre
     return Prediction(name, {key: _array(key, value, specs[key]) for key, value in values.items()}, form == "instances")
 
 
-def predict(signatures: Mapping, request: Prediction) -> dict[str, np.ndarray]:
-    """Call the signature of a request.
+def predict(signatures: Mapping, request: Prediction, is_cancelled: Callable[[], bool]) -> dict[str, np.ndarray]:
+    """Call the signature of a request, with a bounded number of examples at a time if its rows are independent.
+
+    Args:
+        is_cancelled: Returns True if the work should stop.
 
     Raises:
         BadRequest: The model rejects the values.
+        CancelledError: `is_cancelled` returned True.
     """
-    signature = signatures[request.name]
+    signature, arrays = signatures[request.name], request.arrays
     specs = signature.structured_input_signature[1]
+    chunk_size, chunks = EXAMPLES_AT_ONCE if has_independent_rows(signatures, request) else request.examples, []
     try:
-        tensors = {key: tf.constant(array, specs[key].dtype) for key, array in request.arrays.items()}
-        return {key: value.numpy() for key, value in signature(**tensors).items()}
+        for start in range(0, max(request.examples, 1), max(chunk_size, 1)):
+            if is_cancelled():
+                raise CancelledError
+            tensors = {
+                key: tf.constant(array[start : start + chunk_size] if array.ndim else array, specs[key].dtype)
+                for key, array in arrays.items()
+            }
+            chunks.append({key: value.numpy() for key, value in signature(**tensors).items()})
     except (tf.errors.OpError, ValueError, TypeError) as error:
         raise BadRequest(_error_text(error)) from error
+    if len(chunks) == 1:
+        return chunks[0]
+    return {key: np.concatenate([chunk[key] for chunk in chunks]) for key in chunks[0]}
+
+
+def has_independent_rows(signatures: Mapping, request: Prediction) -> bool:
+    """Return True if each example has outputs of a fixed shape, unlike sentences, which are padded to the longest."""
+    signature = signatures[request.name]
+    specs = signature.structured_input_signature[1]
+    shapes = [spec.shape for spec in signature.structured_outputs.values()]
+    return (
+        len({len(array) if array.ndim else 0 for array in request.arrays.values()}) == 1
+        and all(shape.rank and shape[0] is None and shape[1:].is_fully_defined() for shape in shapes)
+        and all(spec.shape.rank and spec.shape[0] is None for spec in specs.values())
+    )
 
 
 def parse(body: bytes) -> object:

@@ -1,5 +1,6 @@
 """Starts the server and runs it until a signal."""
 
+import contextlib
 import errno
 import socket
 import sys
@@ -12,7 +13,7 @@ from hetero_tf.base.errors import InputError, require_modules
 NEEDS, EXTRA = ("prometheus_client", "starlette", "uvicorn"), "serve"
 # Switch interval of Python's threads in seconds, by which a computation delays other requests.
 SWITCH_SECONDS = 0.001
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+LOOPBACK, ALL_ADDRESSES = ("localhost", "127.0.0.1", "[::1]"), ("", "0.0.0.0", "::")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class ServerOptions:
         concurrency: Requests that are computed at the same time; others wait.
         versions: Version policy, see `VersionPolicy.parse`.
         allow_hosts: Additional hosts that clients may address.
+        batch: Most examples of requests that share a call of the model.
     """
 
     host: str
@@ -31,10 +33,16 @@ class ServerOptions:
     concurrency: int
     versions: str = "latest:2"
     allow_hosts: tuple[str, ...] = ()
+    batch: int = 256
 
     def trusted_hosts(self) -> list[str]:
         """Return the hosts that requests may name."""
-        return sorted({*LOOPBACK, self.url_host, *self.allow_hosts})
+        names = {*LOOPBACK, self.url_host, *self.allow_hosts}
+        if self.host in ALL_ADDRESSES:
+            with contextlib.suppress(OSError):
+                # Probes of Kubernetes name the address of the pod.
+                names |= {socket.gethostname(), *socket.gethostbyname_ex(socket.gethostname())[2]}
+        return sorted(names)
 
     @property
     def url_host(self) -> str:
@@ -56,7 +64,7 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
     from hetero_tf.export.serve.loading import Serving, VersionPolicy
 
     serving = Serving(folder, VersionPolicy.parse(options.versions))
-    app = App(serving, options.concurrency, options.trusted_hosts(), say)
+    app = App(serving, options.concurrency, options.trusted_hosts(), say, options.batch)
     for sentence in serving.refresh():
         say(sentence)
     if not serving.levels:
