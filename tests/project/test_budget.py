@@ -26,7 +26,7 @@ LINES = {
     "methods": 3792,
     "models": 4802,
     "planning": 2145,
-    "recipe": 3662,
+    "recipe": 3661,
     "reports": 2470,
     "rounds": 3232,
     "run": 3100,

@@ -97,5 +97,5 @@ def test_results_show_epsilon(train_stub, tmp_path):
 
 def test_a_recipe_of_devices_is_refused():
     process = runs.built(FIXED, "levels.assignment=fixed")
-    with pytest.raises(InputError, match=r"adds no noise to the results of devices; .*Received: privacy"):
+    with pytest.raises(InputError, match=r"cannot be deployed on devices: .*Received: privacy"):
         check_deployable(process)
