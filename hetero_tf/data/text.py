@@ -20,6 +20,7 @@ def load(
     test_share: TestShare = 0.1,
     rows: Count = 100,
     test_rows: Count = 10,
+    encoding: str | None = None,
     tokenizer: Tokenizer = "words",
     vocabulary: Vocabulary | None = None,
     vocabulary_file: str | None = None,
@@ -29,12 +30,13 @@ def load(
     """Load text files as rows of tokens.
 
     Args:
-        train: training text: a file, plain or .gz, UTF-8; or a `.parquet` or `.arrow` file or folder, as for `parquet`
+        train: training text: a file, plain or .gz; or a `.parquet` or `.arrow` file or folder, as for `parquet`
         column: the column of texts of a `.parquet` or `.arrow` file or folder; each row is one or more lines
         test: test text; null: the test split of a folder, else the last part of the training text
         test_share: size of that part, as a share of all words
         rows: equal parts of the training text; each is one example to the partition
         test_rows: equal parts of the test text
+        encoding: encoding of text files, such as cp1252; null: UTF-8, or UTF-16 with a byte order mark
         tokenizer: words (separated by white space), characters (`▁` for white space) or subwords (pieces of words that
             byte-pair encoding learns from the training texts); without spaces, as in Chinese, Japanese and Thai,
             characters or subwords
@@ -52,7 +54,8 @@ def load(
             if set(words) <= {END}:
                 raise InputError(f"{table.source}: column {column!r} must have words. Received: none")
     else:
-        texts = [read_words(each) for each in (path, *([] if test is None else [find(data_dir, test, "test")]))]
+        paths = [path, *([] if test is None else [find(data_dir, test, "test")])]
+        texts = [read_words(each, encoding) for each in paths]
     words, test_words = texts if len(texts) == 2 else split_end(texts[0], test_share)
     tokens = find_tokens(data_dir, vocabulary_file, tokenizer)
     options = TokenOptions(tokenizer, vocabulary, tokens, learned, validation)

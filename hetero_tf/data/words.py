@@ -18,15 +18,15 @@ from hetero_tf.data.table_files import read_text
 from hetero_tf.data.tokenizers import END, SIGNS, UNKNOWN, build_splitter, check_spaces, learn_pieces, split_characters
 
 
-def read_words(path: Path) -> list[str]:
+def read_words(path: Path, encoding: str | None = None) -> list[str]:
     """Return the words of a text file, perhaps compressed: split at white space, `<eos>` after every line.
 
-    A blank line gives a single `<eos>`; line ends may be LF or CRLF.
+    A blank line gives a single `<eos>`; line ends may be LF or CRLF. For the encoding see `read_text`.
 
     Raises:
         InputError: See `table_files.read_text`; or the file has no words.
     """
-    words = split_lines([read_text(path)])
+    words = split_lines([read_text(path, encoding)])
     if set(words) == {END}:
         raise InputError(f"{path}: expected text. Received: an empty file or blank lines only")
     return words

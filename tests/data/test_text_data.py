@@ -163,6 +163,7 @@ def test_line_ends_marks_and_packing_do_not_matter_and_bad_texts_are_one_sentenc
     for content in (b"a b\r\n\r\nc\r\n", b"\xef\xbb\xbfa b\n\nc\n", b"a b\n\nc"):
         for path in (write(tmp_path / "a.txt", content), write(tmp_path / "a.txt.gz", gzip.compress(content))):
             assert read_words(path) == ["a", "b", "<eos>", "<eos>", "c", "<eos>"]
+    assert read_words(write(tmp_path / "a.txt", "größer".encode("cp1252")), "cp1252") == ["größer", "<eos>"]
     empty = "a.txt: expected text. Received: an empty file or blank lines only"
     encoding = "a.txt:2: is not UTF-8 text; save it as UTF-8"
     for content, message in (

@@ -86,7 +86,7 @@ ELSEWHERE = {
     ("updates", "sign", "error_feedback"),
     ("personalizations", "apfl", "alpha"),
     ("data", "masks"),
-    *(("data", "text", option) for option in ("column", "vocabulary_file")),
+    *(("data", "text", option) for option in ("column", "vocabulary_file", "encoding")),
     *(
         ("data", "csv", option)
         for option in ["group", "skip", "encoding", "missing_values", "delimiter", "image", "size", "channels"]
