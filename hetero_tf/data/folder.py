@@ -140,7 +140,7 @@ def _list_files(folder, names, kind):
             raise InputError(f"{folder / name}: expected {', '.join(kind.endings)} files. Received: none")
         start = len(str(folder / name)) + 1
         stems = {str(file)[start:].rpartition(".")[0]: file for file in examples}
-        if marked := set(filter(MASK.search, stems)):
+        if kind is PICTURES and (marked := set(filter(MASK.search, stems))):
             pictures = {IMAGE.sub("", stem) for stem in stems.keys() - marked}
             masks |= {stems[stem] for stem in marked if MASK.sub("", stem) in pictures}
         listed += ((str(file), number[name]) for file in examples if file not in masks)

@@ -41,7 +41,11 @@ def test_folders_are_classes_and_a_share_of_each_is_the_test_split(root):
     assert (described.fields, described.sha256) == (dataset.fields, dataset.sha256)
     assert described.train.x.dtype == np.int16 and described.train.x.min() < -9000
     (root / "low" / "5.wav").write_bytes(folders.wav(folders.tone(300, 16_000), 16_000))
-    assert load(root).describe()[1].endswith(" s, 8,000 Hz, 16,000 Hz")
+    (root / "low" / "5_label.wav").write_bytes((root / "low" / "5.wav").read_bytes())
+    again = load(root)
+    assert again.describe()[1].endswith(" s, 8,000 Hz, 16,000 Hz")
+    # Only pictures have masks, whose names end in such words.
+    assert len(again.train.x) + len(again.test.x) == 12
 
 
 def test_train_and_test_folders_rate_and_seconds_determine_the_splits(root):
