@@ -28,6 +28,7 @@ from hetero_tf.recipe.plugin_rules import plugin_at
 from hetero_tf.recipe.recipe_files import PLUGINS
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.testing import cut_checks, data_checks, layer_checks, loss_checks, step_checks
+from hetero_tf.testing.effects import RESULTS, check_effects
 from hetero_tf.testing.subject import Subject
 
 CHECKS = {
@@ -68,6 +69,7 @@ def plugin_checks(kind: str, name: str, options: Mapping[str, Any] | None = None
         raise ValueError(f"`kind` must be one of {', '.join(sorted(CHECKS))}. Received: kind={kind!r}")
     subject = Subject(kind, name, options or {}, **example)
     functions = CHECKS[kind] if kind == "layers" else (*COMMON_CHECKS, *CHECKS[kind])
+    functions += (check_effects,) if kind in RESULTS else ()
     return [Check(subject, function) for function in functions]
 
 
@@ -173,7 +175,8 @@ DIGITS = 16
 def violated_contracts(recipe: Recipe) -> list[str]:
     """Return a sentence for each registered plug-in of a recipe that violates the contract of its kind.
 
-    Excluded are layers and loaders of data, whose contracts need examples of the user.
+    Excluded are layers and loaders of data, whose contracts need examples of the user, and effects of options, which
+    these examples may not show.
     """
     sentences = []
     for kind, plugin in _used_plugins(recipe):
@@ -215,6 +218,8 @@ def _violated_rule(kind, plugin):
     of_examples = (*(registry.constant(kind, plugin.name, "PER_CHANNEL") or ()), "clients")
     options = {name: value for name, value in plugin.options.items() if name not in of_examples}
     for check in plugin_checks(kind, plugin.name, options):
+        if check.function is check_effects:
+            continue
         try:
             check()
         except AssertionError as error:

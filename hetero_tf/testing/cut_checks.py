@@ -82,16 +82,22 @@ def check_masks_of_clients(subject: Subject) -> None:
         subject.require_form(counts, SHAPE, "bool", "`counts` must return bool [clients, entries]")
 
 
+def _mask_and_gradient(subject, weights, share):
+    """The mask of weights, and the gradient of a sum of masked weights."""
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        mask = masked(subject, weights, share)[0]
+        value = tf.reduce_sum(weights * mask * draw_weights(seed=2))
+    return mask, tape.gradient(value, weights)
+
+
 def check_mask_gradients(subject: Subject) -> None:
     """Masked entries get no gradient, and others a finite one, also at zeros."""
     # Zeros among the weights: a threshold of 0 must divide nothing by 0.
     weights = draw_weights() * tf.constant(np.arange(SHAPE[1]) % 3 != 0, tf.float64)
     for share in (1.0, 0.25):
-        with tf.GradientTape() as tape:
-            tape.watch(weights)
-            mask = masked(subject, weights, share)[0]
-            value = tf.reduce_sum(weights * mask * draw_weights(seed=2))
-        gradient = tape.gradient(value, weights).numpy()
+        mask, slope = _mask_and_gradient(subject, weights, share)
+        gradient = slope.numpy()
         subject.require(np.isfinite(gradient).all(), "gradients through a mask must be finite")
         subject.require(((gradient != 0) == (mask.numpy() != 0)).all(), "exactly the masked entries have no gradient")
 
@@ -173,6 +179,11 @@ def check_levels_without_exits_or_budgets(subject: Subject) -> None:
     subject.require(same, "a level without a budget must not read `shares`, which are then empty")
 
 
+RESULTS = {
+    "submodels": lambda subject: [_coordinates(subject, 16, 11, round, round + 1, 7) for round in range(3)],
+    "masks": lambda subject: _mask_and_gradient(subject, draw_weights(), 0.25),
+    "stages": lambda subject: list(_divided(subject)),
+}
 CHECKS = {
     "submodels": (check_coordinates, check_pure_coordinates),
     "masks": (check_mask_share, check_masks_of_clients, check_mask_gradients),

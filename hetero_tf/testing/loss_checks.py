@@ -1,5 +1,6 @@
 """Contracts of plug-ins of the objective: losses, couplings, metrics and tasks."""
 
+import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -151,14 +152,14 @@ def check_coupling_of_clients(subject: Subject) -> None:
         subject.require_close(coupled[1], whole[1], "an example that is not finite must not change others")
 
 
+def _coupled(subject, logits, targets, round):
+    """The coupled losses and their gradients."""
+    return _gradient(lambda logits: couple(subject, logits, targets, round), logits)
+
+
 def check_coupling_graph(subject: Subject) -> None:
     """A graph is stateless and equals the eager loss and gradients."""
-    logits, targets = draw_logits(3)
-
-    def coupled(logits, targets, round):
-        return _gradient(lambda logits: couple(subject, logits, targets, round), logits)
-
-    subject.require_graph(coupled, logits, targets, tf.constant(4), rtol=1e-12, atol=1e-14)
+    subject.require_graph(functools.partial(_coupled, subject), *draw_logits(3), tf.constant(4), rtol=1e-12, atol=1e-14)
 
 
 def draw_scores() -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -285,6 +286,17 @@ def check_task_predictions(subject: Subject) -> None:
         subject.require(is_marked, f"{name} of an invalid example must be -1 or NaN", invalid)
 
 
+def _loss_and_gradient(subject):
+    outputs, targets = draw_examples(subject, (3, 4))
+    shares = np.arange(1, CLASSES + 1) / 21
+    return _gradient(lambda value: subject.call("loss", value, targets, PRESENT, 0, class_shares=shares), outputs)
+
+
+RESULTS = {
+    "losses": _loss_and_gradient,
+    "couplings": lambda subject: _coupled(subject, *draw_logits(3), tf.constant(4)),
+    "tasks": lambda subject: task_of(subject).encode(example_targets(subject)),
+}
 CHECKS = {
     "losses": (check_loss_values, check_loss_gradients, check_losses_of_clients, check_masking),
     "couplings": (check_coupling_values, check_coupling_of_clients, check_coupling_graph),

@@ -1,7 +1,7 @@
 """Contracts of plug-ins of the round: its plan, local steps and the server."""
 
+import dataclasses
 import functools
-import inspect
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -98,17 +98,18 @@ def local_step(*values: tf.Tensor) -> LocalStep:
     return LocalStep(weights, start, twin, alpha, personal, number, number // 2, rate, evaluate, step)
 
 
+def _local_values(dtype="float64"):
+    """The arguments of `local_step`."""
+    alpha = tf.constant([[0.3], [0.9], [0.0]], dtype)
+    return *draw(3, dtype), alpha, *draw(1, dtype, seed=1), tf.constant(STEPS)
+
+
 def check_personalization_of_clients(subject: Subject) -> None:
     """Batched clients step like single ones, in a stateless graph; only modules with `TWIN` return twins."""
     passes, options = subject.constant("PASSES"), registry.options(subject.kind, subject.name)
     subject.require(passes in options or type(passes) is int, "PASSES must be a number or an option", passes)
     for dtype in DTYPES:
-        values = (
-            *draw(3, dtype),
-            tf.constant([[0.3], [0.9], [0.0]], dtype),
-            *draw(1, dtype, seed=1),
-            tf.constant(STEPS),
-        )
+        values = _local_values(dtype)
 
         def personalize(*values):
             update = subject.call("personalize", local_step(*values))
@@ -155,13 +156,18 @@ def check_optimizer_of_clients(subject: Subject) -> None:
     subject.require_graph(lambda weights, gradients: step(weights, gradients), weights, gradients)
 
 
+def _update_values(dtype="float64"):
+    """Weights, start, steps and keys of the clients."""
+    start, change = np.random.default_rng(0).normal(size=(2, *SHAPE))
+    # The first client moves less than the others.
+    weights, start = tf.constant(start + change * [[0.1], [1.0], [3.0]], dtype), tf.constant(start, dtype)
+    return weights, start, tf.constant(STEPS), tf.constant(KEYS)
+
+
 def check_updates_of_clients(subject: Subject) -> None:
     """Batched clients get the updates of single ones; equal keys give equal updates in a stateless graph."""
     for dtype in DTYPES:
-        start, change = np.random.default_rng(0).normal(size=(2, *SHAPE))
-        # The first client moves less than the others.
-        weights, start = tf.constant(start + change * [[0.1], [1.0], [3.0]], dtype), tf.constant(start, dtype)
-        values = weights, start, tf.constant(STEPS), tf.constant(KEYS)
+        values = _update_values(dtype)
         batched = subject.require_rows(functools.partial(_update, subject), *values)
         subject.require_form(batched, SHAPE, dtype, "an update must have the weights' form and type")
     subject.require_graph(functools.partial(_update, subject), *values)
@@ -194,9 +200,8 @@ def check_compressions(subject: Subject) -> None:
 
 def _update(subject, weights, start, steps, keys):
     """Call an update; a compression receives the number of values that clients send."""
-    needs_entries = "entries" in inspect.signature(subject.module.update).parameters
-    entries = {"entries": tf.fill([tf.shape(weights)[0]], SHAPE[1])} if needs_entries else {}
-    return subject.call("update", *map(tf.convert_to_tensor, (weights, start, steps, keys)), **entries)
+    entries = tf.fill([tf.shape(weights)[0]], SHAPE[1])
+    return subject.call("update", *map(tf.convert_to_tensor, (weights, start, steps, keys)), entries=entries)
 
 
 def apply_server(
@@ -204,15 +209,13 @@ def apply_server(
 ) -> list[np.ndarray]:
     """Return the new values and slots of a server."""
     tensors = [tf.constant(value) for value in (old, mean, coverage)]
-    new, after = subject.call("apply", *tensors, tuple(map(tf.constant, slots)), **_injected(subject, mean))
+    new, after = subject.call("apply", *tensors, tuple(map(tf.constant, slots)), **_injected(mean))
     return [new.numpy(), *(slot.numpy() for slot in after)]
 
 
-def _injected(subject, mean):
-    """The keywords that are not options: those of every server, and those in this server's signature."""
-    arguments = {"registered": REGISTERED, "memory_change": tf.constant(2 * mean)}
-    parameters = inspect.signature(subject.module.apply).parameters
-    return {name: value for name, value in arguments.items() if name in parameters}
+def _injected(mean):
+    """The keywords of servers that are not options."""
+    return {"registered": REGISTERED, "memory_change": tf.constant(2 * mean)}
 
 
 def check_uncovered_entries(subject: Subject) -> None:
@@ -246,9 +249,7 @@ def check_coverage_and_graph(subject: Subject) -> None:
         for one, other in zip(apply_server(subject, old, mean, coverage, slots), expected, strict=True):
             subject.require_close(one, other, "coverage may have axes of size 1")
     values = [tf.constant(value) for value in (old, mean, np.ones(SERVER_SHAPE), *slots)]
-    subject.require_graph(
-        lambda *values: subject.call("apply", *values[:3], values[3:], **_injected(subject, mean)), *values
-    )
+    subject.require_graph(lambda *values: subject.call("apply", *values[:3], values[3:], **_injected(mean)), *values)
 
 
 def merge_arguments(dtype: str = "float64", order: Sequence[int] = range(4)) -> tuple[tf.Tensor, dict[str, Any]]:
@@ -269,8 +270,7 @@ def merge_arguments(dtype: str = "float64", order: Sequence[int] = range(4)) -> 
 
 def aggregate_clients(subject: Subject, old: tf.Tensor, arguments: Mapping[str, Any]) -> tf.Tensor:
     """Return the result of a merge, which receives the arguments in its signature."""
-    names = inspect.signature(subject.module.aggregate).parameters
-    return subject.call("aggregate", old, **{name: each for name, each in arguments.items() if name in names})
+    return subject.call("aggregate", old, **arguments)
 
 
 def check_merge_of_clients(subject: Subject) -> None:
@@ -392,7 +392,9 @@ def check_selection(subject: Subject) -> None:
 def selection_pool(subject: Subject, round: int, able: int | np.ndarray) -> ClientPool:
     """Return an example of a pool of 30 registered clients, with what the plug-in reads."""
     rng, names = np.random.default_rng(round), ("squared_loss", "seconds", "round", "count")
-    history = {name: rng.integers(1, 4, 30) * (rng.random(30) < 0.6) * 1.0 * min(round, 1) for name in names[2:]}
+    history = {
+        name: rng.integers(1, 4, 30) * (rng.random(30) < 0.6 + round / 25) * 1.0 * min(round, 1) for name in names[2:]
+    }
     history |= {name: np.where(history["count"], rng.random(30), 0.0) for name in names[:2]}
     history["round"] = np.where(history["count"], np.maximum(history["round"], 1), 0)
     memory = {
@@ -402,13 +404,22 @@ def selection_pool(subject: Subject, round: int, able: int | np.ndarray) -> Clie
         able=able,
         round=round,
         device_seconds=1000.0 * round,
-        available_at=lambda ids, seconds: (np.asarray(ids) + seconds // 1200) % 3 < 2,
+        available_at=lambda ids, seconds: (np.asarray(ids) + seconds // 1200) % 30 < 2 + seconds // 1200,
         examples_of=lambda ids: 5 + np.asarray(ids) % 4,
         seconds_of=lambda ids: 1.0 + np.asarray(ids) % 7,
         losses_of=lambda ids: np.sin(np.asarray(ids, float)),
         history=history if subject.constant("READS_HISTORY") else {},
         memory=memory,
     )
+
+
+def _choices(subject):
+    """The choices of successive rounds; at last all clients have returned."""
+    choices = [Choice(np.zeros(0), memory=selection_pool(subject, 0, 30).memory)]
+    for round in range(12):
+        pool = dataclasses.replace(selection_pool(subject, round, 30), memory=choices[-1].memory)
+        choices.append(_choose(subject, pool, 8))
+    return [vars(choice) for choice in choices]
 
 
 def _choose(subject, pool, count):
@@ -424,6 +435,28 @@ def _check_memory(subject: Subject, pool: ClientPool, memory: Mapping) -> None:
         subject.require(is_valid, f"the memory {name} must be finite and keep its shape", value)
 
 
+def _optimizer_step(subject):
+    weights, slots = optimizer_values(subject)
+    return subject.call("step", weights, *draw(1, seed=1), slots, RATE, tf.constant(STEPS))
+
+
+def _served(subject):
+    old, mean, *slots = np.random.default_rng(1).random((2 + len(subject.module.SLOTS), *SERVER_SHAPE))
+    return apply_server(subject, old, mean, np.ones(SERVER_SHAPE), slots)
+
+
+RESULTS = {
+    "corrections": lambda subject: _terms(subject)(*_correction_values(subject)),
+    "personalizations": lambda subject: subject.call("personalize", local_step(*_local_values())),
+    "optimizers": _optimizer_step,
+    "updates": lambda subject: _update(subject, *_update_values()),
+    "merges": lambda subject: aggregate_clients(subject, *merge_arguments()),
+    "adapters": lambda subject: subject.call("merge"),
+    "servers": _served,
+    "schedules": lambda subject: [subject.call("multiplier", round) for round in range(40)],
+    "policies": lambda subject: subject.call("policy"),
+    "selections": _choices,
+}
 CHECKS = {
     "corrections": (check_correction_constants, check_corrections_of_clients, check_correction_at_the_start),
     "personalizations": (check_personalization_of_clients,),

@@ -38,12 +38,11 @@ class Subject:
         return registry.find(self.kind, self.name)
 
     def call(self, function: str, *arguments: Any, **keywords: Any) -> Any:
-        """Call a function of the module with the options that it takes."""
+        """Call a function of the module with the options and the keywords that it takes."""
         of_module = getattr(self.module, function)
         taken = inspect.signature(of_module).parameters
-        return of_module(
-            *arguments, **{name: value for name, value in self.options.items() if name in taken}, **keywords
-        )
+        passed = {name: value for name, value in {**self.options, **keywords}.items() if name in taken}
+        return of_module(*arguments, **passed)
 
     def constant(self, name: str) -> Any:
         """Return a constant of the module, read from its source; None without one."""
