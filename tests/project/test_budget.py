@@ -17,26 +17,26 @@ COUNTED = (".py", ".csv", ".json", ".mplstyle", ".yaml")
 # Lines of each package of hetero_tf: of Python files and tables.
 LINES = {
     "base": 3022,
-    "cli": 1760,
-    "data": 9877,
+    "cli": 1761,
+    "data": 9880,
     "devices": 2138,
     "evaluation": 1320,
-    "export": 3544,
+    "export": 3718,
     "layers": 2593,
     "methods": 3792,
-    "models": 4802,
+    "models": 4837,
     "planning": 2145,
     "recipe": 3661,
-    "reports": 2470,
+    "reports": 2472,
     "rounds": 3232,
     "run": 3100,
     "runs": 2055,
     "starter": 1357,
     "sweeps": 1052,
-    "testing": 1543,
+    "testing": 1698,
     "workers": 437,
 }
-FILES, TEST_SHARE = 416, 0.814
+FILES, TEST_SHARE = 415, 0.811
 # See benchmarks/structure.py; the last two are those of a run of tiny/digits.
 STRUCTURE = {"rooms": 22, "arrows": 98, "floors": 9, "modules_entered": 110, "frames_to_step": 18}
 

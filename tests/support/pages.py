@@ -44,8 +44,11 @@ def first_run(line: str) -> tuple[programs.Run, Path]:
 
 def run_program(line: str, folder: Path) -> programs.Run:
     """Run a command of the program in a folder; it must succeed."""
-    run = programs.shared().run(*shlex.split(PROGRAM.sub("", line), comments=True), cwd=folder)
+    command, _, file = PROGRAM.sub("", line).partition(" > ")
+    run = programs.shared().run(*shlex.split(command, comments=True), cwd=folder)
     assert run.code == 0, (line, run.out[-2000:], run.err[-2000:])
+    if file:
+        (folder / file).write_text(run.out)
     return run
 
 
