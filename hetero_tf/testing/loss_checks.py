@@ -158,8 +158,18 @@ def _coupled(subject, logits, targets, round):
 
 
 def check_coupling_graph(subject: Subject) -> None:
-    """A graph is stateless and equals the eager loss and gradients."""
-    subject.require_graph(functools.partial(_coupled, subject), *draw_logits(3), tf.constant(4), rtol=1e-12, atol=1e-14)
+    """A graph with unknown batch sizes is stateless and equals the eager loss and gradients, also with XLA."""
+    coupled, values = functools.partial(_coupled, subject), (*draw_logits(3), tf.constant(4))
+    outputs = [tf.TensorSpec([2, None, CLASSES], tf.float64)] * 3
+    signature = [outputs, tf.TensorSpec([2, None], tf.int32), tf.TensorSpec([], tf.int32)]
+    expected, slopes = coupled(*values)
+    for jit in (False, True):
+        graph = tf.function(coupled, input_signature=signature, jit_compile=jit, autograph=False)
+        value, gradients = graph(*values)
+        subject.require_close(value, expected, "a graph must return the eager loss", rtol=1e-12)
+        for one, other in zip(gradients, slopes, strict=True):
+            subject.require_close(one, other, "a graph must return the eager gradients", atol=1e-14)
+    subject.require_graph(coupled, *values, rtol=1e-12, atol=1e-14)
 
 
 def draw_scores() -> dict[str, tuple[np.ndarray, np.ndarray]]:
